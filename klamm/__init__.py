@@ -1,0 +1,3 @@
+"""Klamm: a standalone Kafka broker in Python."""
+
+__version__ = "0.1.0"
