@@ -1,0 +1,22 @@
+"""ExpireDelegationToken (KIP-48): bring the expiry of a token forward; a negative period ends it at once.
+
+The token is named by its HMAC. v2 is flexible. Apache Kafka 4.0 dropped v0, whose layout is that of v1.
+"""
+
+from __future__ import annotations
+
+from klamm.protocol.schema import field, message
+from klamm.protocol.wire import Bytes, Int16, Int32, Int64
+
+
+@message(key=40, kind="request", versions="0-2", flexible="2+")
+class ExpireDelegationTokenRequest:
+    hmac: Bytes = field()
+    expiry_time_period_ms: Int64 = field()
+
+
+@message(key=40, kind="response", versions="0-2", flexible="2+")
+class ExpireDelegationTokenResponse:
+    error_code: Int16 = field()
+    expiry_timestamp_ms: Int64 = field()
+    throttle_time_ms: Int32 = field()

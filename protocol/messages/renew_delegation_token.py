@@ -1,0 +1,22 @@
+"""RenewDelegationToken (KIP-48): push the expiry of a token back, at most to its maximum lifetime.
+
+The token is named by its HMAC. v2 is flexible. Apache Kafka 4.0 dropped v0, whose layout is that of v1.
+"""
+
+from __future__ import annotations
+
+from klamm.protocol.schema import field, message
+from klamm.protocol.wire import Bytes, Int16, Int32, Int64
+
+
+@message(key=39, kind="request", versions="0-2", flexible="2+")
+class RenewDelegationTokenRequest:
+    hmac: Bytes = field()
+    renew_period_ms: Int64 = field()
+
+
+@message(key=39, kind="response", versions="0-2", flexible="2+")
+class RenewDelegationTokenResponse:
+    error_code: Int16 = field()
+    expiry_timestamp_ms: Int64 = field()
+    throttle_time_ms: Int32 = field()
