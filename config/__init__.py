@@ -1,0 +1,35 @@
+"""The config of a broker: Kafka's keys with their defaults and limits, and where their values come from.
+
+`load` reads files, environment and overrides into a `BrokerConfig`; `topic_values` lays a topic's own values over it;
+`describe` shows either as DescribeConfigs does. Reading config is all the I/O there is.
+"""
+
+from __future__ import annotations
+
+from klamm.config.broker_config import BrokerConfig, topic_values, validate_topic
+from klamm.config.broker_keys import BROKER_KEYS
+from klamm.config.definitions import ConfigError, ConfigKey, Source, Type
+from klamm.config.describe import ConfigEntry, check_dynamic, describe_broker, describe_cluster_default, describe_topic
+from klamm.config.listeners import Listener
+from klamm.config.load import load, notes
+from klamm.config.topic_keys import TOPIC_KEYS
+
+__all__ = [
+    "BROKER_KEYS",
+    "TOPIC_KEYS",
+    "BrokerConfig",
+    "ConfigEntry",
+    "ConfigError",
+    "ConfigKey",
+    "Listener",
+    "Source",
+    "Type",
+    "check_dynamic",
+    "describe_broker",
+    "describe_cluster_default",
+    "describe_topic",
+    "load",
+    "notes",
+    "topic_values",
+    "validate_topic",
+]

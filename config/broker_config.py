@@ -1,0 +1,227 @@
+"""The resolved config of one broker: an immutable stack of layers with typed values.
+
+Layers, strongest first: dynamic for this broker, dynamic for all brokers, static (file, environment, overrides), defaults.
+Texts are kept as given beside the typed values, as DescribeConfigs shows both the value and where it comes from.
+Nothing here reads files; `load` does. A changed dynamic config makes a new object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from klamm.config.broker_keys import ALIASES, BROKER_KEYS, LISTENER_PREFIX, TOPIC_ALIASES, without_listener
+from klamm.config.definitions import ConfigError, ConfigKey, Source, Value, to_text
+from klamm.config.listeners import check_advertised, open_listeners, parse_listeners, parse_protocol_map
+from klamm.config.topic_keys import TOPIC_KEYS
+
+_DEFAULTS: Final[dict[str, Value]] = {name: row.default for name, row in BROKER_KEYS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSource:
+    """One place that gives a key a value: the name it is set under there, the text, and the kind of place."""
+
+    name: str
+    text: str | None
+    source: Source
+
+
+class BrokerConfig:
+    """`config["log.segment.bytes"]` is the typed value in effect; `log.retention.ms` counts the hours if need be.
+
+    `listeners` are those to open; `advertised_listeners` is empty when `advertised.listeners` is not set (then clients are
+    told the address they dialled). `controller_listeners` are left closed. Raises `ConfigError` for any bad value.
+    """
+
+    def __init__(
+        self,
+        originals: Mapping[str, str],
+        *,
+        dynamic_default: Mapping[str, str] | None = None,
+        dynamic_broker: Mapping[str, str] | None = None,
+    ) -> None:
+        self.originals: Final[dict[str, str]] = dict(originals)
+        self.dynamic_default: Final[dict[str, str]] = dict(dynamic_default or {})
+        self.dynamic_broker: Final[dict[str, str]] = dict(dynamic_broker or {})
+        self._layers: Final = (
+            (Source.DYNAMIC_BROKER, expand_aliases(self.dynamic_broker, ALIASES)),
+            (Source.DYNAMIC_DEFAULT_BROKER, expand_aliases(self.dynamic_default, ALIASES)),
+            (Source.STATIC_BROKER, expand_aliases(self.originals, ALIASES)),
+        )
+        self.raw: Final[dict[str, Value]] = _DEFAULTS.copy()
+        for _, texts in reversed(self._layers):
+            for name, text in texts.items():
+                self.raw[name] = parse_broker_value(name, text)
+        self._values: Final = self.raw.copy()
+        self._resolve_fallbacks()
+        self._resolve_identity()
+        self._resolve_listeners()
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def integer(self, name: str) -> int:
+        """A number that is always there, as an `int` for the type checker."""
+        value = self._values[name]
+        assert isinstance(value, int), (name, value)
+        return value
+
+    def text(self, name: str) -> str:
+        value = self._values[name]
+        assert isinstance(value, str), (name, value)
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._values[name]
+        assert isinstance(value, bool), (name, value)
+        return value
+
+    def for_listener(self, listener: str, name: str) -> Value:
+        """The value of `name` for one listener: `listener.name.<listener>.<name>` if it is set, else `name`."""
+        prefixed = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+        return self._values[prefixed if prefixed in self._values else name]
+
+    def sources(self, name: str) -> list[ConfigSource]:
+        """Every place that gives `name` a value, the one in effect first, with the keys it falls back to (as Kafka lists them)."""
+        names = synonyms(name)
+        found = [
+            ConfigSource(known, texts[known], source)
+            for source, texts in self._layers
+            for known in names
+            if known in texts
+        ]
+        for known in names:
+            row = BROKER_KEYS.get(known)
+            if row is not None and row.default is not None:
+                found.append(ConfigSource(known, to_text(row.default), Source.DEFAULT))
+        return found
+
+    def is_set(self, name: str) -> bool:
+        """Whether some layer gives `name` (itself, not a fallback) a value."""
+        return any(name in texts for _, texts in self._layers)
+
+    def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
+        """This config under other dynamic values: of all brokers and of this one."""
+        return BrokerConfig(self.originals, dynamic_default=default, dynamic_broker=broker)
+
+    def _resolve_fallbacks(self) -> None:
+        for name, row in BROKER_KEYS.items():
+            if not row.fallbacks or self.raw[name] is not None:
+                continue
+            for other, factor in row.fallbacks:
+                value = self.raw[other]
+                if value is not None:
+                    self._values[name] = cast(int, value) * factor
+                    break
+        if cast(int, self._values["log.retention.ms"]) < 0:
+            self._values["log.retention.ms"] = -1
+
+    def _resolve_identity(self) -> None:
+        node, broker = self.raw["node.id"], self.raw["broker.id"]
+        if not self.is_set("node.id") and isinstance(broker, int) and broker >= 0:
+            self._values["node.id"] = broker
+        elif self.is_set("node.id") and self.is_set("broker.id") and node != broker and broker != -1:
+            raise ConfigError(f"node.id={node} and broker.id={broker} must be equal; leave broker.id out")
+        self._values["broker.id"] = self._values["node.id"]
+        self.node_id = self.integer("node.id")
+        directories = self.raw["log.dirs"] or self.raw["log.dir"]
+        self._values["log.dirs"] = directories
+        self.log_dirs = [Path(directory) for directory in cast(list[str], directories)]
+        roles = cast(list[str], self.raw["process.roles"])
+        if "broker" not in roles:
+            raise ConfigError(f"process.roles={','.join(roles)}: Klamm is a broker; add broker")
+
+    def _resolve_listeners(self) -> None:
+        protocols = parse_protocol_map(self.text("listener.security.protocol.map"))
+        controllers = [name.upper() for name in cast(list[str], self.raw["controller.listener.names"])]
+        found = parse_listeners("listeners", cast(list[str], self.raw["listeners"]), protocols, controllers)
+        self.listeners = open_listeners(found, controllers)
+        self.controller_listeners = [listener for listener in found if listener.name in controllers]
+        given = self.raw["advertised.listeners"]
+        advertised = parse_listeners("advertised.listeners", cast(list[str], given or []), protocols, controllers)
+        self.advertised_listeners = check_advertised(advertised, self.listeners, controllers)
+        between = self.raw["inter.broker.listener.name"]
+        if isinstance(between, str) and between.upper() not in {listener.name for listener in self.listeners}:
+            names = ", ".join(listener.name for listener in self.listeners)
+            raise ConfigError(f"inter.broker.listener.name={between} is not among listeners ({names})")
+        if between is not None and self.is_set("security.inter.broker.protocol"):
+            raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set")
+
+
+def expand_aliases(texts: Mapping[str, str], aliases: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
+    """Let each old name set its new names, unless those are set themselves."""
+    if texts.keys().isdisjoint(aliases):
+        return texts
+    expanded = dict(texts)
+    for old, new_names in aliases.items():
+        if old in texts:
+            for new in new_names:
+                expanded.setdefault(new, texts[old])
+    return expanded
+
+
+def parse_broker_value(name: str, text: str) -> Value:
+    """The typed value of a broker key, with or without a listener's prefix; of an unknown key, its text."""
+    row = BROKER_KEYS.get(without_listener(name))
+    if row is None:
+        return text
+    value = row.parse(text)
+    if row.refuse and value != row.default:
+        raise ConfigError(f"{name}={row.shown(text)}: {row.refuse}")
+    return value
+
+
+def synonyms(name: str) -> list[str]:
+    """`name` and the keys it falls back to, strongest first; of such a fallback, only those from itself on."""
+    if name.startswith(LISTENER_PREFIX):
+        return [name, without_listener(name)]
+    row = BROKER_KEYS.get(name)
+    return [name, *(other for other, _ in row.fallbacks)] if row is not None else [name]
+
+
+def topic_values(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
+    """All topic keys as typed values: the topic's own, else the broker's, else the default."""
+    texts = expand_aliases(overrides, TOPIC_ALIASES)
+    values: dict[str, Value] = {}
+    for name, row in TOPIC_KEYS.items():
+        if name in texts:
+            values[name] = row.parse(texts[name])
+        else:
+            values[name] = _broker_value(config, row)
+    if values["internal.segment.bytes"] is not None:
+        values["segment.bytes"] = values["internal.segment.bytes"]
+    return values
+
+
+def _broker_value(config: BrokerConfig, row: ConfigKey) -> Value:
+    value = config[row.fallbacks[0][0]] if row.fallbacks else row.default
+    return row.default if value is None else value
+
+
+def validate_topic(overrides: Mapping[str, str], config: BrokerConfig | None = None) -> None:
+    """Raise `ConfigError` when these overrides cannot be set on a topic. With `config`, limits between keys are held against
+    the values in effect, else against the defaults."""
+    for name in overrides:
+        if name not in TOPIC_KEYS and name not in TOPIC_ALIASES:
+            raise ConfigError(f"Unknown topic config name: {name}")
+    texts = expand_aliases(overrides, TOPIC_ALIASES)
+    values: dict[str, Value] = {name: row.default for name, row in TOPIC_KEYS.items()}
+    if config is not None:
+        values = topic_values(config, {})
+    for name, text in texts.items():
+        if name in TOPIC_KEYS:
+            row = TOPIC_KEYS[name]
+            values[name] = row.parse(text)
+            if row.refuse and values[name] != row.default:
+                raise ConfigError(f"Invalid value {text} for configuration {name}: {row.refuse}")
+    least, most = cast(int, values["min.compaction.lag.ms"]), cast(int, values["max.compaction.lag.ms"])
+    if least > most:
+        raise ConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        )

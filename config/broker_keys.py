@@ -1,0 +1,37 @@
+"""All keys of the broker in one table, and the names beside it.
+
+A name that is not in the table may be one of Kafka's other keys (`known.py`, names only), an old alias, or a key with a
+listener's prefix (`listener.name.<listener>.<key>`). Whatever is left is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from klamm.config import rows_cluster, rows_log, rows_server
+from klamm.config.definitions import ConfigKey
+
+BROKER_KEYS: Final[dict[str, ConfigKey]] = {
+    row.name: row for row in (*rows_server.ROWS, *rows_log.ROWS, *rows_cluster.ROWS)
+}
+
+# Old names; each sets every name on its right that is not set itself.
+ALIASES: Final[dict[str, tuple[str, ...]]] = {
+    "log.message.timestamp.difference.max.ms": (
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.after.max.ms",
+    ),
+    "max.message.time.difference.ms": ("log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms"),
+    "delegation.token.master.key": ("delegation.token.secret.key",),
+}
+TOPIC_ALIASES: Final[dict[str, tuple[str, ...]]] = {
+    "message.timestamp.difference.max.ms": ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"),
+    "max.message.time.difference.ms": ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"),
+}
+
+LISTENER_PREFIX: Final = "listener.name."
+
+
+def without_listener(name: str) -> str:
+    """`listener.name.inside.max.connections` -> `max.connections`."""
+    return name[len(LISTENER_PREFIX) :].partition(".")[2] if name.startswith(LISTENER_PREFIX) else name

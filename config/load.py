@@ -1,0 +1,123 @@
+"""Collecting a config: a `server.properties` file, then the environment, then `--override key=value`; the later wins.
+
+Environment names are those of Apache's container image: `KAFKA_LOG_DIRS` is `log.dirs`, `__` an underscore, `___` a dash;
+`KAFKA_CFG_LOG_DIRS` means the same. `CLUSTER_ID` gives a new data directory its cluster id. Variables that the images use for
+the JVM and its logging are no config and are left alone.
+
+`load` says nothing itself. What a person should know is in `notes`: the caller logs each once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from klamm.config.broker_config import BrokerConfig
+from klamm.config.broker_keys import ALIASES, BROKER_KEYS, without_listener
+from klamm.config.definitions import ConfigError
+from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD, PLUGIN_PREFIXES
+from klamm.config.properties import parse_properties
+
+_NOT_CONFIG: Final = frozenset(
+    """HOME OPTS HEAP_OPTS JVM_PERFORMANCE_OPTS GC_LOG_OPTS JMX_OPTS JMX_PORT JMX_HOSTNAME LOG4J_OPTS LOG4J_ROOT_LOGLEVEL
+    LOG4J_LOGGERS TOOLS_LOG4J_LOGLEVEL LOG4J_CMD_OPTS LOG4J_LOGGER_LEVELS DEBUG VERSION MODE CLUSTER_ID KRAFT_CLUSTER_ID
+    BROKER_ID_COMMAND CLASSPATH DEBUG_SUSPEND_FLAG DATA_DIR CONF_DIR SCALA_VERSION""".split()
+)
+_PROVIDER: Final = re.compile(r"\$\{[^}:]*:[^}]*\}")
+
+
+def load(path: str | None, overrides: Sequence[str], environ: Mapping[str, str]) -> BrokerConfig:
+    """The broker's config from these places; `ConfigError` names the place, the key and what is wrong."""
+    found: dict[str, tuple[str, str]] = {}
+    if path is not None:
+        found.update({name: (value, path) for name, value in _read(path).items()})
+    found.update(_from_environment(environ))
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--override {override}: must be key=value")
+        found[name.strip()] = (value.strip(), "--override")
+    for name, (value, origin) in found.items():
+        if _PROVIDER.search(value):
+            raise ConfigError(
+                f"{origin}: {name} takes its value from a config provider (${{...}}), which Klamm does not have"
+            )
+        if not name.startswith("klamm.") or name in BROKER_KEYS:
+            continue
+        raise ConfigError(f"{origin}: {name} is not a key of Klamm{_nearest(name)}")
+    try:
+        return BrokerConfig({name: value for name, (value, _) in found.items()})
+    except ConfigError as error:
+        raise ConfigError(_with_origin(str(error), found)) from None
+
+
+def notes(config: BrokerConfig) -> tuple[list[str], list[str]]:
+    """What the operator should know about the given keys: lines for INFO and lines for WARNING."""
+    without_use: list[str] = []
+    later: list[str] = []
+    unknown: list[str] = []
+    for name in sorted(config.originals):
+        bare = without_listener(name)
+        row = BROKER_KEYS.get(bare)
+        if row is not None:
+            (without_use if row.status == "no use" else later if row.status == "later" else []).append(name)
+        elif bare in KNOWN or bare in KNOWN_OLD or bare in DYNAMIC_ONLY or bare.startswith(PLUGIN_PREFIXES):
+            if bare not in ALIASES:
+                later.append(name)
+        else:
+            unknown.append(name)
+    infos, warnings = [], []
+    if config.controller_listeners:
+        closed = ", ".join(str(listener) for listener in config.controller_listeners)
+        infos.append(f"{closed} is not opened: it belongs to KRaft's quorum, and Klamm is its own controller")
+    if without_use:
+        infos.append(f"Not needed by Klamm, stored only: {', '.join(without_use)}")
+    if later:
+        warnings.append(f"Stored, but without effect yet: {', '.join(later)}")
+    warnings.extend(f"Unknown config key {name}{_nearest(name)}; it has no effect" for name in unknown)
+    return infos, warnings
+
+
+def _read(path: str) -> dict[str, str]:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    return parse_properties(text)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    cluster_id = environ.get("CLUSTER_ID") or environ.get("KAFKA_CLUSTER_ID") or environ.get("KAFKA_KRAFT_CLUSTER_ID")
+    if cluster_id:
+        found["klamm.cluster.id"] = (cluster_id, "CLUSTER_ID")
+    plain = {}
+    for variable, value in environ.items():
+        if variable.startswith("KAFKA_CFG_"):
+            found[environment_key(variable[len("KAFKA_CFG_") :])] = (value, variable)
+        elif variable.startswith("KAFKA_") and variable[len("KAFKA_") :] not in _NOT_CONFIG:
+            plain[environment_key(variable[len("KAFKA_") :])] = (value, variable)
+    return {**found, **plain}
+
+
+def environment_key(rest: str) -> str:
+    """`LOG_DIRS` -> `log.dirs`; two underscores are one, three a dash."""
+    return re.sub(r"_+", lambda run: {1: ".", 2: "_", 3: "-"}.get(len(run[0]), run[0]), rest.lower())
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, [*BROKER_KEYS, *KNOWN], 1, 0.75)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _with_origin(problem: str, found: Mapping[str, tuple[str, str]]) -> str:
+    named = [name for name in found if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.]*\w)", problem)]
+    return f"{found[max(named, key=len)][1]}: {problem}" if named else problem

@@ -1,0 +1,144 @@
+"""Broker keys of what lies above one log: replication, producers, transactions, groups, KRaft and ZooKeeper, security."""
+
+from __future__ import annotations
+
+from klamm.config.definitions import INT_MAX, ConfigKey, Type
+from klamm.config.validators import OneOf, OneOfIgnoringCase, Range, Words
+
+K = ConfigKey
+BOOLEAN, STRING, INT, SHORT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG, Type.LIST
+CLASS, PASSWORD = Type.CLASS, Type.PASSWORD
+POSITIVE, NOT_NEGATIVE = Range(1), Range(0)
+
+REPLICATION = (
+    K("min.insync.replicas", INT, 1, "Replicas that must have a record before acks=all is answered.", POSITIVE, "cluster-wide", "high"),
+    K("unclean.leader.election.enable", BOOLEAN, False, "Let a replica that lags lead when no other is left, and lose records.",
+      dynamic="cluster-wide", importance="high", status="later"),
+    K("auto.leader.rebalance.enable", BOOLEAN, True, "Give partitions back to their preferred leaders.", importance="high",
+      status="later"),
+    K("leader.imbalance.check.interval.seconds", LONG, 300, "How often that is looked at.", POSITIVE, importance="high", status="later"),
+    K("num.replica.fetchers", INT, 1, "Connections that replicate from one broker.", POSITIVE, "cluster-wide", "high", status="later"),
+    K("replica.lag.time.max.ms", LONG, 30000, "A follower that is not caught up for this long leaves the in-sync set.",
+      importance="high", status="later"),
+    K("replica.fetch.min.bytes", INT, 1, "Bytes that a replica's fetch waits for.", importance="high", status="later"),
+    K("replica.fetch.wait.max.ms", INT, 500, "How long a replica's fetch waits.", importance="high", status="later"),
+    K("replica.fetch.max.bytes", INT, 1048576, "Bytes of one partition in a replica's fetch.", NOT_NEGATIVE, status="later"),
+    K("replica.fetch.response.max.bytes", INT, 10485760, "Bytes of a replica's fetch.", NOT_NEGATIVE, status="later"),
+    K("replica.fetch.backoff.ms", INT, 1000, "Pause after a replica's fetch failed.", NOT_NEGATIVE, status="later"),
+    K("replica.socket.timeout.ms", INT, 30000, "How long a replica waits for an answer.", importance="high", status="later"),
+    K("replica.socket.receive.buffer.bytes", INT, 65536, "SO_RCVBUF of a replica's socket.", importance="high", status="later"),
+    K("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, "How often high watermarks are noted.", importance="high",
+      status="later"),
+    K("replica.selector.class", STRING, None, "Chooses the replica a consumer reads from.", status="later"),
+)  # fmt: skip
+
+PRODUCERS = (
+    K("producer.id.expiration.ms", INT, 86400000, "How long the sequence of a silent idempotent producer is remembered.", POSITIVE,
+      "cluster-wide", "low"),
+    K("transaction.max.timeout.ms", INT, 900000, "The longest timeout a transactional producer may ask for.", POSITIVE,
+      importance="high", status="later"),
+    K("transactional.id.expiration.ms", INT, 604800000, "How long an idle transactional id is remembered.", POSITIVE,
+      importance="high", status="later"),
+    K("transaction.state.log.num.partitions", INT, 50, "Partitions of __transaction_state.", POSITIVE, importance="high",
+      status="later"),
+    K("transaction.state.log.replication.factor", SHORT, 3, "Replicas of __transaction_state, at most one a live broker.", POSITIVE,
+      importance="high", status="later"),
+    K("transaction.state.log.min.isr", INT, 2, "In-sync replicas that __transaction_state needs.", POSITIVE, importance="high",
+      status="later"),
+    K("transaction.state.log.segment.bytes", INT, 104857600, "Segment size of __transaction_state.", POSITIVE, importance="high",
+      status="later"),
+    K("transaction.partition.verification.enable", BOOLEAN, True, "Check that a partition belongs to the transaction that writes.",
+      dynamic="cluster-wide", importance="low", status="later"),
+)  # fmt: skip
+
+GROUPS = (
+    K("offsets.topic.num.partitions", INT, 50, "Partitions of __consumer_offsets.", POSITIVE, importance="high", status="later"),
+    K("offsets.topic.replication.factor", SHORT, 3, "Replicas of __consumer_offsets, at most one a live broker.", POSITIVE,
+      importance="high", status="later"),
+    K("offsets.topic.segment.bytes", INT, 104857600, "Segment size of __consumer_offsets.", POSITIVE, importance="high",
+      status="later"),
+    K("offsets.topic.compression.codec", INT, 0, "Codec number of __consumer_offsets.", importance="high", status="later"),
+    K("offsets.retention.minutes", INT, 10080, "How long offsets of an empty group are kept.", POSITIVE, importance="high",
+      status="later"),
+    K("offsets.retention.check.interval.ms", LONG, 600000, "How often that is looked at.", POSITIVE, importance="high", status="later"),
+    K("offsets.commit.timeout.ms", INT, 5000, "How long a commit waits for its replicas.", POSITIVE, importance="high",
+      status="later"),
+    K("offsets.load.buffer.size", INT, 5242880, "Bytes read at once when offsets are loaded.", POSITIVE, importance="high",
+      status="later"),
+    K("offset.metadata.max.bytes", INT, 4096, "The longest text a client may commit beside an offset.", importance="high",
+      status="later"),
+    K("group.initial.rebalance.delay.ms", INT, 3000, "How long a new classic group waits for more members.", status="later"),
+    K("group.min.session.timeout.ms", INT, 6000, "The shortest session timeout of a classic member.", status="later"),
+    K("group.max.session.timeout.ms", INT, 1800000, "The longest session timeout of a classic member.", status="later"),
+    K("group.max.size", INT, INT_MAX, "The most members of a classic group.", POSITIVE, status="later"),
+    K("group.coordinator.rebalance.protocols", LIST, ["classic", "consumer", "streams"], "The group protocols that are offered.",
+      Words(("consumer", "classic", "share", "streams"), empty_allowed=False), status="later"),
+    K("group.consumer.session.timeout.ms", INT, 45000, "Session timeout of the consumer protocol.", POSITIVE, status="later"),
+    K("group.consumer.heartbeat.interval.ms", INT, 5000, "Heartbeat interval of the consumer protocol.", POSITIVE, status="later"),
+    K("group.consumer.max.size", INT, INT_MAX, "The most members of a consumer group.", POSITIVE, status="later"),
+    K("group.consumer.migration.policy", STRING, "bidirectional", "Which way a group may change its protocol while in use.",
+      OneOfIgnoringCase(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")), status="later"),
+)  # fmt: skip
+
+QUORUM = (
+    K("controller.quorum.voters", LIST, [], "The fixed voters of a KRaft quorum.", Words(empty_allowed=False), importance="high",
+      status="no use"),
+    K("controller.quorum.bootstrap.servers", LIST, [], "Where a KRaft quorum is found.", Words(empty_allowed=False),
+      importance="high", status="no use"),
+    K("metadata.log.dir", STRING, None, "Where KRaft keeps its log. Klamm keeps its metadata in the first log directory.",
+      importance="high", status="no use"),
+    K("metadata.log.segment.bytes", INT, 1 << 30, "Segment size of KRaft's log.", Range(8 << 20), importance="high", status="no use"),
+    K("metadata.log.segment.ms", LONG, 604800000, "Segment age of KRaft's log.", importance="high", status="no use"),
+    K("metadata.max.retention.bytes", LONG, 104857600, "Size limit of KRaft's log.", importance="high", status="no use"),
+    K("metadata.max.retention.ms", LONG, 604800000, "Age limit of KRaft's log.", importance="high", status="no use"),
+    K("broker.heartbeat.interval.ms", INT, 2000, "How often a broker reports to KRaft's controller.", status="no use"),
+    K("broker.session.timeout.ms", INT, 9000, "When KRaft's controller takes a broker for dead.", status="no use"),
+    K("initial.broker.registration.timeout.ms", INT, 60000, "How long a broker tries to join a KRaft cluster.", status="no use"),
+    K("controller.socket.timeout.ms", INT, 30000, "How long a controller waits for a broker.", status="later"),
+)  # fmt: skip
+
+# Keys that Kafka 4.0 removed and that files for 3.x still set.
+OLD = (
+    K("zookeeper.connect", STRING, None, "The ZooKeeper of a Kafka before 4.0. Klamm keeps its metadata itself.", importance="high",
+      status="no use"),
+    K("zookeeper.connection.timeout.ms", INT, None, "How long connecting to ZooKeeper may take.", importance="high", status="no use"),
+    K("zookeeper.session.timeout.ms", INT, 18000, "When ZooKeeper takes a broker for dead.", importance="high", status="no use"),
+    K("broker.id.generation.enable", BOOLEAN, True, "Let ZooKeeper number the brokers.", status="no use"),
+    K("reserved.broker.max.id", INT, 1000, "Where such numbers begin.", NOT_NEGATIVE, status="no use"),
+    K("inter.broker.protocol.version", STRING, None, "The protocol version among brokers before KRaft.", status="no use"),
+    K("log.message.format.version", STRING, None, "The record format on disk. Klamm writes version 2 only.", status="no use"),
+    K("log.message.downconversion.enable", BOOLEAN, True, "Convert records for consumers from before 0.11.",
+      dynamic="cluster-wide", importance="low", status="no use"),
+    K("password.encoder.secret", PASSWORD, None, "Encrypts passwords that are set at run time.",
+      refuse="passwords in dynamic configs cannot be encrypted yet and would be stored readable"),
+)  # fmt: skip
+
+SECURITY = (
+    K("authorizer.class.name", STRING, "", "The class that decides who may do what.", importance="low",
+      refuse="authorization does not exist yet, and without it everybody may do everything"),
+    K("super.users", STRING, None, "Who may do everything when an authorizer is on, separated by semicolons.", status="later"),
+    K("allow.everyone.if.no.acl.found", BOOLEAN, False, "What the authorizer does when no rule exists.", status="later"),
+    K("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+      "Names the user of a connection.", refuse="Java classes cannot run here, and users would have other names"),
+    K("security.providers", STRING, None, "Java classes that provide cryptography.", importance="low", status="no use"),
+    K("connection.failed.authentication.delay.ms", INT, 100, "How long a failed login waits for its answer.", NOT_NEGATIVE,
+      importance="low", status="later"),
+    K("connections.max.reauth.ms", LONG, 0, "How long a login lasts.", status="later"),
+    K("delegation.token.secret.key", PASSWORD, None, "Signs delegation tokens.", status="later"),
+    K("sasl.enabled.mechanisms", LIST, ["GSSAPI"], "The ways to log in with SASL.", Words(), status="later"),
+    K("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "How brokers log in to each other.", status="later"),
+    K("sasl.jaas.config", PASSWORD, None, "Users and passwords of a SASL listener.", status="later"),
+    K("ssl.client.auth", STRING, "none", "Whether a TLS client must show a certificate.", OneOf(("required", "requested", "none")),
+      status="later"),
+    K("ssl.keystore.type", STRING, "JKS", "The format of the keystore.", status="later"),
+    K("ssl.keystore.location", STRING, None, "The file with the broker's certificate.", status="later"),
+    K("ssl.keystore.password", PASSWORD, None, "Opens the keystore.", status="later"),
+    K("ssl.key.password", PASSWORD, None, "Opens the key.", status="later"),
+    K("ssl.truststore.type", STRING, "JKS", "The format of the truststore.", status="later"),
+    K("ssl.truststore.location", STRING, None, "The file with the certificates that are trusted.", status="later"),
+    K("ssl.truststore.password", PASSWORD, None, "Opens the truststore.", status="later"),
+    K("config.providers", LIST, [], "Java classes that fill `${...}` in values. Klamm refuses such values.", Words(),
+      importance="low", status="later"),
+)  # fmt: skip
+
+ROWS = (*REPLICATION, *PRODUCERS, *GROUPS, *QUORUM, *OLD, *SECURITY)

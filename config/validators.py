@@ -1,0 +1,115 @@
+"""The limits that config keys have. Each one's `str` and complaint are worded as Kafka's, which clients and people know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klamm.config.definitions import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number of at least `least` and, if given, at most `most`; `also` is one more value that is allowed."""
+
+    least: float | None = None
+    most: float | None = None
+    also: int | None = None
+
+    def problem(self, value: Value) -> str | None:
+        if value is None:
+            return "Value must be non-null"
+        assert isinstance(value, int | float)
+        if self.also is not None:
+            inside = value == self.also or (self.least or 0) <= value <= (self.most or 0)
+            return None if inside else f"Value must be between {self.least} and {self.most} or equal to {self.also}"
+        if self.least is not None and not value >= self.least:
+            return f"Value must be at least {self.least}"
+        if self.most is not None and not value <= self.most:
+            return f"Value must be no more than {self.most}"
+        return None
+
+    def __str__(self) -> str:
+        if self.most is None:
+            return f"[{self.least},...]"
+        return f"[{self.least},...,{self.most}]" + (f" or {self.also}" if self.also is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of some words, exactly as written."""
+
+    words: tuple[str, ...]
+
+    def problem(self, value: Value) -> str | None:
+        return None if value in self.words else f"String must be one of: {', '.join(self.words)}"
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.words)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOfIgnoringCase:
+    """One of some words, in upper or lower case."""
+
+    words: tuple[str, ...]
+
+    def problem(self, value: Value) -> str | None:
+        if isinstance(value, str) and value.upper() in self.words:
+            return None
+        return f"String must be one of (case insensitive): {', '.join(self.words)}"
+
+    def __str__(self) -> str:
+        return f"(case insensitive) [{', '.join(self.words)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A list without empty or repeated items, each one of `words` (any, if there are none)."""
+
+    words: tuple[str, ...] = ()
+    empty_allowed: bool = True
+
+    def problem(self, value: Value) -> str | None:
+        if value is None:
+            return None
+        assert isinstance(value, list)
+        if not value:
+            return None if self.empty_allowed else "values must not be empty"
+        if len(set(value)) != len(value):
+            return "values must not be duplicated"
+        if "" in value:
+            return "values must not contain an empty item"
+        wrong = [item for item in value if self.words and item not in self.words]
+        return f"String must be one of: {', '.join(self.words)}" if wrong else None
+
+    def __str__(self) -> str:
+        return f"[{', '.join(self.words)}]" if self.words else "" if self.empty_allowed else "non-empty list"
+
+
+@dataclass(frozen=True, slots=True)
+class NotEmpty:
+    """A text that is absent or has at least one character."""
+
+    def problem(self, value: Value) -> str | None:
+        return "String must be non-empty" if value == "" else None
+
+    def __str__(self) -> str:
+        return "non-empty string"
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """Nothing, `*`, `none`, or pairs of partition and broker: `0:1,0:2`."""
+
+    def problem(self, value: Value) -> str | None:
+        assert isinstance(value, list)
+        if value == ["*"] or value == ["none"] or not value:
+            return None
+        for pair in value:
+            partition, colon, broker = pair.partition(":")
+            if not (colon and partition.isdecimal() and broker.isdecimal()):
+                return "must be the literal '*', 'none' or a list of replicas as [partitionId]:[brokerId],..."
+        return None
+
+    def __str__(self) -> str:
+        return "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
