@@ -1,0 +1,340 @@
+"""The record batch (magic 2): Kafka's unit on the wire, in the log, and of everything in between.
+
+    batch  = header (61 bytes, HEADER) + record_count records, as one compressed blob when a codec is set
+    header = base_offset i64 | batch_length i32 | leader_epoch i32 | magic i8 | crc u32 | attributes i16
+           | last_offset_delta i32 | base_timestamp i64 | max_timestamp i64 | producer_id i64 | producer_epoch i16
+           | base_sequence i32 | record_count i32
+    record = length varint | attributes i8 | timestamp_delta varlong | offset_delta varint | key | value | headers
+    key, value = size varint (-1 is null) + bytes;  headers = count varint + (size varint + utf-8, value)*
+
+batch_length counts what follows it. The CRC-32C covers everything from the attributes on, so a broker stamps the base
+offset and leader epoch of a batch without touching it. Varints are zig-zag. Attributes: bits 0-2 codec, 3 LogAppendTime,
+4 transactional, 5 control, 6 base_timestamp is a delete horizon (compaction).
+
+Nothing here trusts a count or size; what does not fit raises InvalidRecord or CorruptMessage. Whether a batch may
+enter a log is decided in `validate.py`. Source: KIP-98, KIP-82, Kafka's protocol guide "Record Batch".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from klamm.protocol.errors import CorruptMessage, InvalidRecord
+from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of, compress, decompress
+from klamm.protocol.records.crc import BytesLike, crc32c
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = 61
+LOG_OVERHEAD_BYTES = 12  # base_offset, batch_length: what batch_length does not count
+MAGIC_POSITION = 16
+CRC_POSITION = 17
+ATTRIBUTES_POSITION = 21  # the CRC covers from here to the end
+MAX_TIMESTAMP_POSITION = 35
+MIN_MESSAGE_BYTES = 14  # the least that a length field may say, of any magic
+
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+
+_OFFSET_LENGTH = struct.Struct(">qi")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+
+Header = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """One record with its absolute offset and timestamp (-1: none)."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+class BatchHeader(NamedTuple):
+    """The header of a batch of magic 2; `size_bytes` is the whole batch, `crc` as stored (not checked)."""
+
+    base_offset: int
+    size_bytes: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        return codec_of(self.attributes)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.attributes & CODEC_MASK != 0
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME_FLAG != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; sequences wrap from 2**31 - 1 to 0. -1 when the batch has none."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return self.base_sequence + self.last_offset_delta & 0x7FFFFFFF
+
+
+def read_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
+    """The header at `pos`. Raises CorruptMessage when it is cut short, too small for a batch, or not magic 2."""
+    if len(buf) - pos < HEADER_BYTES:
+        raise CorruptMessage(f"{len(buf) - pos} bytes are too few for a batch header")
+    fields = HEADER.unpack_from(buf, pos)
+    if fields[3] != 2:
+        raise CorruptMessage(f"batch at position {pos} has magic {fields[3]}, expected 2")
+    size_bytes = fields[1] + LOG_OVERHEAD_BYTES
+    if size_bytes < HEADER_BYTES:
+        raise CorruptMessage(f"batch at position {pos} has size {size_bytes}, the least is {HEADER_BYTES}")
+    return BatchHeader(fields[0], size_bytes, *fields[2:])
+
+
+def batches(buf: BytesLike) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole batch in `buf`; a last batch that is cut short ends it, as in a fetch."""
+    pos = 0
+    end = len(buf)
+    while end - pos >= HEADER_BYTES:
+        header = read_header(buf, pos)
+        if header.size_bytes > end - pos:
+            return
+        yield pos, header
+        pos += header.size_bytes
+
+
+def crc_is_valid(buf: BytesLike, header: BatchHeader, pos: int = 0) -> bool:
+    """Whether the batch at `pos` has the bytes that its CRC was made of."""
+    return crc32c(memoryview(buf)[pos + ATTRIBUTES_POSITION : pos + header.size_bytes]) == header.crc
+
+
+def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
+    """Gives the batch at `pos` its place in the log, in place. The CRC does not cover these two fields."""
+    _BASE_OFFSET.pack_into(buf, pos, base_offset)
+    _LEADER_EPOCH.pack_into(buf, pos + LOG_OVERHEAD_BYTES, leader_epoch)
+
+
+def payload(buf: BytesLike, header: BatchHeader, limit: int, pos: int = 0) -> bytes:
+    """The records of the batch at `pos` without header and compression; InvalidRecord beyond `limit` bytes."""
+    data = memoryview(buf)[pos + HEADER_BYTES : pos + header.size_bytes]
+    return decompress(header.codec, data, limit)
+
+
+def records(buf: BytesLike, header: BatchHeader, limit: int, pos: int = 0) -> Iterator[Record]:
+    """The records of the batch at `pos`, decompressed to at most `limit` bytes. Raises InvalidRecord."""
+    data = payload(buf, header, limit, pos)
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    at = 0
+    for _ in range(header.record_count):
+        try:
+            delta, offset_delta, key, value, headers, at = read_record(data, at)
+        except IndexError:
+            raise InvalidRecord("a record is cut short") from None
+        timestamp = header.base_timestamp + delta if append_time is None else append_time
+        yield Record(header.base_offset + offset_delta, timestamp, key, value, headers)
+    if at != len(data):
+        raise InvalidRecord(f"{len(data) - at} bytes after the last record")
+
+
+def read_record(data: bytes, pos: int) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int]:
+    """(timestamp delta, offset delta, key, value, headers, next position) of the record at `pos`.
+
+    Raises InvalidRecord when its parts do not fill its length, IndexError when the data ends within a varint.
+    """
+    size, pos = read_varint(data, pos)
+    end = pos + size
+    if size < 0 or end > len(data):
+        raise InvalidRecord(f"record size {size} is negative or larger than the batch")
+    delta, pos = read_varint(data, pos + 1, 70)
+    offset_delta, pos = read_varint(data, pos)
+    key, pos = _read_bytes(data, pos, end)
+    value, pos = _read_bytes(data, pos, end)
+    count, pos = read_varint(data, pos)
+    if count < 0 or count > end - pos:
+        raise InvalidRecord(f"record has {count} headers in {end - pos} bytes")
+    headers: list[Header] = []
+    for _ in range(count):
+        name, pos = _read_bytes(data, pos, end)
+        if name is None:
+            raise InvalidRecord("a record header has no key")
+        content, pos = _read_bytes(data, pos, end)
+        headers.append((name.decode("utf-8", "replace"), content))
+    if pos != end:
+        raise InvalidRecord(f"record ends at {pos}, its length says {end}")
+    return delta, offset_delta, key, value, tuple(headers), pos
+
+
+def _read_bytes(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
+    size, pos = read_varint(data, pos)
+    if size < 0:
+        if size != -1:
+            raise InvalidRecord(f"size {size} in a record")
+        return None, pos
+    if size > end - pos:
+        raise InvalidRecord(f"{size} bytes in a record with {end - pos} left")
+    return data[pos : pos + size], pos + size
+
+
+def read_varint(data: bytes, pos: int, bits: int = 35) -> tuple[int, int]:
+    """(value, next position) of the zig-zag varint at `pos`; `bits` is 35 for 32-bit values, 70 for 64-bit ones."""
+    byte = data[pos]
+    pos += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos
+    raw = byte & 0x7F
+    for shift in range(7, bits, 7):
+        byte = data[pos]
+        pos += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if raw >> (32 if bits == 35 else 64):
+                break
+            return (raw >> 1) ^ -(raw & 1), pos
+    raise InvalidRecord("a varint is too long")
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Appends `value` (up to 64 bits signed) as a zig-zag varint."""
+    raw = (value << 1) ^ (value >> 63)
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+
+
+def write_record(out: bytearray, offset_delta: int, timestamp_delta: int, record: Record) -> None:
+    """Appends `record` with its length."""
+    body = bytearray(b"\0")  # record attributes: none are defined
+    write_varint(body, timestamp_delta)
+    write_varint(body, offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    write_varint(body, len(record.headers))
+    for name, content in record.headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, content)
+    write_varint(out, len(body))
+    out += body
+
+
+def _write_bytes(out: bytearray, content: bytes | None) -> None:
+    if content is None:
+        out.append(1)  # -1
+    else:
+        write_varint(out, len(content))
+        out += content
+
+
+def encode_batch(
+    records: Iterable[Record],
+    *,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    base_offset: int = 0,
+    last_offset: int | None = None,
+    leader_epoch: int = -1,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time_ms: int | None = None,
+) -> bytearray:
+    """One batch of `records`, whose offsets are absolute and ascending from `base_offset` on, gaps allowed.
+
+    `last_offset` is for batches that lost their last records to compaction (no records at all, then, is allowed).
+    With `log_append_time_ms` the batch says that every record has that timestamp.
+    """
+    body = bytearray()
+    base_timestamp = max_timestamp = NO_TIMESTAMP
+    count = 0
+    last_delta = -1
+    for record in records:
+        delta = record.offset - base_offset
+        assert delta > last_delta, "offsets ascend"
+        last_delta = delta
+        if count == 0:
+            base_timestamp = record.timestamp
+        if record.timestamp > max_timestamp:
+            max_timestamp = record.timestamp
+        write_record(body, delta, record.timestamp - base_timestamp, record)
+        count += 1
+    if last_offset is not None:
+        assert last_offset - base_offset >= last_delta, "the last offset is at or after the last record"
+        last_delta = last_offset - base_offset
+    assert last_delta >= 0, "a batch without records still covers offsets"
+    attributes = codec | (TRANSACTIONAL_FLAG if transactional else 0) | (CONTROL_FLAG if control else 0)
+    if log_append_time_ms is not None:
+        attributes |= LOG_APPEND_TIME_FLAG
+        max_timestamp = log_append_time_ms
+    packed: BytesLike = compress(codec, body, level) if codec else body
+    batch = bytearray(HEADER_BYTES)
+    batch += packed
+    HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LOG_OVERHEAD_BYTES,
+        leader_epoch,
+        2,
+        0,
+        attributes,
+        last_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    seal(batch)
+    return batch
+
+
+def seal(batch: bytearray | memoryview) -> None:
+    """Computes the CRC of the one batch in `batch` and stores it."""
+    _CRC.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))

@@ -1,0 +1,374 @@
+"""Whether a batch may enter a log: the one place that decides it.
+
+What enters is exactly one batch of magic 2 whose CRC, counts, offsets, timestamps and records are right, so that no
+batch stops the consumers of its partition. Message sets of old producers become such a batch here. The rules are those
+of Kafka's ProduceRequest, UnifiedLog and LogValidator, in their order, with these differences:
+
+- An unknown codec is UNSUPPORTED_COMPRESSION_TYPE and compressed junk INVALID_RECORD, not UNKNOWN_SERVER_ERROR; bytes
+  after a compressed stream are junk, too.
+- Offset deltas inside the batch must be 0, 1, 2, ...; Kafka takes any. Consumers compute offsets from them.
+- Null or empty records are INVALID_RECORD in every Produce version.
+- A producer id needs an epoch of 0 or more, a transactional batch a producer id.
+- A batch that says LogAppendTime in a CreateTime topic is stored as CreateTime, as in Kafka, but the timestamps that
+  are checked are those in the records, because readers will see those.
+
+The caller's memory is changed in place where Kafka changes the batch: timestamp type, max timestamp and CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NoReturn
+
+from klamm.protocol.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    RecordListTooLarge,
+    UnsupportedCompressionType,
+)
+from klamm.protocol.records import message_set
+from klamm.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    CONTROL_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    MAX_TIMESTAMP_POSITION,
+    MIN_MESSAGE_BYTES,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    encode_batch,
+    read_record,
+    seal,
+)
+from klamm.protocol.records.check import check_records
+from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of, compress, decompress
+from klamm.protocol.records.crc import crc32c
+
+TARGET_CODECS: dict[str, Codec | None] = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+"""The values of the topic config `compression.type`; None keeps the producer's codec."""
+
+_CODECS = tuple(Codec)
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
+_LENGTH_POSITION = 8
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """What a topic allows; made once per change of its config, not per append."""
+
+    max_message_bytes: int = 1048588
+    segment_bytes: int = 1073741824
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = _INT64_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    compression: str = "producer"
+    compression_level: int | None = None
+    compacted: bool = False
+    max_decompressed_bytes: int = 104857600
+
+    def __post_init__(self) -> None:
+        assert self.compression in TARGET_CODECS, self.compression
+
+
+@dataclass(slots=True)
+class ValidBatch:
+    """One batch that may enter, in `data`: writable, and the caller's own memory unless it had to be rebuilt."""
+
+    data: memoryview | bytearray
+    last_offset_delta: int
+    record_count: int
+    max_timestamp: int
+    max_timestamp_delta: int
+    """Offset delta of the first record that has max_timestamp, -1 when no record has a timestamp."""
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+    is_control: bool
+    log_append_time_ms: int
+    """-1 for CreateTime."""
+    size_bytes: int
+    codec: Codec
+
+
+def validate(
+    records: memoryview | None, rules: AppendRules, *, produce_version: int, now_ms: int, client: bool = True
+) -> ValidBatch:
+    """The batch in the records field of a Produce request for one partition, fit to be appended.
+
+    `client=False` is for batches that the broker makes itself: they may be control batches and have any base offset.
+    Raises CorruptMessage, InvalidRecord, InvalidTimestamp (these two with `record_errors`), MessageTooLarge,
+    RecordListTooLarge or UnsupportedCompressionType.
+    """
+    if not records:
+        raise InvalidRecord("a produce request must have a record batch for each partition")
+    size = len(records)
+    if size < HEADER_BYTES or records[MAGIC_POSITION] != 2:
+        if _first_magic(records) < 2 and produce_version < 3:
+            return _validate_message_set(records, rules, now_ms)
+        _refuse_head(records, produce_version)
+    (
+        base_offset,
+        length,
+        _,
+        _,
+        crc,
+        attributes,
+        last_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = HEADER.unpack_from(records)
+    if length + LOG_OVERHEAD_BYTES != size:
+        records = _cut_to_one_batch(records, length)
+        size = len(records)
+    codec = attributes & CODEC_MASK
+    if codec == Codec.ZSTD and produce_version < 7:
+        raise UnsupportedCompressionType(f"zstd in Produce v{produce_version}, 7 is the first that allows it")
+    if base_offset and client:
+        raise InvalidRecord(f"base offset of a produced batch is {base_offset}, expected 0")
+    if size > rules.max_message_bytes:
+        raise MessageTooLarge(f"batch of {size} bytes, max.message.bytes is {rules.max_message_bytes}")
+    if crc32c(records[ATTRIBUTES_POSITION:]) != crc:
+        raise CorruptMessage(f"CRC of the batch does not match: stored {crc:#010x}")
+    if last_delta + 1 != count or count <= 0:
+        raise InvalidRecord(f"batch has {count} records and a last offset delta of {last_delta}")
+    if client and (producer_id > NO_PRODUCER_ID or attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG)):
+        _check_producer(attributes, producer_id, producer_epoch, base_sequence)
+
+    if codec:
+        body = decompress(codec_of(codec), records[HEADER_BYTES:], rules.max_decompressed_bytes)
+    else:
+        body = bytes(records[HEADER_BYTES:])
+    lowest, highest, highest_index, null_key = check_records(body, count)
+    if null_key and rules.compacted and client:
+        _check_each_record(body, count, base_timestamp, rules, now_ms)
+    if rules.log_append_time:
+        if attributes & LOG_APPEND_TIME_FLAG and client:
+            _refuse_append_time(count)
+        new_attributes = attributes | LOG_APPEND_TIME_FLAG
+        new_max_timestamp = append_time = now_ms
+        highest_index = 0
+    else:
+        new_attributes = attributes & ~LOG_APPEND_TIME_FLAG
+        append_time = NO_TIMESTAMP
+        new_max_timestamp = base_timestamp + highest
+        if (
+            new_max_timestamp - now_ms > rules.timestamp_after_max_ms
+            or now_ms - base_timestamp - lowest > rules.timestamp_before_max_ms
+            or new_max_timestamp > _INT64_MAX
+        ):
+            _check_each_record(body, count, base_timestamp, rules, now_ms)
+        if new_max_timestamp <= NO_TIMESTAMP:
+            new_max_timestamp = NO_TIMESTAMP
+            highest_index = -1
+
+    data: memoryview | bytearray = records
+    target = TARGET_CODECS[rules.compression]
+    if target is not None and target != codec and not attributes & CONTROL_FLAG:
+        data = _rebuild(records, body, target, rules)
+        size = len(data)
+        codec = target
+        new_attributes = new_attributes & ~CODEC_MASK | target
+    elif records.readonly:
+        data = bytearray(records)
+    if size > rules.segment_bytes:
+        raise RecordListTooLarge(f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}")
+    if new_max_timestamp != max_timestamp or new_attributes != attributes:
+        _ATTRIBUTES.pack_into(data, ATTRIBUTES_POSITION, new_attributes)
+        _MAX_TIMESTAMP.pack_into(data, MAX_TIMESTAMP_POSITION, new_max_timestamp)
+        seal(data)
+    return ValidBatch(
+        data,
+        last_delta,
+        count,
+        new_max_timestamp,
+        highest_index,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        attributes & TRANSACTIONAL_FLAG != 0,
+        attributes & CONTROL_FLAG != 0,
+        append_time,
+        size,
+        _CODECS[codec],
+    )
+
+
+def _first_magic(records: memoryview) -> int:
+    """The magic of the first entry; 2 when there is none, or an impossible one."""
+    magic = records[MAGIC_POSITION] if len(records) > MAGIC_POSITION else 2
+    return magic
+
+
+def _refuse_head(records: memoryview, produce_version: int) -> NoReturn:
+    """Says what is wrong with records that do not start with a header of magic 2."""
+    _whole_entry_size(records)
+    magic = records[MAGIC_POSITION]
+    if magic < 2:
+        raise InvalidRecord(f"Produce v{produce_version} must have magic 2, found {magic}")
+    raise CorruptMessage(f"batch of {len(records)} bytes, the least is {HEADER_BYTES}")
+
+
+def _whole_entry_size(records: memoryview) -> int:
+    """The size of the first batch or message in `records`. Raises InvalidRecord when it is not there as a whole,
+    CorruptMessage for a size or magic that no batch has."""
+    if len(records) < LOG_OVERHEAD_BYTES:
+        raise InvalidRecord(f"{len(records)} bytes hold no record batch")
+    (length,) = _LENGTH.unpack_from(records, _LENGTH_POSITION)
+    if length < MIN_MESSAGE_BYTES:
+        raise CorruptMessage(f"record batch with length {length}, the least is {MIN_MESSAGE_BYTES}")
+    if len(records) <= MAGIC_POSITION:
+        raise InvalidRecord(f"{len(records)} bytes hold no record batch")
+    if records[MAGIC_POSITION] > 2:
+        raise CorruptMessage(f"invalid magic {records[MAGIC_POSITION]} in a record batch")
+    size: int = length + LOG_OVERHEAD_BYTES
+    if size > len(records):
+        raise InvalidRecord(f"record batch of {size} bytes is cut short at {len(records)}")
+    return size
+
+
+def _cut_to_one_batch(records: memoryview, length: int) -> memoryview:
+    """The first batch alone. A second one is refused; what cannot be one, being cut short, is dropped, as in Kafka."""
+    size = _whole_entry_size(records)
+    if size < HEADER_BYTES:
+        raise CorruptMessage(f"record batch of {size} bytes, the least is {HEADER_BYTES}")
+    try:
+        _whole_entry_size(records[size:])
+    except InvalidRecord:
+        return records[:size]
+    raise InvalidRecord("a produce request must have exactly one record batch for each partition")
+
+
+def _check_producer(attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    if attributes & CONTROL_FLAG:
+        raise InvalidRecord("clients must not write control records")
+    if producer_id <= NO_PRODUCER_ID:
+        raise InvalidRecord("a transactional batch must have a producer id")
+    if base_sequence < 0 or producer_epoch < 0:
+        raise InvalidRecord(f"producer id {producer_id} with epoch {producer_epoch} and base sequence {base_sequence}")
+
+
+def _check_each_record(body: bytes, count: int, base_timestamp: int, rules: AppendRules, now_ms: int) -> None:
+    """Raises with one error for each record that breaks a rule of the topic. The slow path: some record probably does."""
+    checks = _RecordChecks(rules, now_ms)
+    pos = 0
+    for index in range(count):
+        delta, _, key, _, _, pos = read_record(body, pos)
+        checks.add(index, base_timestamp + delta, key)
+    checks.raise_errors()
+
+
+class _RecordChecks:
+    """Collects what is wrong with single records, for the response."""
+
+    def __init__(self, rules: AppendRules, now_ms: int) -> None:
+        self._rules = rules
+        self._earliest = now_ms - rules.timestamp_before_max_ms
+        self._latest = min(now_ms + rules.timestamp_after_max_ms, _INT64_MAX)
+        self._errors: list[tuple[int, str]] = []
+        self._timestamp_error = False
+
+    def add(self, index: int, timestamp: int, key: bytes | None) -> None:
+        if key is None and self._rules.compacted:
+            self._errors.append((index, "Compacted topic cannot accept message without key."))
+        elif self._rules.log_append_time or timestamp == NO_TIMESTAMP:
+            return
+        elif not self._earliest <= timestamp <= self._latest:
+            self._timestamp_error = True
+            self._errors.append((index, f"Timestamp {timestamp} is not within [{self._earliest}, {self._latest}]."))
+
+    def raise_errors(self) -> None:
+        if not self._errors:
+            return
+        if self._timestamp_error:
+            raise _with_record_errors(InvalidTimestamp("records with an invalid timestamp"), self._errors)
+        raise InvalidRecord(f"{len(self._errors)} invalid records", record_errors=self._errors)
+
+
+def _with_record_errors(error: InvalidTimestamp, errors: list[tuple[int, str]]) -> InvalidTimestamp:
+    error.record_errors = errors  # type: ignore[attr-defined]
+    return error
+
+
+def _refuse_append_time(count: int) -> NoReturn:
+    text = "Producer should not set timestamp type to LogAppendTime."
+    errors = [(index, text) for index in range(count)]
+    raise _with_record_errors(InvalidTimestamp("a producer set the timestamp type LogAppendTime"), errors)
+
+
+def _rebuild(records: memoryview, body: bytes, target: Codec, rules: AppendRules) -> bytearray:
+    """The batch with its records in another codec; attributes and CRC are left to the caller."""
+    data = bytearray(records[:HEADER_BYTES])
+    data += compress(target, body, rules.compression_level)
+    if len(data) > rules.max_message_bytes:
+        raise MessageTooLarge(f"batch of {len(data)} bytes as {target.name}, limit {rules.max_message_bytes}")
+    _LENGTH.pack_into(data, _LENGTH_POSITION, len(data) - LOG_OVERHEAD_BYTES)
+    return data
+
+
+def _validate_message_set(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch:
+    """Produce v0-v2 with magic 0 or 1: the same rules, and the set becomes one new batch."""
+    limit = rules.max_decompressed_bytes
+    produced = message_set.produced_set(records, max_message_bytes=rules.max_message_bytes, limit=limit)
+    count = len(produced.records)
+    if produced.log_append_time and rules.log_append_time:
+        _refuse_append_time(count)
+    checks = _RecordChecks(rules, now_ms)
+    max_timestamp, max_index = NO_TIMESTAMP, -1
+    for index, timestamp, key, *_ in produced.records:
+        checks.add(index, timestamp, key)
+        if timestamp > max_timestamp:
+            max_timestamp, max_index = timestamp, index
+    checks.raise_errors()
+    append_time = NO_TIMESTAMP
+    if rules.log_append_time:
+        max_timestamp, max_index, append_time = now_ms, 0, now_ms
+    target = TARGET_CODECS[rules.compression]
+    codec = produced.codec if target is None else target
+    data = encode_batch(
+        produced.records,
+        codec=codec,
+        level=None if target is None else rules.compression_level,
+        log_append_time_ms=now_ms if rules.log_append_time else None,
+    )
+    if len(data) > rules.max_message_bytes:
+        raise MessageTooLarge(f"batch of {len(data)} bytes after conversion, limit {rules.max_message_bytes}")
+    if len(data) > rules.segment_bytes:
+        raise RecordListTooLarge(f"batch of {len(data)} bytes, segment.bytes is {rules.segment_bytes}")
+    return ValidBatch(
+        data,
+        count - 1,
+        count,
+        max_timestamp,
+        max_index,
+        NO_PRODUCER_ID,
+        -1,
+        NO_SEQUENCE,
+        False,
+        False,
+        append_time,
+        len(data),
+        codec,
+    )
