@@ -214,7 +214,7 @@ def response_class(key: int) -> type[Message]:
 def _message_class(key: int, suffix: str) -> type[Message]:
     info = API[key]
     module = importlib.import_module(f"klamm.protocol.messages.{info.module}")
-    cls = getattr(module, info.name + suffix)
+    cls: type[Message] = getattr(module, info.name + suffix)
     assert issubclass(cls, Message) and cls.api_key == key
     assert cls.versions == (info.min_version, info.max_version), f"{cls.__name__} has versions {cls.versions}"
     return cls

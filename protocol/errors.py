@@ -8,7 +8,7 @@ in CamelCase: `OFFSET_OUT_OF_RANGE` is `OffsetOutOfRange`.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 
 class ErrorCode(IntEnum):
@@ -17,12 +17,14 @@ class ErrorCode(IntEnum):
     retriable: bool
     default_message: str
 
-    def __new__(cls, value: int, retriable: bool, default_message: str) -> Self:
-        code = int.__new__(cls, value)
-        code._value_ = value
-        code.retriable = retriable
-        code.default_message = default_message
-        return code
+    if not TYPE_CHECKING:  # a type checker would ask for all three wherever a code is looked up by its value
+
+        def __new__(cls, value: int, retriable: bool, default_message: str) -> Self:
+            code = int.__new__(cls, value)
+            code._value_ = value
+            code.retriable = retriable
+            code.default_message = default_message
+            return code
 
     # fmt: off
     UNKNOWN_SERVER_ERROR = -1, False, "the broker failed in a way it did not expect"
