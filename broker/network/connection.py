@@ -1,0 +1,472 @@
+"""One client connection: reads frames, has them dispatched in order, sends the replies in the same order.
+
+The connection owns its non-blocking socket (`add_reader`, `recv_into`; sending is in `outbox`). A readable event reads
+once, dispatches what is whole, and sends the replies together with one system call. A turn is bounded
+(`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
+
+Order. A pending future lets nothing pass but Produce behind Produce, `max_inflight` of them at most; anything else
+stays in the buffer until all replies before it are known. Replies leave in the order of the requests.
+
+Back-pressure is muting: while any bit of `_muted` is set, nothing is read from the socket. The reader is removed only
+when bytes arrive meanwhile, since a client that waits for its answer costs no system call that way.
+
+Ends. A half close, malformed input and shutdown let everything that was accepted before be answered and sent; then the
+socket is closed. Errors of the socket and deadlines close it at once. Time comes from the sweep of the `Network`, there
+are no timers per request.
+
+`channel` is where TLS goes: an object with the methods of a non-blocking socket that are used here and in the outbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from klamm.broker.network.file_pieces import ShortFile
+from klamm.broker.network.outbox import Outbox
+from klamm.broker.network.reply import CloseConnection, Reply
+from klamm.broker.network.warnings import describe_junk
+from klamm.protocol.framing import FrameBuffer, FrameError
+
+if TYPE_CHECKING:
+    from klamm.broker.network.listener import Listener
+    from klamm.broker.network.network import Network
+
+logger = logging.getLogger(__name__)
+
+PRODUCE_KEY = b"\x00\x00"  # a request begins with its API key
+TURN_FRAMES = 32
+TURN_BYTES = 256 * 1024
+NO_MARK = (-1, 0)
+RENEWAL_BYTES = 64 * 1024  # a half frame that grew by this much gets a new deadline
+DRAIN_READS = 16  # reads that empty the socket before it is closed, so that the peer sees FIN and not RST
+
+# Why nothing is read. The first three also keep buffered frames from being dispatched.
+WAITING = 1  # for replies that must leave first
+UNSENT = 2  # the peer does not take its replies
+TURN_OVER = 4  # the rest of the buffer is scheduled
+NO_BUDGET = 8  # queued.max.request.bytes
+ENDING = 16  # nothing more is accepted
+NOT_SERVING = WAITING | UNSENT | TURN_OVER
+
+
+class Connection:
+    """See the module docstring. `principal` and `client_software` are kept here for the layers above."""
+
+    __slots__ = (
+        "__weakref__",
+        "_active",
+        "_active_at",
+        "_charged",
+        "_closed",
+        "_dispatch",
+        "_end_kind",
+        "_end_reason",
+        "_frame_mark",
+        "_frame_since",
+        "_frames",
+        "_inflight_bytes",
+        "_listener",
+        "_local_address",
+        "_muted",
+        "_network",
+        "_on_close",
+        "_outbox",
+        "_pending",
+        "_pending_produce",
+        "_reading",
+        "_receive",
+        "_socket",
+        "client_software",
+        "peer",
+        "principal",
+    )
+
+    def __init__(self, channel: socket.socket, peer: tuple[str, int], network: Network, listener: Listener) -> None:
+        self.peer = peer
+        self.principal = "User:ANONYMOUS"
+        self.client_software: tuple[str, str] = ("", "")
+        self._socket = channel
+        self._network = network
+        self._listener = listener
+        self._dispatch = network.dispatcher
+        self._receive = channel.recv_into
+        self._frames = FrameBuffer(network.scratch, network.limits.max_request_bytes)
+        self._outbox = Outbox(network.loop, channel, network.read_ahead, self._on_sent, self._on_send_failed)
+        # Replies in request order; an entry that is a future may be followed by known replies.
+        self._pending: deque[tuple[Reply | asyncio.Future[Reply | None] | None, int]] = deque()
+        self._pending_produce = True  # all of the pending are Produce
+        self._inflight_bytes = 0
+        self._charged = 0
+        self._muted = 0
+        self._closed = False
+        self._end_kind = ""
+        self._end_reason = ""
+        self._on_close: list[Callable[[], None]] = []
+        self._local_address: tuple[str, int] | None = None
+        self._active = True
+        self._active_at = network.now
+        self._frame_mark = NO_MARK
+        self._frame_since = network.now
+        self._reading = True
+        network.loop.add_reader(channel, self._on_readable)
+
+    # -- for the layers above
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """The address that the client dialled, as far as this machine knows."""
+        if self._local_address is None:
+            self._local_address = self._socket.getsockname()[:2]
+        return self._local_address
+
+    @property
+    def listener(self) -> str:
+        return self._listener.name
+
+    @property
+    def idle_limit_s(self) -> float | None:
+        """The listener's own limit, if it has one."""
+        return self._listener.idle_limit_s
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def max_frame_bytes(self) -> int:
+        return self._frames.max_frame_bytes
+
+    @max_frame_bytes.setter
+    def max_frame_bytes(self, limit: int) -> None:
+        """Lower before authentication, `socket.request.max.bytes` after it."""
+        self._frames.max_frame_bytes = limit
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """`callback` is called once when the connection is gone; at once if it is already."""
+        if self._closed:
+            callback()
+        else:
+            self._on_close.append(callback)
+
+    def close(self, reason: str, kind: str = "server") -> None:
+        """Close now, whatever is unanswered or unsent. `kind` is the label in the metrics."""
+        if self._closed:
+            return
+        self._closed = True
+        logger.debug("%s: closed, %s", self, reason)
+        self._muted |= ENDING
+        self._stop_reading()
+        self._outbox.close()
+        self._frames.discard()
+        self._pending.clear()  # their futures may still finish, see _on_answer
+        self._inflight_bytes = 0
+        if self._charged:
+            self._charge()
+        self._socket.close()
+        self._listener.forget(self, kind)
+        callbacks, self._on_close = self._on_close, []
+        for callback in callbacks:
+            callback()
+
+    def drain(self) -> None:
+        """Answer what has been read, send it, then close."""
+        self._end("drain", "shutting down")
+
+    def __repr__(self) -> str:
+        return f"{self._listener.name} {self.peer[0]}:{self.peer[1]}"
+
+    # -- reading
+
+    def _on_readable(self) -> None:
+        if self._muted:
+            if self._muted != TURN_OVER:
+                self._stop_reading_while_muted()
+            return
+        frames = self._frames
+        try:
+            size = self._receive(frames.writable())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"read: {error}", "error")
+            return
+        self._active = True
+        if not size:
+            self._on_end_of_stream()
+            return
+        frames.received(size)
+        self._serve()
+
+    def _serve(self) -> None:
+        """One turn: dispatch whole frames while they may go ahead, then send the replies that are ready."""
+        frames = self._frames
+        dispatch = self._dispatch
+        pending = self._pending
+        replies: list[Reply] = []
+        count = TURN_FRAMES
+        left_bytes = TURN_BYTES
+        try:
+            while (frame := frames.next_frame()) is not None:
+                if pending and not self._may_follow(frame):
+                    frames.push_back(frame)
+                    self._muted |= WAITING
+                    break
+                size = len(frame)
+                answer = dispatch(self, frame)
+                if isinstance(answer, Reply):
+                    if pending:
+                        pending.append((answer, 0))
+                    else:
+                        replies.append(answer)
+                        left_bytes -= len(answer.head)
+                elif answer is not None:
+                    self._put_pending(answer, size, produce=frame[:2] == PRODUCE_KEY)
+                    if self._muted & WAITING:
+                        break
+                count -= 1
+                left_bytes -= size
+                if count <= 0 or left_bytes <= 0:
+                    if frames.has_frame():
+                        self._muted |= TURN_OVER
+                        self._network.loop.call_soon(self._next_turn)
+                    break
+        except (FrameError, CloseConnection) as error:
+            self._refuse(error)
+        except Exception:
+            logger.exception("%s: the dispatcher failed", self)
+            self._end("bug", "internal error")
+        frames.settle()
+        if replies:
+            self._send(replies)
+        if self._network.budget is not None:
+            self._charge()
+        if self._muted & ENDING:
+            self._close_if_done()
+
+    def _next_turn(self) -> None:
+        self._muted &= ~TURN_OVER
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """A bit of `_muted` was cleared: serve what is buffered, read again."""
+        if self._closed:
+            return
+        if not self._muted & NOT_SERVING and self._frames.has_frame():
+            self._serve()
+        elif self._muted & ENDING:
+            self._close_if_done()
+        if not self._muted and not self._reading:
+            self._reading = True
+            self._network.loop.add_reader(self._socket, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._network.loop.remove_reader(self._socket)
+
+    def _stop_reading_while_muted(self) -> None:
+        """Bytes wait in the kernel; a reset shows at once, so that nothing is kept for a peer that is gone."""
+        self._stop_reading()
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(f"read: {error}", "error")
+
+    # -- pending replies
+
+    def _may_follow(self, frame: memoryview) -> bool:
+        """May this request be dispatched although earlier ones are unanswered?"""
+        return (
+            self._pending_produce
+            and frame[:2] == PRODUCE_KEY
+            and len(self._pending) < self._network.limits.max_inflight
+        )
+
+    def _put_pending(self, answer: asyncio.Future[Reply | None], size: int, *, produce: bool) -> None:
+        self._pending.append((answer, size))
+        self._inflight_bytes += size
+        if not produce:
+            self._pending_produce = False
+        if not produce or len(self._pending) >= self._network.limits.max_inflight:
+            self._muted |= WAITING
+        answer.add_done_callback(self._on_answer)
+
+    def _on_answer(self, future: asyncio.Future[Reply | None]) -> None:
+        """Some future is done: send every reply that has no unanswered one before it."""
+        if self._closed:
+            _look_at(future)
+            return
+        self._active = True
+        if replies := self._ready_replies():
+            self._send(replies)
+        if self._network.budget is not None:
+            self._charge()
+        pending = self._pending
+        if not pending:
+            self._pending_produce = True
+        if not pending or (self._pending_produce and len(pending) < self._network.limits.max_inflight):
+            self._muted &= ~WAITING
+            self._go_on()
+
+    def _ready_replies(self) -> list[Reply]:
+        pending = self._pending
+        replies: list[Reply] = []
+        try:
+            while pending:
+                answer, size = pending[0]
+                if answer is not None and not isinstance(answer, Reply):
+                    if not answer.done():
+                        break
+                    answer = answer.result()
+                pending.popleft()
+                self._inflight_bytes -= size
+                if answer is not None:
+                    replies.append(answer)
+        except asyncio.CancelledError:
+            self._fail_pending("cancelled", "a request was cancelled")
+        except CloseConnection as error:
+            self._network.warn("refused", "%s: closed: %s", self, error.reason)
+            self._fail_pending("refused", error.reason)
+        except Exception:
+            logger.exception("%s: a handler failed", self)
+            self._fail_pending("bug", "internal error")
+        return replies
+
+    def _fail_pending(self, kind: str, reason: str) -> None:
+        """The request at the head cannot be answered, so no later one may be: everything behind it is dropped."""
+        for answer, _ in self._pending:
+            if answer is not None and not isinstance(answer, Reply):
+                answer.remove_done_callback(self._on_answer)
+                answer.add_done_callback(_look_at)
+        self._pending.clear()
+        self._inflight_bytes = 0
+        self._frames.discard()
+        self._mark_ending(kind, reason)
+
+    # -- sending
+
+    def _send(self, replies: list[Reply]) -> None:
+        outbox = self._outbox
+        try:
+            outbox.send(replies)
+        except (OSError, ShortFile) as error:
+            self._on_send_failed(error)
+            return
+        if outbox.unsent_bytes > self._network.limits.unsent_high_water_bytes:
+            self._muted |= UNSENT
+
+    def _on_sent(self) -> None:
+        self._active = True
+        if self._muted & UNSENT and self._outbox.unsent_bytes <= self._network.limits.unsent_high_water_bytes // 2:
+            self._muted &= ~UNSENT
+            self._go_on()
+        elif self._muted & ENDING:
+            self._close_if_done()
+
+    def _on_send_failed(self, error: BaseException) -> None:
+        if isinstance(error, (ConnectionError, TimeoutError)):
+            self.close(f"write: {error}", "error")
+            return
+        logger.error("%s: a response cannot be completed, the connection is closed: %s", self, error)
+        self.close(str(error), "file")
+
+    # -- limits and ends
+
+    def _charge(self) -> None:
+        budget = self._network.budget
+        if budget is None:
+            return
+        frames = self._frames
+        held = max(frames.needed_bytes, frames.buffered_bytes) + self._inflight_bytes
+        if held == self._charged or (self._muted & NO_BUDGET and held > self._charged):
+            return
+        if budget.change(self._charged, held, self._on_budget):
+            self._charged = held
+        else:
+            self._muted |= NO_BUDGET
+
+    def _on_budget(self) -> None:
+        if self._closed:
+            return
+        self._muted &= ~NO_BUDGET
+        self._charge()
+        self._go_on()
+
+    def sweep(self, now: float, idle_s: float, frame_s: float) -> None:
+        """Called now and then: enforce the deadlines, free what a quiet connection does not need."""
+        if self._active:
+            self._active = False
+            self._active_at = now
+        else:
+            self._frames.trim()
+            if now - self._active_at >= idle_s and not self._pending:
+                self.close(f"idle for {now - self._active_at:.0f} s", "idle")
+                return
+            if self._muted & ENDING and now - self._active_at >= frame_s and not self._pending:
+                self.close("the peer does not take its last replies", "idle")
+                return
+        frames = self._frames
+        if self._muted or not frames.buffered_bytes:
+            self._frame_mark = NO_MARK
+            return
+        seen, size = self._frame_mark
+        if seen != frames.frames_seen or frames.buffered_bytes >= size + RENEWAL_BYTES:
+            self._frame_mark = (frames.frames_seen, frames.buffered_bytes)
+            self._frame_since = now
+        elif now - self._frame_since >= frame_s:
+            reason = f"{frames.buffered_bytes} bytes of a frame, then silence"
+            self._network.warn("frame_timeout", "%s: closed: %s", self, reason)
+            self.close(reason, "frame_timeout")
+
+    def _refuse(self, error: FrameError | CloseConnection) -> None:
+        self._frames.discard()
+        if isinstance(error, FrameError):
+            self._network.warn("bad_frame", "%s: closed: %s: %s", self, error, describe_junk(error.prefix))
+            self._mark_ending("bad_frame", str(error))
+        else:
+            self._network.warn("refused", "%s: closed: %s", self, error.reason)
+            self._mark_ending("refused", error.reason)
+
+    def _on_end_of_stream(self) -> None:
+        if self._frames.buffered_bytes and not self._frames.has_frame():
+            self._end("half_frame", "end of stream inside a frame")
+        else:
+            self._end("eof", "closed by the peer")
+
+    def _end(self, kind: str, reason: str) -> None:
+        self._mark_ending(kind, reason)
+        self._close_if_done()
+
+    def _mark_ending(self, kind: str, reason: str) -> None:
+        self._muted |= ENDING
+        if not self._end_kind:
+            self._end_kind, self._end_reason = kind, reason
+        self._stop_reading()
+
+    def _close_if_done(self) -> None:
+        """Close when everything accepted has been answered and sent."""
+        if self._closed or self._pending or self._outbox.unsent_bytes or self._muted & TURN_OVER:
+            return
+        if self._frames.has_frame():
+            return
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+            for _ in range(DRAIN_READS):
+                if not self._receive(self._network.scratch.view):
+                    break
+        except OSError:
+            pass  # would block, or reset: nothing more to be had
+        self.close(self._end_reason, self._end_kind)
+
+
+def _look_at(future: asyncio.Future[Reply | None]) -> None:
+    """Nobody wants the result any more; an unseen exception would be complained about by asyncio."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,149 @@
+"""Record data on its way from the page cache to a socket, and keeping the disk away from the event loop.
+
+A `FilePiece` is the unsent rest of a `FileRegion`. Reading pages that are not in memory blocks whoever asks, so before
+the loop touches a stretch of a file it asks `preadv(RWF_NOWAIT)` for single bytes of it, one every `PROBE_STRIDE`: the
+kernel evicts and reads ahead in runs far longer than that. A miss is counted and a thread reads the stretch
+(`ReadAhead`); then the loop goes on. Where the filesystem does not know the flag (tmpfs), all counts as cached.
+
+A file object may tell that its newest bytes need no probe: its optional attribute `hot_position` is the position from
+which on everything was written a moment ago.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klamm.protocol.regions import FileRegion
+
+COPY_BYTES = 16 * 1024  # up to here one pread and a common send beat a send of their own
+WINDOW_BYTES = 1024 * 1024  # probed, and read ahead, at a time
+PROBE_STRIDE = 64 * 1024
+READ_AHEAD_THREADS = 4
+NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+
+
+class ShortFile(Exception):
+    """The file ends before the region does, so the response can never be completed."""
+
+
+class FilePiece:
+    """What is still to be sent of a region; `warm_until` is the position up to which no read will block."""
+
+    __slots__ = ("file", "position", "size", "warm_until")
+
+    def __init__(self, region: FileRegion) -> None:
+        self.file = region.file
+        self.position = region.position
+        self.size = region.size
+        hot: int | None = getattr(region.file, "hot_position", None)
+        self.warm_until = region.position + region.size if hot is not None and region.position >= hot else -1
+
+    def advance(self, sent: int) -> None:
+        self.position += sent
+        self.size -= sent
+        assert self.size >= 0
+
+    def copy(self) -> bytes | bytearray | None:
+        """All of the bytes; None when that could block. Raises ShortFile. For small pieces."""
+        if self.warm_until >= self.position + self.size or NOWAIT is None:
+            return self._copy_blocking()
+        data = bytearray(self.size)
+        try:
+            count = os.preadv(self.file.fileno(), [data], self.position, NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in UNSUPPORTED:
+                return self._copy_blocking()
+            raise
+        if count == 0:
+            raise ShortFile(f"file ends before position {self.position}")
+        return data if count == self.size else None  # short: the page behind is not there, or the file ends
+
+    def _copy_blocking(self) -> bytes:
+        data = os.pread(self.file.fileno(), self.size, self.position)
+        if len(data) != self.size:
+            raise ShortFile(f"file ends before position {self.position + self.size}")
+        return data
+
+    def warm_bytes(self) -> int:
+        """How many bytes from the position on can be sent without blocking; 0 for none."""
+        if self.warm_until <= self.position:
+            stop = self.position + min(self.size, WINDOW_BYTES)
+            if not is_cached(self.file.fileno(), self.position, stop):
+                return 0
+            self.warm_until = stop
+        return min(self.size, self.warm_until - self.position)
+
+
+def is_cached(descriptor: int, position: int, stop: int) -> bool:
+    """Is [position, stop) most likely in the page cache? At most `WINDOW_BYTES / PROBE_STRIDE + 1` short calls."""
+    if NOWAIT is None:
+        return True
+    probe = [bytearray(1)]
+    try:
+        for sample in range(position, stop - 1, PROBE_STRIDE):
+            os.preadv(descriptor, probe, sample, NOWAIT)
+        os.preadv(descriptor, probe, stop - 1, NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in UNSUPPORTED:
+            return True
+        raise
+    return True
+
+
+class ReadAhead:
+    """Threads that pull stretches of files into the page cache; started on the first miss."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = READ_AHEAD_THREADS) -> None:
+        self._loop = loop
+        self._threads = threads
+        self._executor: ThreadPoolExecutor | None = None
+        self.misses = 0
+
+    def fetch(self, piece: FilePiece, then: Callable[[BaseException | None], None]) -> None:
+        """Read the next window of the piece, then call `then` on the loop with the error, if any."""
+        self.misses += 1
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="read-ahead")
+        stop = piece.position + min(piece.size, WINDOW_BYTES)
+        # The thread holds the file object, so the descriptor cannot be closed and reused under it.
+        future = self._loop.run_in_executor(self._executor, _read, piece.file, piece.position, stop)
+
+        def done(future: asyncio.Future[None]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if error is None:
+                piece.warm_until = stop
+            then(error)
+
+        future.add_done_callback(done)
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(file: FileLike, position: int, stop: int) -> None:
+    """Runs in a thread."""
+    descriptor = file.fileno()
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, position, stop - position, os.POSIX_FADV_WILLNEED)
+    data = bytearray(PROBE_STRIDE)
+    while position < stop:
+        count = os.preadv(descriptor, [data], position)
+        if not count:
+            return  # a short file: whoever sends it notices
+        position += count
+
+
+if TYPE_CHECKING:
+    from klamm.protocol.regions import HasFileno as FileLike

@@ -1,0 +1,201 @@
+"""The bounds of the network layer: settings, connection counts, the budget of request bytes, descriptors.
+
+`ConnectionQuota` counts connections of the node, of each listener and of each address. Over a limit per address the
+accepted socket is closed at once; over a limit of the node or of a listener nobody accepts until a connection closes
+(as in Kafka), so the peers wait in the kernel's backlog.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import resource
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+UNLIMITED = 2**31 - 1
+
+
+class Values(Protocol):
+    """What is read of a BrokerConfig, or a plain dict in a test."""
+
+    def __getitem__(self, name: str, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """Settings of the node. Byte and time units are in the names; -1 switches `queued_max_request_bytes` off."""
+
+    max_request_bytes: int = 100 * 1024 * 1024
+    max_inflight: int = 100
+    max_connections: int = UNLIMITED
+    max_connections_per_ip: int = UNLIMITED
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    queued_max_request_bytes: int = -1
+    max_idle_ms: int = 600_000
+    frame_timeout_ms: int = 30_000
+    backlog: int = 1024
+    send_buffer_bytes: int = -1  # -1: what the kernel tunes
+    receive_buffer_bytes: int = -1
+    unsent_high_water_bytes: int = 1024 * 1024
+
+    @classmethod
+    def from_config(cls, config: Values) -> NetworkLimits:
+        default = cls()
+
+        def value(name: str, default: int) -> int:
+            return _integer(config, name, default)
+
+        return cls(
+            max_request_bytes=value("socket.request.max.bytes", default.max_request_bytes),
+            max_inflight=value("klamm.max.inflight.per.connection", default.max_inflight),
+            max_connections=value("max.connections", UNLIMITED),
+            max_connections_per_ip=value("max.connections.per.ip", UNLIMITED),
+            max_connections_per_ip_overrides=parse_overrides(_get(config, "max.connections.per.ip.overrides")),
+            queued_max_request_bytes=value("queued.max.request.bytes", -1),
+            max_idle_ms=value("connections.max.idle.ms", default.max_idle_ms),
+            frame_timeout_ms=value("klamm.frame.timeout.ms", default.frame_timeout_ms),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """Settings with the prefix `listener.name.<listener>.`, which fall back to the node's where Kafka's do."""
+
+    max_connections: int = UNLIMITED
+    max_idle_ms: int | None = None
+
+    @classmethod
+    def from_config(cls, originals: Mapping[str, object], listener: str) -> ListenerLimits:
+        prefix = f"listener.name.{listener.lower()}."
+        idle = originals.get(prefix + "connections.max.idle.ms")
+        return cls(
+            max_connections=int(str(originals.get(prefix + "max.connections", UNLIMITED))),
+            max_idle_ms=None if idle is None else int(str(idle)),
+        )
+
+
+def _get(config: Values, name: str) -> object:
+    try:
+        return config[name]
+    except KeyError:
+        return None
+
+
+def _integer(config: Values, name: str, default: int) -> int:
+    value = _get(config, name)
+    return default if value is None else int(str(value))
+
+
+def parse_overrides(value: object) -> dict[str, int]:
+    """`host:count` pairs, as text with commas or as a list; a name stands for all its addresses. Raises ValueError."""
+    if not value:
+        return {}
+    items = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
+    overrides: dict[str, int] = {}
+    for item in items:
+        host, _, count = str(item).strip().rpartition(":")
+        if not host or not count.strip().isdigit():
+            raise ValueError(f"max.connections.per.ip.overrides: {item!r} is not host:count")
+        for address in _addresses(host.strip()):
+            overrides[address] = int(count)
+    return overrides
+
+
+def _addresses(host: str) -> list[str]:
+    try:
+        return [str(ipaddress.ip_address(host.strip("[]")))]
+    except ValueError:
+        pass
+    try:
+        return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None)})
+    except OSError as error:
+        raise ValueError(f"max.connections.per.ip.overrides: cannot resolve {host!r}: {error}") from None
+
+
+def plain_address(address: str) -> str:
+    """`::ffff:10.0.0.1`, as a dual-stack socket reports an IPv4 peer, is 10.0.0.1; zones are cut."""
+    if address.startswith("::ffff:") and "." in address:
+        return address[7:]
+    return address.partition("%")[0]
+
+
+class ConnectionQuota:
+    """Counts connections; no socket in sight."""
+
+    def __init__(self, limits: NetworkLimits) -> None:
+        self._limits = limits
+        self._per_address: dict[str, int] = {}
+        self.total = 0
+
+    @property
+    def node_is_full(self) -> bool:
+        return self.total >= self._limits.max_connections
+
+    def admit(self, address: str) -> bool:
+        """Count a connection of this address, or return False when it has too many."""
+        limits = self._limits
+        count = self._per_address.get(address, 0)
+        limit = limits.max_connections_per_ip
+        if limits.max_connections_per_ip_overrides:
+            limit = limits.max_connections_per_ip_overrides.get(address, limit)
+        if count >= limit:
+            return False
+        self._per_address[address] = count + 1
+        self.total += 1
+        return True
+
+    def release(self, address: str) -> None:
+        count = self._per_address[address] - 1
+        if count:
+            self._per_address[address] = count
+        else:
+            del self._per_address[address]
+        self.total -= 1
+
+    def change_limits(self, limits: NetworkLimits) -> None:
+        """Takes effect for the next connection; none is closed."""
+        self._limits = limits
+
+
+class RequestBudget:
+    """`queued.max.request.bytes`: the node's bytes of requests being received or answered.
+
+    A frame is charged with its declared size when it begins, and may begin as long as anything is left: so the bytes
+    held exceed the limit by one frame at most, and a frame that began can always end (no two half frames wait for each
+    other). Who may not begin is muted and called back.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    def change(self, before: int, now: int, resume: Callable[[], None]) -> bool:
+        """A connection holds `now` instead of `before`. False: refused, wait for `resume` and ask again."""
+        if now > before and self.held_bytes >= self.limit_bytes:
+            self._waiting.append(resume)
+            return False
+        self.held_bytes += now - before
+        if now < before and self._waiting and self.held_bytes < self.limit_bytes:
+            waiting, self._waiting = self._waiting, []
+            for callback in waiting:
+                callback()
+        return True
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one; returns the limit now in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # a platform may refuse its own hard limit
+        logger.warning("open files stay limited to %d: %s", soft, error)
+        return soft
+    return hard

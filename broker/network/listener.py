@@ -1,0 +1,176 @@
+"""A listening socket: accepts, within limits, and makes connections.
+
+At `max.connections` of the node or of the listener accepting pauses until one closes. Out of descriptors it pauses for
+`PAUSE_S`; a reserve descriptor is given up for a moment so that one waiting peer can be told by a close, and the log
+still has its say. A peer over its address's limit is closed right after the accept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from klamm.broker.network.connection import Connection
+from klamm.broker.network.limits import ListenerLimits, plain_address
+
+if TYPE_CHECKING:
+    from klamm.broker.network.network import Network
+
+ACCEPTS_PER_TURN = 16
+PAUSE_S = 1.0
+OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Listener:
+    """Bound when made (raises OSError), accepting from `start` on."""
+
+    def __init__(self, name: str, host: str, port: int, limits: ListenerLimits, network: Network) -> None:
+        self.name = name
+        self.limits = limits
+        self.connection_count = 0
+        self._network = network
+        self._accepting = False
+        self._started = False
+        self._pause: asyncio.TimerHandle | None = None
+        self._socket: socket.socket | None = bind(host, port, network)
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+
+    @property
+    def idle_limit_s(self) -> float | None:
+        limit = self.limits.max_idle_ms
+        return None if limit is None else limit / 1000
+
+    def start(self) -> None:
+        self._started = True
+        self.resume()
+
+    def resume(self) -> None:
+        """Accept again, if nothing speaks against it."""
+        if self._accepting or not self._started or self._socket is None or self._pause is not None or self._full():
+            return
+        self._accepting = True
+        self._network.loop.add_reader(self._socket, self._on_readable)
+
+    def close(self) -> None:
+        """Accept no more; connections stay."""
+        if self._socket is None:
+            return
+        self._stop_accepting()
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        self._socket.close()
+        self._socket = None
+        if self._reserve >= 0:
+            os.close(self._reserve)
+            self._reserve = -1
+
+    def forget(self, connection: Connection, kind: str) -> None:
+        """The connection was closed."""
+        self.connection_count -= 1
+        self._network.forget(connection, kind)
+        if not self._accepting:
+            self.resume()
+
+    def __repr__(self) -> str:
+        return f"{self.name} {self.address[0]}:{self.address[1]}"
+
+    def _full(self) -> bool:
+        return self._network.quota.node_is_full or self.connection_count >= self.limits.max_connections
+
+    def _stop_accepting(self) -> None:
+        if self._accepting and self._socket is not None:
+            self._accepting = False
+            self._network.loop.remove_reader(self._socket)
+
+    def _on_readable(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if self._socket is None:
+                return
+            if self._full():
+                self._stop_accepting()
+                self._network.warn(
+                    "full", "%r: %d connections, accepting none until one closes", self, self.connection_count
+                )
+                return
+            try:
+                channel, peer = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in OUT_OF_DESCRIPTORS:
+                    self._on_out_of_descriptors(error)
+                    return
+                continue  # ECONNABORTED and the like: that peer is gone
+            self._open(channel, plain_address(peer[0]), peer[1])
+
+    def _open(self, channel: socket.socket, address: str, port: int) -> None:
+        network = self._network
+        if not network.quota.admit(address):
+            network.counters.refused += 1
+            network.warn("per_ip", "%r: %s has too many connections, refused (max.connections.per.ip)", self, address)
+            channel.close()
+            return
+        channel.setblocking(False)
+        self.connection_count += 1
+        network.opened(Connection(channel, (address, port), network, self))
+
+    def _on_out_of_descriptors(self, error: OSError) -> None:
+        """Shed one waiting peer with the help of the reserve, then pause."""
+        network = self._network
+        network.counters.accept_errors += 1
+        network.warn("descriptors", "%r: cannot accept, pausing for %.0f s: %s", self, PAUSE_S, error)
+        self._stop_accepting()
+        self._pause = network.loop.call_later(PAUSE_S, self._end_pause)
+        if self._reserve < 0 or self._socket is None:
+            return
+        os.close(self._reserve)
+        self._reserve = -1
+        with contextlib.suppress(OSError):
+            self._socket.accept()[0].close()
+        self._take_reserve()
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        self._take_reserve()
+        self.resume()
+
+    def _take_reserve(self) -> None:
+        if self._reserve < 0:
+            with contextlib.suppress(OSError):  # else next time
+                self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def bind(host: str, port: int, network: Network) -> socket.socket:
+    """A listening socket on the first address of `host`; all addresses, of both families, for an empty one."""
+    if host:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    elif socket.has_dualstack_ipv6():
+        family, address = socket.AF_INET6, ("::", port)
+    else:
+        family, address = socket.AF_INET, ("0.0.0.0", port)
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit all of these.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        limits = network.limits
+        if limits.send_buffer_bytes > 0:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+        if limits.receive_buffer_bytes > 0:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
+        listening.bind(address)
+        listening.listen(limits.backlog)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

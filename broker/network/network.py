@@ -1,0 +1,153 @@
+"""What all listeners of a node share, and their life: `listen`, `drain`, `close`.
+
+One sweep enforces the deadlines of all connections; connections and the code here take the time from it (`now`), so a
+request costs no look at the clock. Drain, the order of a graceful end: stop accepting; let every connection answer
+what it has read and send it; after the deadline close what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from klamm.broker.network.file_pieces import ReadAhead
+from klamm.broker.network.limits import ConnectionQuota, ListenerLimits, NetworkLimits, RequestBudget
+from klamm.broker.network.listener import Listener
+from klamm.broker.network.reply import Dispatcher
+from klamm.broker.network.warnings import RateLimitedWarning
+from klamm.protocol.framing import Scratch
+
+if TYPE_CHECKING:
+    from klamm.broker.network.connection import Connection
+    from klamm.storage.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+MAX_SWEEP_S = 3.0
+SWEEPS_PER_TIMEOUT = 10
+
+
+@dataclass(slots=True)
+class NetworkCounters:
+    """What the metrics show of the network; `closed` is by kind of reason."""
+
+    accepted: int = 0
+    refused: int = 0  # over a limit per address
+    accept_errors: int = 0  # out of descriptors
+    closed: dict[str, int] = field(default_factory=dict)
+
+
+class Network:
+    """Made on the loop it will run on."""
+
+    def __init__(self, dispatcher: Dispatcher, limits: NetworkLimits, *, clock: Clock) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.dispatcher = dispatcher
+        self.limits = limits
+        self.clock = clock
+        self.now = clock.monotonic()
+        self.scratch = Scratch()
+        self.read_ahead = ReadAhead(self.loop)
+        self.quota = ConnectionQuota(limits)
+        limit = limits.queued_max_request_bytes
+        self.budget = RequestBudget(limit) if limit > 0 else None
+        self.counters = NetworkCounters()
+        self.connections: set[Connection] = set()
+        self.listeners: list[Listener] = []
+        self._warnings = RateLimitedWarning()
+        self._drained: asyncio.Future[None] | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._schedule_sweep()
+
+    @property
+    def page_cache_misses(self) -> int:
+        return self.read_ahead.misses
+
+    def listen(self, name: str, host: str, port: int, limits: ListenerLimits | None = None) -> Listener:
+        """Bind and listen; connections are accepted from `Listener.start` on. Raises OSError."""
+        listener = Listener(name, host, port, limits or ListenerLimits(), self)
+        self.listeners.append(listener)
+        return listener
+
+    def change_limits(self, limits: NetworkLimits) -> None:
+        """New settings for what comes; open connections keep their frame limit."""
+        self.limits = limits
+        self.quota.change_limits(limits)
+        if self.budget is not None:
+            self.budget.limit_bytes = limits.queued_max_request_bytes
+        self.resume_accepting()
+
+    def resume_accepting(self) -> None:
+        for listener in self.listeners:
+            listener.resume()
+
+    async def drain(self, deadline_s: float) -> int:
+        """Stop accepting, answer what was read, close; returns how many connections had to be cut off."""
+        for listener in self.listeners:
+            listener.close()
+        self._drained = self.loop.create_future()
+        for connection in list(self.connections):
+            connection.drain()
+        cut_off = 0
+        if self.connections:
+            await asyncio.wait([self._drained], timeout=deadline_s)
+            cut_off = len(self.connections)
+            if cut_off:
+                logger.warning("%d connections were not drained within %.1f s", cut_off, deadline_s)
+        self.close()
+        return cut_off
+
+    def close(self) -> None:
+        """Close everything at once."""
+        for listener in self.listeners:
+            listener.close()
+        for connection in list(self.connections):
+            connection.close("shutting down", "drain")
+        self.read_ahead.close()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+    def warn(self, kind: str, message: str, *arguments: object) -> None:
+        """A rate-limited WARN line, for whatever a peer can cause at will."""
+        self._warnings.warn(kind, self.clock.monotonic(), message, *arguments)
+
+    # -- for listeners and connections
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self.counters.accepted += 1
+
+    def forget(self, connection: Connection, kind: str) -> None:
+        self.connections.discard(connection)
+        was_full = self.quota.node_is_full
+        self.quota.release(connection.peer[0])
+        closed = self.counters.closed
+        closed[kind] = closed.get(kind, 0) + 1
+        if was_full:
+            self.resume_accepting()
+        if self._drained is not None and not self.connections and not self._drained.done():
+            self._drained.set_result(None)
+
+    def sweep(self) -> None:
+        """Enforce the deadlines as of the clock's time."""
+        self.now = now = self.clock.monotonic()
+        frame_s = self.limits.frame_timeout_ms / 1000
+        idle_s = self.limits.max_idle_ms / 1000
+        for connection in list(self.connections):
+            connection.sweep(now, connection.idle_limit_s or idle_s, frame_s)
+
+    def _schedule_sweep(self) -> None:
+        shortest_ms = min(self.limits.frame_timeout_ms, self.limits.max_idle_ms)
+        self._sweep_timer = self.loop.call_later(
+            min(MAX_SWEEP_S, max(0.01, shortest_ms / 1000 / SWEEPS_PER_TIMEOUT)), self._on_sweep
+        )
+
+    def _on_sweep(self) -> None:
+        try:
+            self.sweep()
+        except Exception:
+            logger.exception("the sweep of connections failed")
+        self._schedule_sweep()

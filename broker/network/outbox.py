@@ -1,0 +1,199 @@
+"""The sending half of a connection: bytes and file pieces leave in order, as few system calls as possible.
+
+Whatever does not fit into the socket stays queued and goes on when the socket is writable again (`add_writer`). A large
+piece of a file is sent with `sendfile`, at most `TURN_BYTES` a turn so that other connections get theirs; a small one
+is copied behind the bytes before it. Nothing here blocks: see `file_pieces` for pages that are not in memory. Errors of
+the socket and short files are raised from `send`; later ones are handed to `on_failed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+from klamm.broker.network.file_pieces import COPY_BYTES, FilePiece, ReadAhead, ShortFile
+from klamm.broker.network.reply import Reply
+
+TURN_BYTES = 1024 * 1024
+JOIN_PARTS = 64  # parts of memory put into one send, and their bytes
+JOIN_BYTES = 256 * 1024
+MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+
+Memory: TypeAlias = "bytes | bytearray | memoryview"
+Part: TypeAlias = "bytes | bytearray | memoryview | FilePiece"
+
+
+class Outbox:
+    """`unsent_bytes` counts what is queued, regions included."""
+
+    __slots__ = (
+        "_failed",
+        "_loop",
+        "_parts",
+        "_progressed",
+        "_read_ahead",
+        "_reading",
+        "_socket",
+        "_writing",
+        "unsent_bytes",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        channel: socket.socket,
+        read_ahead: ReadAhead,
+        on_progress: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = channel
+        self._read_ahead = read_ahead
+        self._progressed = on_progress
+        self._failed = on_failed
+        self._parts: deque[Part] = deque()
+        self._writing = False  # add_writer is active
+        self._reading = False  # a thread reads the head of the queue
+        self.unsent_bytes = 0
+
+    def send(self, replies: list[Reply]) -> None:
+        """Send the replies, in order, behind what is queued. Raises OSError, ShortFile."""
+        if len(replies) == 1 and not replies[0].regions:
+            data: Memory = replies[0].head
+        else:
+            parts: list[Part] = []
+            for reply in replies:
+                if reply.regions:
+                    _splice(parts, reply)
+                else:
+                    parts.append(reply.head)
+            memory = [part for part in parts if not isinstance(part, FilePiece)]
+            if len(memory) < len(parts) or len(parts) > JOIN_PARTS:
+                self._queue(parts)
+                return
+            data = b"".join(memory)
+        if self._parts:
+            self._parts.append(data)
+            self.unsent_bytes += len(data)
+            return
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent != len(data):
+            self._parts.append(memoryview(data)[sent:])
+            self.unsent_bytes += len(data) - sent
+            self._wait_writable()
+
+    def close(self) -> None:
+        """Forget what is unsent; the socket is closed by its owner."""
+        self._stop_waiting()
+        self._parts.clear()
+        self.unsent_bytes = 0
+
+    def _queue(self, parts: list[Part]) -> None:
+        idle = not self._parts
+        self._parts.extend(parts)
+        self.unsent_bytes += sum([part.size if isinstance(part, FilePiece) else len(part) for part in parts])
+        if idle:
+            self._push()
+
+    def _on_writable(self) -> None:
+        before = self.unsent_bytes
+        try:
+            self._push()
+        except (OSError, ShortFile) as error:
+            self._failed(error)
+            return
+        if self.unsent_bytes != before:
+            self._progressed()
+
+    def _push(self) -> None:
+        """Send from the head of the queue until it is empty, the socket is full, or the turn is over."""
+        parts = self._parts
+        turn = TURN_BYTES
+        try:
+            while parts and turn > 0:
+                head = parts[0]
+                if not isinstance(head, FilePiece):
+                    sent = self._push_memory()
+                elif ready := head.warm_bytes():
+                    sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, min(ready, turn))
+                    if not sent:
+                        raise ShortFile(f"file ends at or before position {head.position}")
+                    head.advance(sent)
+                    if not head.size:
+                        parts.popleft()
+                else:
+                    self._stop_waiting()
+                    self._reading = True
+                    self._read_ahead.fetch(head, self._on_read)
+                    return
+                turn -= sent
+                self.unsent_bytes -= sent
+        except BlockingIOError:
+            pass
+        if parts:
+            self._wait_writable()
+        else:
+            self._stop_waiting()
+
+    def _push_memory(self) -> int:
+        """Send the memory at the head of the queue together; what does not go out stays there as one part."""
+        parts = self._parts
+        memory: list[Memory] = []
+        size = 0
+        while parts and size < JOIN_BYTES and len(memory) < JOIN_PARTS:
+            part = parts[0]
+            if isinstance(part, FilePiece):
+                break
+            parts.popleft()
+            memory.append(part)
+            size += len(part)
+        data = memory[0] if len(memory) == 1 else b"".join(memory)
+        sent = 0
+        try:
+            sent = self._socket.send(data, MSG_MORE if parts else 0)
+        finally:
+            if sent != size:
+                parts.appendleft(memoryview(data)[sent:])
+        return sent
+
+    def _on_read(self, error: BaseException | None) -> None:
+        self._reading = False
+        if not self._parts:
+            return  # closed meanwhile
+        if error is not None:
+            self._failed(error)
+            return
+        self._on_writable()
+
+    def _wait_writable(self) -> None:
+        if not self._writing and not self._reading:
+            self._writing = True
+            self._loop.add_writer(self._socket, self._on_writable)
+
+    def _stop_waiting(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._socket)
+
+
+def _splice(parts: list[Part], reply: Reply) -> None:
+    """The parts of a reply with regions; small regions that are in memory become bytes."""
+    head = memoryview(reply.head)
+    position = 0
+    assert reply.regions is not None
+    for at, region in reply.regions:
+        parts.append(head[position:at])
+        position = at
+        if region.size:
+            piece = FilePiece(region)
+            data = piece.copy() if region.size <= COPY_BYTES else None
+            parts.append(piece if data is None else data)
+    if position < len(head):
+        parts.append(head[position:])
