@@ -1,0 +1,239 @@
+"""Dynamic configs of topics and brokers: how a request changes them, and what they mean together.
+
+Errors follow Apache Kafka 4: a wrong key or value of a topic is INVALID_CONFIG, one of a broker INVALID_REQUEST. Each
+resource of a request succeeds or fails alone. The config of a topic is checked as a whole, so limits between keys hold.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from klamm.broker.controller.topics import NewTopic
+from klamm.broker.metadata import codec, paths
+from klamm.broker.metadata.image import MetadataImage
+from klamm.broker.metadata.store import Create, Operation, Set
+from klamm.config.broker_config import BrokerConfig, topic_values, validate_topic
+from klamm.config.broker_keys import BROKER_KEYS, without_listener
+from klamm.config.definitions import ConfigError, ConfigKey, Type
+from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD
+from klamm.config.topic_keys import TOPIC_KEYS
+from klamm.protocol.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
+
+log = logging.getLogger(__name__)
+
+CLUSTER_WIDE = ""  # the name of the resource that holds for all brokers
+
+
+class ResourceType(IntEnum):
+    """What a config belongs to; Kafka's ``ConfigResource.Type``."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Op(IntEnum):
+    """What to do with one key; as in IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUpdate:
+    """One key; the value of DELETE is not looked at."""
+
+    name: str
+    op: int
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigUpdate:
+    """A topic's or broker's keys to change. With ``replace_all`` keys that are not named go back to the default."""
+
+    resource_type: ResourceType
+    name: str
+    keys: Sequence[KeyUpdate]
+    replace_all: bool = False
+
+
+class ConfigPlanner:
+    """Collects the ``operations`` and the next ``image`` of several updates."""
+
+    def __init__(self, image: MetadataImage, static: BrokerConfig, node_id: int, exists: Callable[[str], bool]) -> None:
+        self.image = image
+        self.operations: list[Operation] = []
+        self._static = static
+        self._node_id = node_id
+        self._exists = exists
+
+    def update(self, update: ConfigUpdate) -> KafkaError | None:
+        """Plan one update; the error if it cannot be."""
+        try:
+            if update.resource_type == ResourceType.TOPIC:
+                self._update_topic(update)
+            elif update.resource_type == ResourceType.BROKER:
+                self._update_broker(update)
+            else:
+                raise InvalidRequest(f"resource type {int(update.resource_type)} has no configs that can be changed")
+        except KafkaError as error:
+            return error
+        return None
+
+    def _update_topic(self, update: ConfigUpdate) -> None:
+        name = update.name
+        if name not in self.image.topics:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        current = self.image.topic_config(name)
+        config = effective(self._static, self.image, self._node_id)
+        new = apply(update, current, TOPIC_KEYS, topic_values(config, current))
+        check_topic(new, config)
+        if new != current:
+            self._store(paths.topic_config(name), new)
+            self.image = self.image.with_topic_configs({name: new})
+
+    def _update_broker(self, update: ConfigUpdate) -> None:
+        name = update.name
+        current = self.image.broker_config(name)
+        config = effective(self._static, self.image, self._node_id)
+        new = apply(update, current, BROKER_KEYS, {key: config[key] for key in BROKER_KEYS})
+        check_broker(new, cluster_wide=name == CLUSTER_WIDE)
+        image = self.image.with_broker_configs({name: new})
+        try:
+            _with_dynamic(self._static, image, self._node_id)
+        except ConfigError as error:
+            raise InvalidRequest(str(error)) from None
+        if new != current:
+            self._store(paths.broker_config(name), new)
+            self.image = image
+
+    def _store(self, path: str, config: Mapping[str, str]) -> None:
+        value = codec.config_value(config)
+        if self._exists(path) or any(isinstance(done, Create) and done.path == path for done in self.operations):
+            self.operations.append(Set(path, value))
+        else:
+            self.operations.append(Create(path, value, make_parents=True))
+
+
+def apply(
+    update: ConfigUpdate, current: Mapping[str, str], rows: Mapping[str, ConfigKey], values: Mapping[str, object]
+) -> dict[str, str]:
+    """The config after the update. ``values`` are those in effect, the base of APPEND and SUBTRACT."""
+    new = {} if update.replace_all else dict(current)
+    for key in update.keys:
+        name, text = key.name, key.value
+        if key.op == Op.DELETE:
+            new.pop(name, None)
+            continue
+        if text is None:
+            raise InvalidRequest(f"config {name} must have a value")
+        if key.op == Op.SET:
+            new[name] = text
+        elif key.op in (Op.APPEND, Op.SUBTRACT):
+            row = rows.get(name)
+            if row is None or row.type is not Type.LIST:
+                raise InvalidConfig(f"config {name} cannot be {Op(key.op).name}ed: it is no list")
+            new[name] = _changed_list(key, new.get(name), values.get(name))
+        else:
+            raise InvalidRequest(f"config {name}: there is no operation {key.op}")
+    return new
+
+
+def _changed_list(key: KeyUpdate, text: str | None, value: object) -> str:
+    assert key.value is not None
+    items = _items(text) if text is not None else list(value) if isinstance(value, list) else []
+    given = _items(key.value)
+    if key.op == Op.APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    return ",".join(items)
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text.strip() else []
+
+
+def check_topic(overrides: Mapping[str, str], config: BrokerConfig) -> None:
+    """Raise InvalidConfig unless a topic may have these overrides."""
+    try:
+        validate_topic(overrides, config)
+    except ConfigError as error:
+        raise InvalidConfig(str(error)) from None
+
+
+def check_broker(config: Mapping[str, str], *, cluster_wide: bool) -> None:
+    """Raise InvalidRequest if a key cannot change while the broker runs, or not for all brokers at once."""
+    fixed = [name for name in config if _mode(name) == "read-only"]
+    if fixed:
+        raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(sorted(fixed))}")
+    own = [name for name in config if _mode(name) == "per-broker"]
+    if cluster_wide and own:
+        raise InvalidRequest(
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            + ", ".join(sorted(own))
+        )
+
+
+def _mode(name: str) -> str:
+    """When a broker's key can change. Unknown keys are stored, as Kafka does for the plugins that read them."""
+    bare = without_listener(name)
+    row = BROKER_KEYS.get(bare)
+    if row is not None:
+        return row.dynamic
+    return "read-only" if bare in KNOWN | KNOWN_OLD and bare not in DYNAMIC_ONLY else "cluster-wide"
+
+
+def effective(static: BrokerConfig, image: MetadataImage, node_id: int) -> BrokerConfig:
+    """The broker's config under the dynamic one. Stored values that have become invalid are left out, with an error."""
+    try:
+        return _with_dynamic(static, image, node_id)
+    except ConfigError as error:
+        log.error("the dynamic broker config is not used: %s", error)
+        return static
+
+
+def _with_dynamic(static: BrokerConfig, image: MetadataImage, node_id: int) -> BrokerConfig:
+    default, own = image.broker_config(CLUSTER_WIDE), image.broker_config(str(node_id))
+    return static.with_dynamic(default, own) if default or own else static
+
+
+# -- topics that the broker makes by itself ---------------------------------------------------------------------
+
+_INTERNAL: Mapping[str, tuple[str, str, str, tuple[tuple[str, str], ...]]] = {
+    "__consumer_offsets": (
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        "offsets.topic.segment.bytes",
+        (("cleanup.policy", "compact"), ("compression.type", "producer")),
+    ),
+    "__transaction_state": (
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.segment.bytes",
+        (
+            ("cleanup.policy", "compact"),
+            ("compression.type", "uncompressed"),
+            ("unclean.leader.election.enable", "false"),
+        ),
+    ),
+}
+
+
+def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
+    """The topic as automatic creation makes it; internal topics have their own keys."""
+    internal = _INTERNAL.get(name)
+    if internal is None:
+        return NewTopic(name, clamp=True)
+    partitions, factor, segment_bytes, fixed = internal
+    configs: Iterable[tuple[str, str]] = (*fixed, ("segment.bytes", str(config.integer(segment_bytes))))
+    return NewTopic(name, config.integer(partitions), config.integer(factor), configs=tuple(configs), clamp=True)

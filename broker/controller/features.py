@@ -1,0 +1,78 @@
+"""Feature levels (KIP-584): what this version can, what the cluster has finalized, and how that may change.
+
+A level is finalized only when the feature behind it is built: Java clients switch to other request versions and other
+semantics when they see one. ``metadata.version`` must be there, as they fall back to old behaviour without it; it
+stands for the metadata format of Apache Kafka 4.4 that our answers follow. The epoch grows with each change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from klamm.protocol.errors import InvalidUpdateVersion
+
+METADATA_VERSION = "metadata.version"
+
+SUPPORTED: dict[str, tuple[int, int]] = {METADATA_VERSION: (7, 33)}  # 7: 3.3-IV3, as Apache Kafka 4 has it
+INITIAL: dict[str, int] = {METADATA_VERSION: 33}
+
+
+class UpgradeType(IntEnum):
+    """As in UpdateFeatures v1."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The level a feature should have; 0 removes it."""
+
+    feature: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+def plan(
+    finalized: Mapping[str, int], updates: Sequence[FeatureUpdate], supported: Mapping[str, tuple[int, int]]
+) -> dict[str, int]:
+    """The finalized levels after all updates; raises InvalidUpdateVersion for the first that cannot be."""
+    levels = dict(finalized)
+    for update in updates:
+        check(update, levels.get(update.feature, 0), supported)
+        if update.level:
+            levels[update.feature] = update.level
+        else:
+            levels.pop(update.feature, None)
+    return levels
+
+
+def check(update: FeatureUpdate, current: int, supported: Mapping[str, tuple[int, int]]) -> None:
+    """Raise InvalidUpdateVersion unless the feature may go from ``current`` to the wanted level."""
+    reason = _reason_against(update, current, supported)
+    if reason:
+        raise InvalidUpdateVersion(f"Invalid update version {update.level} for feature {update.feature}. {reason}")
+
+
+def _reason_against(update: FeatureUpdate, current: int, supported: Mapping[str, tuple[int, int]]) -> str:
+    level = update.level
+    if update.upgrade_type not in tuple(UpgradeType):
+        return "The given upgrade type is not supported."
+    if level < 0:
+        return "A feature version cannot be less than 0."
+    bounds = supported.get(update.feature)
+    if bounds is None:
+        return "This cluster does not support the feature."
+    low, high = bounds
+    if level and not low <= level <= high:
+        return f"This cluster supports versions {low} to {high} only."
+    if level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        return "A downgrade needs the upgrade type safe or unsafe downgrade."
+    if level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        return "An upgrade cannot have the upgrade type of a downgrade."
+    if update.feature == METADATA_VERSION and level < current:
+        return "The metadata version cannot be lowered: metadata of the current version might get lost."
+    return ""

@@ -1,0 +1,76 @@
+"""The paths of the nodes, as Apache Kafka named them in ZooKeeper, and the values that are JSON.
+
+One place makes and parses every path, so a look with ``sqlite3`` or ``zkCli`` finds what Kafka's documents describe.
+"""
+
+from __future__ import annotations
+
+import json
+
+from klamm.broker.metadata.store import StoreCorrupt
+
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURES = "/feature"
+
+DEFAULT_ENTITY = "<default>"  # the node of the cluster-wide broker config; "" on the wire and in the image
+
+SKELETON = (BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, DELETE_TOPICS)
+
+
+def broker_id(node_id: int) -> str:
+    """``/brokers/ids/1``: ephemeral, where a live broker listens."""
+    return f"{BROKER_IDS}/{node_id}"
+
+
+def topic(name: str) -> str:
+    """``/brokers/topics/t``: the topic's id and the replicas of its partitions."""
+    return f"{TOPICS}/{name}"
+
+
+def partition(name: str, index: int) -> str:
+    """``/brokers/topics/t/partitions/0``: an empty node above the state."""
+    return f"{TOPICS}/{name}/partitions/{index}"
+
+
+def partition_state(name: str, index: int) -> str:
+    """``/brokers/topics/t/partitions/0/state``: leader, leader epoch, isr."""
+    return f"{TOPICS}/{name}/partitions/{index}/state"
+
+
+def topic_config(name: str) -> str:
+    """``/config/topics/t``: what the topic overrides."""
+    return f"{TOPIC_CONFIGS}/{name}"
+
+
+def broker_config(name: str) -> str:
+    """``/config/brokers/1``, or ``/config/brokers/<default>`` for ""."""
+    return f"{BROKER_CONFIGS}/{name or DEFAULT_ENTITY}"
+
+
+def delete_topic(name: str) -> str:
+    """``/admin/delete_topics/t``: the deletion has been asked for and is not finished."""
+    return f"{DELETE_TOPICS}/{name}"
+
+
+def to_json(value: dict[str, object]) -> bytes:
+    """Compact JSON."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def from_json(path: str, value: bytes) -> dict[str, object]:
+    """The JSON object at a path; raises StoreCorrupt."""
+    try:
+        decoded = json.loads(value)
+    except ValueError as error:
+        raise StoreCorrupt(f"metadata node {path} is not JSON: {error}") from None
+    if type(decoded) is not dict:
+        raise StoreCorrupt(f"metadata node {path} is not a JSON object")
+    return decoded
