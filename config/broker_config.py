@@ -1,8 +1,8 @@
 """The resolved config of one broker: an immutable stack of layers with typed values.
 
-Layers, strongest first: dynamic for this broker, dynamic for all brokers, static (file, environment, overrides), defaults.
-Texts are kept as given beside the typed values, as DescribeConfigs shows both the value and where it comes from.
-Nothing here reads files; `load` does. A changed dynamic config makes a new object.
+Layers, strongest first: dynamic for this broker, dynamic for all brokers, static (file, environment, overrides),
+defaults. Texts are kept as given beside the typed values, as DescribeConfigs shows both the value and where it comes
+from. Nothing here reads files; `load` does. A changed dynamic config makes a new object.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class ConfigSource:
 class BrokerConfig:
     """`config["log.segment.bytes"]` is the typed value in effect; `log.retention.ms` counts the hours if need be.
 
-    `listeners` are those to open; `advertised_listeners` is empty when `advertised.listeners` is not set (then clients are
-    told the address they dialled). `controller_listeners` are left closed. Raises `ConfigError` for any bad value.
+    `listeners` are those to open; `advertised_listeners` is empty when `advertised.listeners` is not set (then
+    clients are told the address they dialled). `controller_listeners` are left closed. Raises `ConfigError` for any
+    bad value.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class BrokerConfig:
         return self._values[prefixed if prefixed in self._values else name]
 
     def sources(self, name: str) -> list[ConfigSource]:
-        """Every place that gives `name` a value, the one in effect first, with the keys it falls back to (as Kafka lists them)."""
+        """Every place that gives `name` a value, the one in effect first, with the keys it falls back to (as Kafka
+        lists them).
+        """
         names = synonyms(name)
         found = [
             ConfigSource(known, texts[known], source)
@@ -205,8 +208,9 @@ def _broker_value(config: BrokerConfig, row: ConfigKey) -> Value:
 
 
 def validate_topic(overrides: Mapping[str, str], config: BrokerConfig | None = None) -> None:
-    """Raise `ConfigError` when these overrides cannot be set on a topic. With `config`, limits between keys are held against
-    the values in effect, else against the defaults."""
+    """Raise `ConfigError` when these overrides cannot be set on a topic. With `config`, limits between keys are held
+    against the values in effect, else against the defaults.
+    """
     for name in overrides:
         if name not in TOPIC_KEYS and name not in TOPIC_ALIASES:
             raise ConfigError(f"Unknown topic config name: {name}")

@@ -1,8 +1,8 @@
 """What a config key is: its type, its limits, and how its text is read and shown.
 
 Types and their numbers are those of DescribeConfigs. A validator's `str` is the text that Kafka's own documentation
-and error messages show (`[0,...]`, `[1,...,9]`), so a test can hold the two against each other. Reading follows Java: `1_000`
-is no number, `TRUE` is a boolean, spaces around a value do not count.
+and error messages show (`[0,...]`, `[1,...,9]`), so a test can hold the two against each other. Reading follows Java:
+`1_000` is no number, `TRUE` is a boolean, spaces around a value do not count.
 """
 
 from __future__ import annotations

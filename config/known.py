@@ -1,7 +1,7 @@
 """Names of Apache Kafka's other broker keys: known, stored and reported as text, and without effect here.
 
-Only names; a key that gets a function moves to the tables with its type and limits. A name of several keys is written with
-their common beginning once.
+Only names; a key that gets a function moves to the tables with its type and limits. A name of several keys is written
+with their common beginning once.
 """
 
 from __future__ import annotations
@@ -128,11 +128,12 @@ leader.imbalance.per.broker.percentage log.cleaner.delete.retention.minutes log.
 max.message.time.difference.ms metadata.migration.enable zookeeper.metadata.migration.enable
 zookeeper.metadata.migration.min.batch.size password.encoder.cipher.algorithm password.encoder.iterations
 password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret port
-quota.consumer.default quota.producer.default zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests zookeeper.set.acl zookeeper.ssl.cipher.suites
-zookeeper.ssl.client.enable zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
-zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password
-zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
-zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type zookeeper.sync.time.ms
+quota.consumer.default quota.producer.default zookeeper.clientCnxnSocket zookeeper.max.in.flight.requests
+zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
+zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
+zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol
+zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+zookeeper.sync.time.ms
 """
 KNOWN_OLD: Final = frozenset(_OLD.split())
 

@@ -1,6 +1,7 @@
 """Listener addresses: `NAME://host:port`, their security protocols, and which of them Klamm opens.
 
-Names are upper case in Kafka; they are compared so here. No host means all interfaces. IPv6 addresses stand in brackets.
+Names are upper case in Kafka; they are compared so here. No host means all interfaces. IPv6 addresses stand in
+brackets.
 """
 
 from __future__ import annotations

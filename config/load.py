@@ -1,8 +1,8 @@
 """Collecting a config: a `server.properties` file, then the environment, then `--override key=value`; the later wins.
 
-Environment names are those of Apache's container image: `KAFKA_LOG_DIRS` is `log.dirs`, `__` an underscore, `___` a dash;
-`KAFKA_CFG_LOG_DIRS` means the same. `CLUSTER_ID` gives a new data directory its cluster id. Variables that the images use for
-the JVM and its logging are no config and are left alone.
+Environment names are those of Apache's container image: `KAFKA_LOG_DIRS` is `log.dirs`, `__` an underscore, `___` a
+dash; `KAFKA_CFG_LOG_DIRS` means the same. `CLUSTER_ID` gives a new data directory its cluster id. Variables that the
+images use for the JVM and its logging are no config and are left alone.
 
 `load` says nothing itself. What a person should know is in `notes`: the caller logs each once.
 """
@@ -20,7 +20,8 @@ from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD, PLUGIN_PREFIXES
 from klamm.config.properties import parse_properties
 
 _NOT_CONFIG: Final = frozenset(
-    """HOME OPTS HEAP_OPTS JVM_PERFORMANCE_OPTS GC_LOG_OPTS JMX_OPTS JMX_PORT JMX_HOSTNAME LOG4J_OPTS LOG4J_ROOT_LOGLEVEL
+    """
+    HOME OPTS HEAP_OPTS JVM_PERFORMANCE_OPTS GC_LOG_OPTS JMX_OPTS JMX_PORT JMX_HOSTNAME LOG4J_OPTS LOG4J_ROOT_LOGLEVEL
     LOG4J_LOGGERS TOOLS_LOG4J_LOGLEVEL LOG4J_CMD_OPTS LOG4J_LOGGER_LEVELS DEBUG VERSION MODE CLUSTER_ID KRAFT_CLUSTER_ID
     BROKER_ID_COMMAND CLASSPATH DEBUG_SUSPEND_FLAG DATA_DIR CONF_DIR SCALA_VERSION""".split()
 )

@@ -1,4 +1,6 @@
-"""Reading `.properties` text as `java.util.Properties` does: comments, `=`, `:` or space between, continued lines, escapes."""
+"""Reading `.properties` text as `java.util.Properties` does: comments, `=`, `:` or space between, continued lines,
+escapes.
+"""
 
 from __future__ import annotations
 

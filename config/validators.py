@@ -1,4 +1,6 @@
-"""The limits that config keys have. Each one's `str` and complaint are worded as Kafka's, which clients and people know."""
+"""The limits that config keys have. Each one's `str` and complaint are worded as Kafka's, which clients and people
+know.
+"""
 
 from __future__ import annotations
 
