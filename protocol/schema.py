@@ -128,13 +128,13 @@ class Message(Struct):
     encode: ClassVar[dict[int, Encoder]]
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+@dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
     """Class decorator: a part of messages."""
     return _declare(cls, Struct)
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+@dataclass_transform(kw_only_default=True)
 def message(
     *, key: int | None = None, kind: str, versions: str, flexible: str = "none"
 ) -> Callable[[type[T]], type[T]]:
