@@ -1,0 +1,183 @@
+"""`NodeClient`: one node over one blocking socket.
+
+    with NodeClient("127.0.0.1", 9092) as client:
+        response = client.request(MetadataRequest(topics=None))
+
+Connects on first use and, if no version is given, asks for the node's versions first. Not for use by several threads
+at once. A connection that was closed, by whichever side, is not opened again: make a new client.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from klamm.client.errors import ClientError, ClientTimeout, ConnectionClosed, UnexpectedResponse
+from klamm.client.exchange import Exchange
+
+TIMEOUT_S = 30.0
+
+
+class NodeClient:
+    """See the module. `timeout_s` holds for a whole connect, request or read unless the call gives another."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = "klamm",
+        timeout_s: float = TIMEOUT_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.timeout_s = timeout_s
+        self.exchange = Exchange(client_id)
+        self._monotonic = monotonic
+        self._socket: socket.socket | None = None
+        self._closed = False
+
+    def request(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> Any:
+        """Send a request and give its response; None for a Produce with acks=0.
+
+        Raises ConnectionClosed, ClientTimeout, NoCommonVersion, UnexpectedResponse.
+        """
+        deadline = self._deadline(timeout_s)
+        self._connected(deadline)
+        if self.exchange.in_flight:
+            raise ClientError("receive() what was sent before")
+        if version is None:
+            version = self._choose_version(type(message), deadline)
+        return self._ask(message, version, deadline)
+
+    def send(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> bool:
+        """Send a request without waiting; `receive` gives the responses in order. False if none will come.
+
+        The versions of the node must be known, or one be given, when responses are outstanding.
+        """
+        deadline = self._deadline(timeout_s)
+        if version is None:
+            version = self._choose_version(type(message), deadline)
+        return self._send(message, version, deadline)
+
+    def receive(self, *, timeout_s: float | None = None) -> Any:
+        """The response to the oldest request that has none yet."""
+        if not self.exchange.in_flight:
+            raise ClientError("nothing was asked")
+        return self._receive(self._deadline(timeout_s))
+
+    def send_bytes(self, data: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> None:
+        """Send bytes as they are, for tests of what the node makes of them."""
+        self._write(data, self._deadline(timeout_s))
+
+    def receive_frame(self, *, timeout_s: float | None = None) -> bytes:
+        """The next frame without its size prefix, for bytes that `send_bytes` has sent."""
+        self.exchange.expect_frame()
+        frame: bytes = self._receive(self._deadline(timeout_s))
+        return frame
+
+    def connect(self, *, timeout_s: float | None = None) -> None:
+        """Open the connection now instead of on first use."""
+        self._connected(self._deadline(timeout_s))
+
+    @property
+    def raw_socket(self) -> socket.socket:
+        """The connected socket, for half closes and other tricks of tests."""
+        return self._connected(self._deadline(None))
+
+    def choose_version(self, request: type[Any], *, timeout_s: float | None = None) -> int:
+        """The highest version of a request class that the node and we have; asks the node the first time."""
+        return self._choose_version(request, self._deadline(timeout_s))
+
+    def close(self) -> None:
+        self._closed = True
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, message: Any, version: int, deadline: float) -> Any:
+        return self._receive(deadline) if self._send(message, version, deadline) else None
+
+    def _choose_version(self, request: type[Any], deadline: float) -> int:
+        if self.exchange.node_versions is None:
+            assert self.exchange.in_flight == 0, "ask for versions before sending without waiting"
+            question, first = self.exchange.versions_request()
+            version: int | None = first
+            while version is not None:
+                version = self.exchange.learn_versions(self._ask(question, version, deadline))
+        return self.exchange.choose_version(request)
+
+    def _send(self, message: Any, version: int, deadline: float) -> bool:
+        request = self.exchange.request(message, version)
+        self._write(request.frame, deadline)
+        return request.answered
+
+    def _receive(self, deadline: float) -> Any:
+        try:
+            while (response := self.exchange.next_response()) is None:
+                self._read(deadline)
+        except UnexpectedResponse:
+            self.close()
+            raise
+        return response
+
+    def _read(self, deadline: float) -> None:
+        connected = self._connected(deadline)
+        try:
+            connected.settimeout(self._left(deadline))
+            size = connected.recv_into(self.exchange.buffer.writable())
+        except OSError as error:
+            raise self._failed("read", error) from error
+        if not size:
+            self.close()
+            raise ConnectionClosed(f"{self.host}:{self.port} closed the connection")
+        self.exchange.buffer.received(size)
+
+    def _write(self, data: bytes | bytearray | memoryview, deadline: float) -> None:
+        connected = self._connected(deadline)
+        try:
+            connected.settimeout(self._left(deadline))
+            connected.sendall(data)
+        except OSError as error:
+            raise self._failed("write", error) from error
+
+    def _connected(self, deadline: float) -> socket.socket:
+        if self._socket is not None:
+            return self._socket
+        if self._closed:
+            raise ConnectionClosed(f"the connection to {self.host}:{self.port} was closed")
+        try:
+            made = socket.create_connection((self.host, self.port), timeout=self._left(deadline))
+        except OSError as error:
+            raise self._failed("connect", error) from error
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = made
+        return made
+
+    def _failed(self, what: str, error: OSError) -> ClientError:
+        """Close, as nobody knows how much went through, and give the error to raise."""
+        self.close()
+        kind = ClientTimeout if isinstance(error, TimeoutError) else ConnectionClosed
+        return kind(f"{what} {self.host}:{self.port}: {error}")
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        return self._monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+
+    def _left(self, deadline: float) -> float:
+        left = deadline - self._monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left

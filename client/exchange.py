@@ -1,0 +1,197 @@
+"""Requests out, responses in: one connection to one node, without any I/O.
+
+Both clients are shells around `Exchange`. It encodes a request with its header, remembers what was asked, cuts the
+bytes that come back into frames and decodes them. A node answers in the order of the requests, so what is in flight is
+a queue, and the correlation id only proves that both sides count alike. A Produce with acks=0 is never answered and
+never enters the queue.
+
+Versions: `learn_versions` takes the node's ApiVersions response, `choose_version` then gives the highest version that
+both sides have. An ApiVersions request in a version that the node does not know is answered in v0 (KIP-511), and
+every ApiVersions response has a v0 header.
+
+Bytes that do not come from here may be sent, too (`expect_frame`): the next frame is then handed out undecoded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from klamm import __version__
+from klamm.client.errors import ClientError, NoCommonVersion, UnexpectedResponse
+from klamm.protocol.apis import API, ApiKey, response_class
+from klamm.protocol.errors import ErrorCode
+from klamm.protocol.framing import SIZE, FrameBuffer, FrameError, Scratch
+from klamm.protocol.headers import RequestHeader, ResponseHeader, request_header_version, response_header_version
+from klamm.protocol.messages.api_versions import ApiVersionsRequest
+from klamm.protocol.schema import Message
+from klamm.protocol.wire import Malformed
+
+UNKNOWN_API_VERSIONS_VERSION = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)  # first field of the response
+MAX_FRAME_BYTES = 512 * 1024 * 1024
+MAX_IN_FLIGHT = 1000
+READ_BYTES = 64 * 1024
+CORRELATION_IDS = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request in flight; `api_key` None stands for bytes that were sent as they are."""
+
+    correlation_id: int
+    api_key: int | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An encoded request: all its bytes, size prefix included, and whether a response will come."""
+
+    frame: bytearray
+    answered: bool
+
+
+class Exchange:
+    """The state of one connection. Not to be used again after it raised UnexpectedResponse."""
+
+    def __init__(
+        self, client_id: str | None, *, max_frame_bytes: int = MAX_FRAME_BYTES, max_in_flight: int = MAX_IN_FLIGHT
+    ) -> None:
+        self.client_id = client_id
+        self.node_versions: Mapping[int, tuple[int, int]] | None = None
+        self.max_in_flight = max_in_flight
+        self.buffer = FrameBuffer(Scratch(READ_BYTES), max_frame_bytes)
+        self._in_flight: deque[Asked] = deque()
+        self._next_correlation_id = 0
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def request(self, message: Any, version: int) -> Request:
+        """Encode a request and wait for its response, if it has one.
+
+        Raises ClientError when `max_in_flight` have no response yet, NoCommonVersion, and the encoder's NotEncodable.
+        """
+        self._check_room()
+        cls = as_message(type(message))
+        api_key = cls.api_key
+        assert cls.kind == "request" and api_key is not None, f"{cls.__name__} is not a request"
+        if not cls.versions[0] <= version <= cls.versions[1]:
+            raise NoCommonVersion(f"{cls.__name__} has versions {cls.versions[0]}-{cls.versions[1]}, not {version}")
+        correlation_id = self._next_correlation_id
+        frame = bytearray(SIZE.size)
+        header = RequestHeader(
+            request_api_key=api_key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=self.client_id,
+        )
+        as_message(RequestHeader).encode[request_header_version(flexible=_flexible(cls, version))](header, frame)
+        cls.encode[version](message, frame)
+        SIZE.pack_into(frame, 0, len(frame) - SIZE.size)
+        self._next_correlation_id = (correlation_id + 1) % CORRELATION_IDS
+        answered = not (api_key == ApiKey.PRODUCE and message.acks == 0)
+        if answered:
+            self._in_flight.append(Asked(correlation_id, api_key, version))
+        return Request(frame, answered)
+
+    def expect_frame(self) -> None:
+        """Bytes of other origin were sent: hand out the frame that answers them as it is."""
+        self._check_room()
+        self._in_flight.append(Asked(-1, None, -1))
+
+    def next_response(self) -> Any | None:
+        """The next response among the bytes received, None while there is none; `bytes` after `expect_frame`.
+
+        Raises UnexpectedResponse.
+        """
+        try:
+            frame = self.buffer.next_frame()
+        except FrameError as error:
+            raise UnexpectedResponse(str(error)) from error
+        if frame is None:
+            self.buffer.settle()
+            return None
+        if not self._in_flight:
+            raise UnexpectedResponse(f"a frame of {len(frame)} bytes answers no request")
+        asked = self._in_flight.popleft()
+        kept = bytes(frame)  # record data in the response refers to it after the buffer is used again
+        if asked.api_key is None:
+            return kept
+        try:
+            return decode_response(kept, asked)
+        except Malformed as error:
+            api = API[asked.api_key].name
+            raise UnexpectedResponse(f"not a {api} response v{asked.version}: {error}") from error
+
+    def _check_room(self) -> None:
+        if len(self._in_flight) >= self.max_in_flight:
+            raise ClientError(f"{len(self._in_flight)} requests without a response, which is the limit")
+
+    def versions_request(self) -> tuple[ApiVersionsRequest, int]:
+        """What to ask to learn the node's versions, and the version to begin with."""
+        question = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
+        return question, as_message(ApiVersionsRequest).versions[1]
+
+    def learn_versions(self, response: Any) -> int | None:
+        """Take over the node's versions. Or, if it does not know the version asked with: the version to ask again with.
+
+        Raises NoCommonVersion when the node refuses for another reason.
+        """
+        ranges = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
+        if response.error_code == ErrorCode.NONE:
+            self.node_versions = ranges
+            return None
+        if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
+            raise NoCommonVersion(f"the node refused ApiVersions with error {response.error_code}")
+        key = int(ApiKey.API_VERSIONS)
+        return _highest_common(ApiVersionsRequest, ranges.get(key, (0, 0)))
+
+    def choose_version(self, request: type[Any]) -> int:
+        """The highest version of a request class that this node and we have; `learn_versions` comes before.
+
+        Raises NoCommonVersion.
+        """
+        assert self.node_versions is not None, "the node's versions are not known yet"
+        key = as_message(request).api_key
+        assert key is not None
+        if key not in self.node_versions:
+            raise NoCommonVersion(f"the node does not have {request.__name__}")
+        return _highest_common(request, self.node_versions[key])
+
+
+def decode_response(frame: bytes, asked: Asked) -> Any:
+    """The response in a frame, header included. Raises UnexpectedResponse and Malformed."""
+    assert asked.api_key is not None
+    version, cls = asked.version, response_class(asked.api_key)
+    header_version = response_header_version(asked.api_key, flexible=_flexible(cls, version))
+    header, position = as_message(ResponseHeader).decode[header_version](frame)
+    if header.correlation_id != asked.correlation_id:
+        raise UnexpectedResponse(f"correlation id {header.correlation_id} instead of {asked.correlation_id}")
+    if asked.api_key == ApiKey.API_VERSIONS and frame.startswith(UNKNOWN_API_VERSIONS_VERSION, position):
+        version = 0
+    return cls.decode[version](frame, position)[0]
+
+
+def as_message(cls: type[Any]) -> type[Message]:
+    """A message class with what the decorator gives it, which type checkers cannot see."""
+    assert issubclass(cls, Message)
+    return cls
+
+
+def _flexible(cls: type[Message], version: int) -> bool:
+    return cls.flexible[0] <= version <= cls.flexible[1]
+
+
+def _highest_common(request: type[Any], node: tuple[int, int]) -> int:
+    ours = as_message(request).versions
+    version = min(ours[1], node[1])
+    if version < max(ours[0], node[0]):
+        raise NoCommonVersion(
+            f"{request.__name__}: the node has versions {node[0]}-{node[1]}, this client {ours[0]}-{ours[1]}"
+        )
+    return version
