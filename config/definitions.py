@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol
 Value = bool | int | float | str | list[str] | None
 Mode = Literal["read-only", "per-broker", "cluster-wide"]
 Importance = Literal["high", "medium", "low"]
-Status = Literal["works", "later", "no use", "unknown"]
+Status = Literal["works", "later", "no use"]
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
