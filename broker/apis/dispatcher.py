@@ -1,0 +1,273 @@
+"""From a frame to a reply: decode the header and the request, call the handler, encode what it returns.
+
+One route per (API, version) is resolved on first use and kept; after that a request costs one dict look-up, two
+compiled codecs and the handler. A handler that has its answer returns it; one that must wait returns an awaitable
+and the connection keeps its place in the order of responses.
+
+Bad input (FAULTS, network rows 2-8): an unknown API or version, a header or body that does not decode, closes the
+connection; only ApiVersions answers a version that it does not know, in the bytes of version 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from klamm.broker.apis.registry import HANDLERS
+from klamm.broker.network.reply import CloseConnection, Reply
+from klamm.protocol.apis import API, ApiKey, request_class, response_class
+from klamm.protocol.errors import ErrorCode, KafkaError
+from klamm.protocol.wire import Malformed
+
+if TYPE_CHECKING:
+    from klamm.broker.broker import Broker
+    from klamm.broker.network.connection import Connection
+    from klamm.protocol.regions import FileRegion
+
+log = logging.getLogger(__name__)
+
+REQUEST_HEADER = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id (-1: null)
+RESPONSE_HEADER = struct.Struct(">ii")  # size (without itself), correlation_id
+SIZE = struct.Struct(">i")
+UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION)
+
+
+class RequestContext:
+    """What a handler may know of a request besides its body."""
+
+    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id")
+
+    def __init__(
+        self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, connection: Connection
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.connection = connection
+
+
+class Route:
+    """The codecs and the handler of one API at one version."""
+
+    __slots__ = (
+        "api_key",
+        "decode",
+        "encode",
+        "error_response",
+        "flexible_request",
+        "flexible_response",
+        "handle",
+        "name",
+        "response_type",
+    )
+
+    def __init__(self, api_key: int, version: int) -> None:
+        info = API[api_key]
+        module = importlib.import_module("klamm.broker.apis." + HANDLERS[api_key].module)
+        flexible = info.first_flexible_version is not None and version >= info.first_flexible_version
+        self.api_key = api_key
+        self.name = info.name
+        self.flexible_request = flexible
+        self.flexible_response = flexible and api_key != ApiKey.API_VERSIONS  # its header stays at version 0 for ever
+        self.response_type: type[Any] = response_class(api_key)
+        self.decode: Callable[[memoryview, int], tuple[Any, int]] = request_class(api_key).decode[version]
+        self.encode: Callable[..., bytearray] = self.response_type.encode[version]
+        self.handle: Callable[[Broker, RequestContext, Any], Any] = module.handle
+        self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
+
+
+class Dispatcher:
+    """Called by connections for every frame, in the order of arrival."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._routes: dict[int, Route] = {}
+        self._metrics = broker.metrics
+        self._tasks: set[asyncio.Task[Reply | None]] = set()
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Reply | asyncio.Future[Reply | None] | None:
+        started = time.perf_counter()
+        try:
+            api_key, version, correlation_id, client_id_size = REQUEST_HEADER.unpack_from(frame)
+        except struct.error:
+            raise CloseConnection(f"a request of {len(frame)} bytes has no header") from None
+        route = self._routes.get(api_key << 16 | version & 0xFFFF)
+        if route is None:
+            row = HANDLERS.get(api_key)
+            if row is None:
+                raise CloseConnection(f"api key {api_key} is not served here")
+            if not row.min_version <= version <= row.max_version:
+                if api_key == ApiKey.API_VERSIONS:
+                    return self._unknown_api_versions(connection, correlation_id)
+                raise CloseConnection(
+                    f"{API[api_key].name} v{version} is not served, only v{row.min_version}-{row.max_version}"
+                )
+            route = self._routes[api_key << 16 | version] = Route(api_key, version)
+        position = 10
+        client_id: str | None = None
+        if client_id_size >= 0:
+            position += client_id_size
+            if position > len(frame):
+                raise CloseConnection(f"{route.name} v{version}: the client id is longer than the request")
+            client_id = str(frame[10:position], "utf-8", "replace")
+        try:
+            if route.flexible_request:
+                if frame[position]:
+                    position = _skip_tags(frame, position)
+                else:
+                    position += 1
+            request, _ = route.decode(frame, position)
+        except (Malformed, IndexError) as error:
+            raise CloseConnection(f"{route.name} v{version} does not decode: {error}") from None
+        context = RequestContext(api_key, version, correlation_id, client_id, connection)
+        try:
+            response = route.handle(self._broker, context, request)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            response = self._error_response(route, context, request, error)
+        if type(response) is route.response_type:
+            return self._reply(route, context, response, started, len(frame))
+        if response is None:
+            self._metrics.request(api_key, version, time.perf_counter() - started, 0, len(frame), 0)
+            return None
+        return self._pending(route, context, request, response, started, len(frame))
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _reply(
+        self, route: Route, context: RequestContext, response: Any, started: float, request_size: int
+    ) -> Reply:
+        head = bytearray(RESPONSE_HEADER.pack(0, context.correlation_id))
+        if route.flexible_response:
+            head.append(0)
+        regions: list[tuple[int, FileRegion]] = []
+        route.encode(response, head, regions)
+        size = len(head)
+        for _, region in regions:
+            size += region.size
+        SIZE.pack_into(head, 0, size - 4)
+        code = getattr(response, "error_code", 0)
+        self._metrics.request(
+            route.api_key, context.api_version, time.perf_counter() - started, code, request_size, size
+        )
+        return Reply(head, regions or None)
+
+    def _pending(
+        self,
+        route: Route,
+        context: RequestContext,
+        request: Any,
+        awaitable: Awaitable[Any],
+        started: float,
+        request_size: int,
+    ) -> asyncio.Future[Reply | None]:
+        if inspect.iscoroutine(awaitable):
+            return self._track(self._finish(route, context, request, awaitable, started, request_size))
+        assert isinstance(awaitable, asyncio.Future), f"{route.name}: a handler returned {type(awaitable).__name__}"
+        reply: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+
+        def done(future: asyncio.Future[Any]) -> None:
+            if reply.done():
+                return
+            try:
+                response = future.result()
+            except asyncio.CancelledError:
+                reply.cancel()
+                return
+            except Exception as error:
+                try:
+                    response = self._error_response(route, context, request, error)
+                except CloseConnection as close:
+                    reply.set_exception(close)
+                    return
+            reply.set_result(
+                None if response is None else self._reply(route, context, response, started, request_size)
+            )
+
+        def abandoned(future: asyncio.Future[Reply | None]) -> None:
+            if future.cancelled() and not awaitable.done():  # the connection is gone: nobody waits any more
+                awaitable.cancel()
+
+        awaitable.add_done_callback(done)
+        reply.add_done_callback(abandoned)
+        return reply
+
+    def _track(self, coroutine: Any) -> asyncio.Task[Reply | None]:
+        task: asyncio.Task[Reply | None] = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _finish(
+        self,
+        route: Route,
+        context: RequestContext,
+        request: Any,
+        awaitable: Awaitable[Any],
+        started: float,
+        request_size: int,
+    ) -> Reply | None:
+        try:
+            response = await awaitable
+        except CloseConnection:
+            raise
+        except Exception as error:
+            response = self._error_response(route, context, request, error)
+        return None if response is None else self._reply(route, context, response, started, request_size)
+
+    def _error_response(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
+        """The one place where an exception becomes a response."""
+        if not isinstance(error, KafkaError):
+            log.error(
+                "%s v%d from %s failed", route.name, context.api_version, context.connection.peer, exc_info=error
+            )
+            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says how")
+        if route.error_response is not None:
+            return route.error_response(request, error, context.api_version)
+        response = route.response_type()
+        if not hasattr(response, "error_code"):
+            raise CloseConnection(f"{route.name} has no place for an error: {error.code.name} {error.message}")
+        response.error_code = int(error.code)
+        if hasattr(response, "error_message"):
+            response.error_message = error.message or None
+        return response
+
+    def _unknown_api_versions(self, connection: Connection, correlation_id: int) -> Reply:
+        route = Route(ApiKey.API_VERSIONS, 0)
+        from klamm.broker.apis.api_versions import unsupported_version
+
+        context = RequestContext(ApiKey.API_VERSIONS, 0, correlation_id, None, connection)
+        return self._reply(route, context, unsupported_version(), time.perf_counter(), 0)
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    """Past the tagged fields of a request header: none is known to this broker."""
+    count, position = _unsigned_varint(frame, position)
+    for _ in range(count):
+        _, position = _unsigned_varint(frame, position)
+        size, position = _unsigned_varint(frame, position)
+        position += size
+        if position > len(frame):
+            raise Malformed("a tagged field of the header is longer than the frame")
+    return position
+
+
+def _unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise Malformed("a varint of more than five bytes")

@@ -1,0 +1,349 @@
+"""Fetch (1): v0-18. Read record batches, at once or when enough of them have come.
+
+A partition's records go out as a region of its segment file (sendfile); nothing here looks at a record. A request
+that finds less than ``min_bytes`` waits: it registers with its partitions, each append tells it how much has come,
+and it answers when that is enough or after ``max_wait_ms``. v4 tells isolation and aborted transactions, v5 the log
+start offset, v7 has sessions (KIP-227, `fetch_session`), v9 leader epochs, v12 diverging epochs, v13 topic ids.
+
+Limits: ``partition_max_bytes`` within ``max_bytes`` (v3+) within ``fetch.max.bytes``; from v3 the first batch of the
+response comes whole however large it is, before v3 records are cut at the limit. v0-1 get message sets of format 0, v2-3
+of format 1: batches are converted down, large ones in a thread. A batch of zstd is not converted, and zstd topics are refused before v10.
+Replica id -2 is a debugging consumer that reads to the log end; other replicas are not part of a one-node cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import (
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
+from klamm.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from klamm.protocol.records.batch import whole_batches_size
+from klamm.protocol.records.message_set import down_convert
+from klamm.protocol.regions import FileRegion
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+    from klamm.broker.fetch_session import FetchedPartition, FetchSession
+    from klamm.broker.partition import Partition
+
+HARD_LIMIT_UP_TO = 2  # these versions are cut at max_bytes, even inside a message
+MAGIC_0_UP_TO = 1
+MAGIC_1_UP_TO = 3
+ZSTD_FROM = 10
+TOPIC_IDS_FROM = 13
+STORAGE_ERROR_FROM = 6
+READ_COMMITTED = 1
+DEBUGGING_CONSUMER = -2
+CONSUMER = -1
+MAX_WAIT_LIMIT_MS = 0x7FFFFFFF
+CONVERT_IN_THREAD_BYTES = 64 << 10
+NO_RECORDS = b""
+
+Results = list[tuple["FetchedPartition", PartitionData]]
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: FetchRequest
+) -> FetchResponse | asyncio.Future[FetchResponse]:
+    version = context.api_version
+    session, incremental, wanted = broker.fetch_sessions.resolve(request, version)
+    fetch = Fetch(broker, request, version, session, wanted, incremental=incremental)
+    fetch.read()
+    if fetch.is_complete or request.max_wait_ms <= 0:
+        if version <= MAGIC_1_UP_TO:
+            return asyncio.ensure_future(fetch.converted_response())
+        return fetch.response()
+    return fetch.wait()
+
+
+def error_response(request: FetchRequest, error: KafkaError, version: int) -> FetchResponse:
+    """A session error stands alone at the top; before sessions it is given for every partition."""
+    if version >= 7:
+        return FetchResponse(error_code=int(error.code))
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[_failed(partition.partition, error, version) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+class Fetch:
+    """One fetch on its way: what it wants, what it has found, and whether it waits."""
+
+    __slots__ = (
+        "_broker",
+        "_future",
+        "_incremental",
+        "_max_bytes",
+        "_partitions",
+        "_ready",
+        "_replica_id",
+        "_request",
+        "_results",
+        "_session",
+        "_size",
+        "_timer",
+        "_version",
+        "_wanted",
+        "is_complete",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        request: FetchRequest,
+        version: int,
+        session: FetchSession | None,
+        wanted: Iterable[FetchedPartition],
+        *,
+        incremental: bool,
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._version = version
+        self._session = session
+        self._wanted = wanted
+        self._incremental = incremental
+        if request.max_bytes < 0:
+            raise InvalidRequest(f"max_bytes={request.max_bytes} is negative")
+        if not 0 <= request.isolation_level <= READ_COMMITTED:
+            raise InvalidRequest(f"isolation_level={request.isolation_level} is neither 0 nor 1")
+        self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        self._replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
+        self._results: Results = []
+        self._partitions: list[Partition] = []
+        self._size = 0
+        self._ready = False
+        self.is_complete = False
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read every wanted partition within the limits; sets ``is_complete``."""
+        results: Results = []
+        partitions: list[Partition] = []
+        remaining = self._max_bytes
+        size = 0
+        settled = False
+        for wanted in self._wanted:
+            try:
+                partition = self._find(wanted)
+                partitions.append(partition)
+                data = self._read_one(partition, wanted, remaining, first=size == 0)
+            except KafkaError as error:
+                settled = True
+                data = _failed(wanted.partition, error, self._version)
+            else:
+                records = data.records
+                if records:
+                    found = len(records)
+                    size += found
+                    remaining -= found
+                elif data.diverging_epoch.epoch >= 0:
+                    settled = True
+            results.append((wanted, data))
+        self._results = results
+        self._partitions = partitions
+        self._size = size
+        self.is_complete = settled or size >= self._request.min_bytes or not results
+
+    def _find(self, wanted: FetchedPartition) -> Partition:
+        manager = self._broker.partitions
+        if self._version >= TOPIC_IDS_FROM:
+            topic = manager.topics_by_id.get(wanted.topic_id)
+            if topic is None:
+                raise UnknownTopicId("no topic has this id")
+        else:
+            topic = manager.topics.get(wanted.topic)
+            if topic is None:
+                raise UnknownTopicOrPartition(f"no topic {wanted.topic!r}")
+        if not 0 <= wanted.partition < len(topic.partitions):
+            raise UnknownTopicOrPartition(f"{topic.name} has no partition {wanted.partition}")
+        return topic.partitions[wanted.partition]
+
+    def _read_one(
+        self, partition: Partition, wanted: FetchedPartition, remaining: int, *, first: bool
+    ) -> PartitionData:
+        if wanted.current_leader_epoch >= 0:
+            partition.check_leader_epoch(wanted.current_leader_epoch)
+        if wanted.max_bytes < 0:
+            raise InvalidRequest(f"{partition.name}: partition_max_bytes={wanted.max_bytes} is negative")
+        version = self._version
+        if version < ZSTD_FROM and partition.compression_type == "zstd":
+            raise UnsupportedCompressionType(f"{partition.name} is compressed with zstd, which Fetch v10 introduced")
+        committed = self._request.isolation_level == READ_COMMITTED
+        if self._replica_id == CONSUMER:
+            up_to = partition.last_stable_offset if committed else partition.high_watermark
+        elif self._replica_id == DEBUGGING_CONSUMER:
+            up_to = partition.log_end_offset
+        else:
+            raise NotLeaderOrFollower(f"{partition.name}: broker {self._replica_id} holds no replica of it")
+        log = partition.online_log()
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+            if epoch < 0 or epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+                data = self._data(partition, committed=committed)
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                return data
+        data = self._data(partition, committed=committed)
+        if wanted.fetch_offset == up_to and up_to == log.log_end_offset:
+            return data
+        found = partition.read(
+            wanted.fetch_offset,
+            max_bytes=min(wanted.max_bytes, remaining),
+            min_one=first and version > HARD_LIMIT_UP_TO,
+            up_to=up_to,
+        )
+        if found.region is not None:
+            data.records = found.region
+        return data
+
+    def _data(self, partition: Partition, *, committed: bool) -> PartitionData:
+        return PartitionData(
+            partition_index=partition.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log_start_offset,
+            aborted_transactions=[] if committed else None,
+            records=NO_RECORDS,
+        )
+
+    # -- waiting ------------------------------------------------------------------------------------------------
+
+    def wait(self) -> asyncio.Future[FetchResponse]:
+        """Answer when ``min_bytes`` have come, something changed, or ``max_wait_ms`` are over."""
+        loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[FetchResponse] = loop.create_future()
+        self._future.add_done_callback(self._cleanup)
+        for partition in self._partitions:
+            partition.waiters.add(self._on_append)
+        wait_ms = min(self._request.max_wait_ms, MAX_WAIT_LIMIT_MS)
+        self._timer = loop.call_later(wait_ms / 1000, self._finish)
+        return self._future
+
+    def _on_append(self, partition: Partition, size_bytes: int) -> None:
+        """Called by a partition: ``size_bytes`` more can be read; 0 says that it changed in another way."""
+        self._size += size_bytes
+        if not self._ready and (size_bytes == 0 or self._size >= self._request.min_bytes):
+            self._ready = True  # the appends of this turn of the loop are answered together
+            asyncio.get_running_loop().call_soon(self._finish)
+
+    def _finish(self) -> None:
+        if self._future.done():
+            return
+        self.read()
+        if self._version <= MAGIC_1_UP_TO:
+            task = asyncio.ensure_future(self.converted_response())
+            task.add_done_callback(self._hand_over)
+            return
+        try:
+            self._future.set_result(self.response())
+        except Exception as error:
+            self._future.set_exception(error)
+
+    def _hand_over(self, task: asyncio.Future[FetchResponse]) -> None:
+        if self._future.done():
+            return
+        error = task.exception()
+        if error is not None:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(task.result())
+
+    def _cleanup(self, _: object) -> None:
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.waiters.discard(self._on_append)
+
+    # -- answering ----------------------------------------------------------------------------------------------
+
+    def response(self) -> FetchResponse:
+        """The response with what `read` found."""
+        session = self._session
+        topics: list[FetchableTopicResponse] = []
+        current: FetchableTopicResponse | None = None
+        for wanted, data in self._results:
+            if data.records:
+                metrics = self._broker.topic_metrics(wanted.topic, wanted.topic_id)
+                if metrics is not None:
+                    metrics.bytes_out += len(data.records)
+                    metrics.fetch_requests += 1
+            if session is not None:
+                changed = _remember(wanted, data)
+                if data.records:
+                    session.served((wanted.topic, wanted.topic_id, wanted.partition))
+                if self._incremental and not changed:
+                    continue
+            if current is None or current.topic != wanted.topic or current.topic_id != wanted.topic_id:
+                current = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
+                topics.append(current)
+            current.partitions.append(data)
+        return FetchResponse(session_id=session.id if session is not None else 0, responses=topics)
+
+    async def converted_response(self) -> FetchResponse:
+        """The response for a client that knows message sets only."""
+        magic = 0 if self._version <= MAGIC_0_UP_TO else 1
+        for wanted, data in self._results:
+            region = data.records
+            if not isinstance(region, FileRegion):
+                continue
+            try:
+                if region.size > CONVERT_IN_THREAD_BYTES:
+                    converted = await asyncio.to_thread(_convert, region, magic)
+                else:
+                    converted = _convert(region, magic)
+            except KafkaError as error:
+                failed = _failed(wanted.partition, error, self._version)
+                data.error_code, data.records = failed.error_code, NO_RECORDS
+            else:
+                limit = min(wanted.max_bytes, self._max_bytes)
+                data.records = converted[:limit] if self._version <= HARD_LIMIT_UP_TO else converted
+        return self.response()
+
+
+def _convert(region: FileRegion, magic: int) -> bytes:
+    data = memoryview(region.read())
+    return bytes(down_convert(data[: whole_batches_size(data)], magic))
+
+
+def _failed(index: int, error: KafkaError, version: int) -> PartitionData:
+    code = error.code
+    if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return PartitionData(
+        partition_index=index, error_code=int(code), high_watermark=-1, aborted_transactions=[], records=NO_RECORDS
+    )
+
+
+def _remember(wanted: FetchedPartition, data: PartitionData) -> bool:
+    """Note what the session has been told; true when this partition belongs into an incremental response."""
+    changed = bool(data.records) or data.error_code != 0 or data.diverging_epoch.epoch >= 0
+    if data.error_code:
+        wanted.high_watermark = -1  # so that the recovery of the partition is told, too
+        return True
+    if wanted.high_watermark != data.high_watermark or wanted.log_start_offset != data.log_start_offset:
+        wanted.high_watermark = data.high_watermark
+        wanted.log_start_offset = data.log_start_offset
+        changed = True
+    return changed

@@ -1,0 +1,125 @@
+"""ListOffsets (2): v0-11. The offset at either end of a partition, or at a point in time.
+
+v0 lists the base offsets of segments older than a time; v1 gives one offset and its timestamp; v2 adds the isolation
+level, v4 leader epochs, v7 the offset of the largest timestamp (-3), v8 the earliest local offset (-4), v9 the latest
+tiered offset (-5), v11 the earliest offset that waits for upload (-6). There is no tiered storage here: everything is local and nothing is
+tiered. Earliest and latest are answered from memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import (
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    UnknownTopicOrPartition,
+    UnsupportedForMessageFormat,
+    UnsupportedVersion,
+)
+from klamm.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+    from klamm.broker.partition import Partition
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+UNKNOWN = -1
+DEBUGGING_REPLICA = -2
+READ_COMMITTED = 1
+STORAGE_ERROR_FROM = 3
+
+
+def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    version = context.api_version
+    topics = []
+    for topic in request.topics:
+        counts: dict[int, int] = {}
+        for wanted in topic.partitions:
+            counts[wanted.partition_index] = counts.get(wanted.partition_index, 0) + 1
+        answers = []
+        for wanted in topic.partitions:
+            try:
+                if counts[wanted.partition_index] > 1:
+                    raise InvalidRequest(f"{topic.name}-{wanted.partition_index} stands more than once in the request")
+                if not 0 <= request.isolation_level <= READ_COMMITTED:
+                    raise InvalidRequest(f"isolation_level={request.isolation_level} is neither 0 nor 1")
+                partition = broker.partitions.get(topic.name, wanted.partition_index)
+                if partition is None:
+                    raise UnknownTopicOrPartition(f"no partition {topic.name}-{wanted.partition_index}")
+                answers.append(_offset(partition, wanted, request, version))
+            except KafkaError as error:
+                answers.append(_failed(wanted.partition_index, error, version))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def error_response(request: ListOffsetsRequest, error: KafkaError, version: int) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_failed(wanted.partition_index, error, version) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset(
+    partition: Partition, wanted: ListOffsetsPartition, request: ListOffsetsRequest, version: int
+) -> ListOffsetsPartitionResponse:
+    partition.check_leader_epoch(wanted.current_leader_epoch)
+    log = partition.online_log()
+    if request.replica_id == DEBUGGING_REPLICA:
+        limit = log.log_end_offset
+    elif request.isolation_level == READ_COMMITTED:
+        limit = partition.last_stable_offset
+    else:
+        limit = partition.high_watermark
+    if version == 0:
+        offsets = log.segment_offsets(wanted.timestamp, wanted.max_num_offsets, limit)
+        return ListOffsetsPartitionResponse(partition_index=partition.index, old_style_offsets=offsets)
+
+    def answer(timestamp: int, offset: int, epoch: int) -> ListOffsetsPartitionResponse:
+        return ListOffsetsPartitionResponse(
+            partition_index=partition.index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+        )
+
+    timestamp = wanted.timestamp
+    if timestamp < 0 and version < FIRST_VERSION.get(timestamp, 1):
+        raise UnsupportedVersion(f"timestamp {timestamp} needs ListOffsets v{FIRST_VERSION[timestamp]}")
+    if timestamp == LATEST:
+        return answer(UNKNOWN, limit, partition.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        epoch = log.leader_epochs.epoch_for_offset(log.log_start_offset)
+        return answer(UNKNOWN, log.log_start_offset, UNKNOWN if epoch is None else epoch)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return answer(UNKNOWN, UNKNOWN, UNKNOWN)
+    if timestamp < EARLIEST_PENDING_UPLOAD:
+        raise UnsupportedForMessageFormat(f"timestamp {timestamp} has no meaning")
+    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
+    if found is None or found.offset >= limit:
+        return answer(UNKNOWN, UNKNOWN, UNKNOWN)
+    return answer(found.timestamp, found.offset, found.leader_epoch)
+
+
+def _failed(index: int, error: KafkaError, version: int) -> ListOffsetsPartitionResponse:
+    code = error.code
+    if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ListOffsetsPartitionResponse(partition_index=index, error_code=int(code))

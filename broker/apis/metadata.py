@@ -1,0 +1,127 @@
+"""Metadata (3): v0-13. Brokers, topics and leaders; creates topics that are asked for when it may.
+
+v0 asks for all topics with an empty list, v1+ with null (and empty means none); v4 says whether a missing topic may
+be created; v5 tells offline replicas, v7 leader epochs, v8 authorized operations, v10 topic ids, v12 can ask by id;
+v13 has an error for the whole response. The address of the only broker is the one that the client dialled, unless
+``advertised.listeners`` says otherwise. A topic that is created here is durable and led before the answer goes out,
+so its first answer is already the good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from klamm.broker.apis.common import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, advertised_address
+from klamm.protocol.errors import ErrorCode, InvalidTopicException, KafkaError
+from klamm.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from klamm.protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+    from klamm.broker.metadata.image import TopicImage
+
+AUTO_CREATION_FROM = 4
+OFFLINE_REPLICAS_FROM = 5
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    version = context.api_version
+    wanted = request.topics
+    if wanted and broker.auto_create and (version < AUTO_CREATION_FROM or request.allow_auto_topic_creation):
+        topics = broker.image.topics
+        missing = [topic.name for topic in wanted if topic.name and topic.name not in topics]
+        if missing:
+            return _after_creation(broker, context, request, missing)
+    return _response(broker, context, request, {})
+
+
+async def _after_creation(
+    broker: Broker, context: RequestContext, request: MetadataRequest, missing: list[str]
+) -> MetadataResponse:
+    errors = await broker.controller.auto_create(missing)
+    return _response(broker, context, request, errors)
+
+
+def _response(
+    broker: Broker, context: RequestContext, request: MetadataRequest, errors: dict[str, KafkaError]
+) -> MetadataResponse:
+    version = context.api_version
+    image = broker.image
+    host, port = advertised_address(broker, context)
+    wanted = request.topics
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    if wanted is None or (version == 0 and not wanted):
+        topics = [_described(broker, topic, version, operations) for topic in image.topics.values()]
+    else:
+        topics = [_wanted(broker, topic, version, operations, errors) for topic in wanted]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node.node_id, host=host, port=port, rack=node.rack)
+            for node in image.brokers.values()
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _wanted(
+    broker: Broker, wanted: MetadataRequestTopic, version: int, operations: int, errors: dict[str, KafkaError]
+) -> MetadataResponseTopic:
+    image = broker.image
+    if wanted.topic_id != ZERO_UUID:
+        topic = image.topics_by_id.get(wanted.topic_id)
+        if topic is None:
+            return MetadataResponseTopic(
+                error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=wanted.topic_id
+            )
+        return _described(broker, topic, version, operations)
+    name = wanted.name or ""
+    topic = image.topics.get(name)
+    if topic is not None:
+        return _described(broker, topic, version, operations)
+    error = errors.get(name)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if error is not None:
+        code = error.code
+    else:
+        try:
+            broker.controller.check_topic_name(name)
+        except InvalidTopicException:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return MetadataResponseTopic(error_code=int(code), name=name)
+
+
+def _described(broker: Broker, topic: TopicImage, version: int, operations: int) -> MetadataResponseTopic:
+    offline = broker.partitions.offline(topic.name)
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=list(partition.replicas) if partition.index in offline else [],
+            )
+            for partition in topic.partitions
+        ],
+        topic_authorized_operations=operations,
+    )

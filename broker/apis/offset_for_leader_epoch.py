@@ -1,0 +1,70 @@
+"""OffsetForLeaderEpoch (23): v0-4. Where the log of a leader epoch ended (KIP-101, KIP-279, KIP-320).
+
+A consumer asks after an unclean failover whether what it has read is still there. v1 tells the epoch that the end
+offset belongs to, v2 checks the client's idea of the current epoch, v3 tells who asks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import KafkaError, UnknownTopicOrPartition
+from klamm.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+UNDEFINED = -1
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_end_offset(broker, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def error_response(
+    request: OffsetForLeaderEpochRequest, error: KafkaError, version: int
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=wanted.partition, error_code=int(error.code))
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end_offset(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = broker.partitions.get(topic, wanted.partition)
+        if partition is None:
+            raise UnknownTopicOrPartition(f"no partition {topic}-{wanted.partition}")
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        if wanted.leader_epoch == partition.leader_epoch:
+            epoch, end_offset = partition.leader_epoch, partition.online_log().log_end_offset
+        else:
+            epoch, end_offset = partition.online_log().end_offset_for_epoch(wanted.leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=wanted.partition, error_code=int(error.code))
+    return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,0 +1,63 @@
+"""Which APIs this broker answers, at which versions, and the module that answers each.
+
+The table below is the only place that says so: ApiVersions is computed from it, and the dispatcher refuses whatever
+is not in it, so what is advertised and what works cannot drift. A handler module is imported when its first request
+arrives; each has one public function::
+
+    def handle(broker: Broker, context: RequestContext, request: XRequest) -> XResponse | None | Awaitable[...]
+
+and may have ``error_response(request, error, version)`` for a response without a top-level error code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klamm.protocol.apis import API, ApiKey
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One row: the API, the versions that are answered, and the module under ``klamm.broker.apis``."""
+
+    key: ApiKey
+    min_version: int
+    max_version: int
+    module: str
+
+
+def _row(key: ApiKey, max_version: int | None = None) -> Handler:
+    """A row at every version ever published, or up to ``max_version`` where the newest is still unstable."""
+    info = API[key]
+    if max_version is None:
+        max_version = info.max_version
+    return Handler(key, info.min_version, max_version, info.module)
+
+
+HANDLERS: dict[int, Handler] = {
+    row.key: row
+    for row in (
+        _row(ApiKey.PRODUCE),
+        _row(ApiKey.FETCH),
+        _row(ApiKey.LIST_OFFSETS),
+        _row(ApiKey.METADATA),
+        _row(ApiKey.API_VERSIONS),
+        _row(ApiKey.CREATE_TOPICS),
+        _row(ApiKey.DELETE_TOPICS),
+        _row(ApiKey.DELETE_RECORDS),
+        _row(ApiKey.INIT_PRODUCER_ID, max_version=5),  # 6 is declared unstable by Kafka 4.4
+        _row(ApiKey.OFFSET_FOR_LEADER_EPOCH),
+        _row(ApiKey.DESCRIBE_CONFIGS),
+        _row(ApiKey.ALTER_CONFIGS),
+        _row(ApiKey.DESCRIBE_LOG_DIRS),
+        _row(ApiKey.CREATE_PARTITIONS),
+        _row(ApiKey.ELECT_LEADERS),
+        _row(ApiKey.INCREMENTAL_ALTER_CONFIGS),
+        _row(ApiKey.LIST_PARTITION_REASSIGNMENTS),
+        _row(ApiKey.DESCRIBE_QUORUM),
+        _row(ApiKey.UPDATE_FEATURES),
+        _row(ApiKey.DESCRIBE_CLUSTER),
+        _row(ApiKey.LIST_CONFIG_RESOURCES),
+        _row(ApiKey.DESCRIBE_TOPIC_PARTITIONS),
+    )
+}

@@ -1,0 +1,67 @@
+"""The broker as its handlers see it: what they may use, and nothing that they would have to look for.
+
+`server` makes one and wires it; tests make one with fakes of the seams.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klamm.broker.controller.controller import Controller
+    from klamm.broker.fetch_session import FetchSessions
+    from klamm.broker.flusher import Flusher
+    from klamm.broker.metadata.image import MetadataImage
+    from klamm.broker.metrics import Metrics, TopicMetrics
+    from klamm.broker.partition_manager import PartitionManager
+    from klamm.broker.producer_ids import ProducerIds
+    from klamm.config.load import BrokerConfig
+    from klamm.storage.clock import Clock
+
+
+class Broker:
+    """Everything a handler may reach. What the hot paths read of the config is kept as plain attributes."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        controller: Controller,
+        partitions: PartitionManager,
+        flusher: Flusher,
+        fetch_sessions: FetchSessions,
+        producer_ids: ProducerIds,
+        metrics: Metrics,
+    ) -> None:
+        self.clock = clock
+        self.controller = controller
+        self.partitions = partitions
+        self.flusher = flusher
+        self.fetch_sessions = fetch_sessions
+        self.producer_ids = producer_ids
+        self.metrics = metrics
+        self.node_id: int = config.node_id
+        self.configure(config)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take a (changed) config."""
+        self.config = config
+        self.auto_create = bool(config["auto.create.topics.enable"])
+        self.fetch_max_bytes = int(config["fetch.max.bytes"])
+        self.advertised = {
+            listener.name: (listener.host, listener.port) for listener in config.advertised_listeners
+        }
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.controller.image
+
+    @property
+    def cluster_id(self) -> str:
+        return self.controller.image.cluster_id
+
+    def topic_metrics(self, name: str, topic_id: bytes) -> TopicMetrics | None:
+        """Counters of a topic that is named in either way; None when it is gone."""
+        found = self.partitions.topics_by_id.get(topic_id) or self.partitions.topics.get(name)
+        return found.metrics if found is not None else None

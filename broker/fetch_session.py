@@ -1,0 +1,178 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers which partitions a fetcher wants.
+
+A full fetch with epoch 0 opens a session; from then on a request names only what changed, and a response carries
+only partitions that have records, an error, or another high watermark or log start offset than the last response
+told. Partitions that had records move to the end of the order, so that none starves behind a busy one.
+
+The cache is bounded by ``max.incremental.fetch.session.cache.slots``: a new session takes the place of one that
+nobody used for two minutes, else of a smaller one that is older than that, else there is none (session id 0,
+and the client goes on with full fetches). Sessions live in memory only; after a restart a client is told
+FETCH_SESSION_ID_NOT_FOUND and opens a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+
+if TYPE_CHECKING:
+    from klamm.protocol.messages.fetch import FetchPartition, FetchRequest
+
+INITIAL_EPOCH = 0  # asks for a new session
+FINAL_EPOCH = -1  # closes the session, or fetches without one
+NO_SESSION = 0
+EVICTION_MS = 120_000
+MAX_EPOCH = 0x7FFFFFFF
+TOPIC_IDS_FROM = 13
+
+Key = tuple[str, bytes, int]
+
+
+class FetchedPartition:
+    """One partition of a fetch, with what the last response of its session told about it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, request: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = request.partition
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.update(request)
+
+    def update(self, request: FetchPartition) -> None:
+        self.fetch_offset = request.fetch_offset
+        self.max_bytes = request.partition_max_bytes
+        self.current_leader_epoch = request.current_leader_epoch
+        self.last_fetched_epoch = request.last_fetched_epoch
+
+
+class FetchSession:
+    """The partitions of one fetcher, in the order in which they are read next."""
+
+    __slots__ = ("created_ms", "epoch", "id", "partitions", "used_ms", "uses_topic_ids")
+
+    def __init__(
+        self, session_id: int, partitions: dict[Key, FetchedPartition], *, uses_topic_ids: bool, now_ms: int
+    ) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.partitions = partitions
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.used_ms = now_ms
+
+    def served(self, key: Key) -> None:
+        """This partition had records: it goes to the end of the order."""
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            self.partitions[key] = partition
+
+
+class FetchSessions:
+    """All the sessions of this broker; the least recently used first."""
+
+    def __init__(self, slots: int, *, now_ms: Callable[[], int], random_id: Callable[[], int]) -> None:
+        """``random_id`` gives positive 31-bit integers."""
+        self._slots = slots
+        self._now_ms = now_ms
+        self._random_id = random_id
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def resolve(
+        self, request: FetchRequest, version: int
+    ) -> tuple[FetchSession | None, bool, Iterable[FetchedPartition]]:
+        """(session, incremental?, the partitions to read). Raises the three session errors."""
+        session_id, epoch = request.session_id, request.session_epoch
+        if epoch == FINAL_EPOCH:
+            self._sessions.pop(session_id, None)
+            return None, False, _named(request).values()
+        uses_topic_ids = version >= TOPIC_IDS_FROM
+        if epoch == INITIAL_EPOCH:
+            self._sessions.pop(session_id, None)
+            partitions = _named(request)
+            return self._open(partitions, uses_topic_ids=uses_topic_ids), False, tuple(partitions.values())
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise FetchSessionIdNotFound(f"no fetch session {session_id} is known")
+        if session.epoch != epoch:
+            raise InvalidFetchSessionEpoch(f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}")
+        if session.uses_topic_ids != uses_topic_ids:
+            raise FetchSessionTopicIdError(f"fetch session {session_id} was opened with another way to name topics")
+        session.epoch = epoch + 1 if epoch < MAX_EPOCH else 1
+        session.used_ms = self._now_ms()
+        del self._sessions[session_id]
+        self._sessions[session_id] = session
+        if request.topics or request.forgotten_topics_data:
+            _merge(session.partitions, request)
+            if not session.partitions:
+                del self._sessions[session_id]
+                return None, False, ()
+        return session, True, session.partitions.values()
+
+    def _open(self, partitions: dict[Key, FetchedPartition], *, uses_topic_ids: bool) -> FetchSession | None:
+        now_ms = self._now_ms()
+        if not partitions or not self._make_room(len(partitions), now_ms):
+            return None
+        session_id = self._random_id()
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = self._random_id()
+        session = FetchSession(session_id, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, size: int, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms > EVICTION_MS:
+            del self._sessions[oldest.id]
+            return True
+        smaller = [
+            session
+            for session in self._sessions.values()
+            if len(session.partitions) < size and now_ms - session.created_ms > EVICTION_MS
+        ]
+        if not smaller:
+            return False
+        del self._sessions[min(smaller, key=lambda session: len(session.partitions)).id]
+        return True
+
+
+def _named(request: FetchRequest) -> dict[Key, FetchedPartition]:
+    return {
+        (topic.topic, topic.topic_id, partition.partition): FetchedPartition(topic.topic, topic.topic_id, partition)
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+
+
+def _merge(partitions: dict[Key, FetchedPartition], request: FetchRequest) -> None:
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            key = (topic.topic, topic.topic_id, wanted.partition)
+            known = partitions.get(key)
+            if known is None:
+                partitions[key] = FetchedPartition(topic.topic, topic.topic_id, wanted)
+            else:
+                known.update(wanted)
+    for forgotten in request.forgotten_topics_data:
+        for index in forgotten.partitions:
+            partitions.pop((forgotten.topic, forgotten.topic_id, index), None)

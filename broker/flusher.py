@@ -1,0 +1,91 @@
+"""Group commit: one flush of a log serves every append that waits for it.
+
+`flush` asks for a partition; whatever was asked for while the previous round ran is synced by the next one, in a
+thread, log after log. The future is done when the bytes appended before the call are on the disk, and fails with
+KafkaStorageError when they are not: such an append is never acknowledged (FAULTS, storage row 26).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import KafkaError, KafkaStorageError
+
+if TYPE_CHECKING:
+    from klamm.broker.partition import Partition
+
+log = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Collects the partitions that want a flush and syncs them round by round in ``executor``."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._asked: dict[Partition, asyncio.Future[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def flush(self, partition: Partition) -> asyncio.Future[None]:
+        """Done when everything appended so far is on the disk; several callers share one future."""
+        future = self._asked.get(partition)
+        if future is None:
+            loop = asyncio.get_running_loop()
+            future = self._asked[partition] = loop.create_future()
+            future.add_done_callback(_retrieve)
+            if self._task is None:
+                self._task = loop.create_task(self._run())
+        return future
+
+    async def drain(self) -> None:
+        """Wait for the rounds that were asked for."""
+        while self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        try:
+            while self._asked:
+                asked, self._asked = self._asked, {}
+                targets = {
+                    partition: partition.log.log_end_offset for partition in asked if partition.log is not None
+                }
+                errors = await asyncio.get_running_loop().run_in_executor(
+                    self._executor, _sync, list(targets.items())
+                )
+                for partition, future in asked.items():
+                    error = errors.get(partition)
+                    if partition not in targets or partition.log is None:
+                        error = KafkaStorageError(f"{partition.name} is offline: {partition.offline_reason}")
+                    if error is None:
+                        partition.flushed(targets[partition])
+                        future.set_result(None)
+                    else:
+                        partition.go_offline(error.message)
+                        future.set_exception(error)
+        finally:
+            self._task = None
+
+
+def _sync(targets: list[tuple[Partition, int]]) -> dict[Partition, KafkaError]:
+    """In a thread: flush each log, report those that failed."""
+    errors: dict[Partition, KafkaError] = {}
+    for partition, up_to in targets:
+        storage_log = partition.log
+        if storage_log is None:
+            continue
+        try:
+            storage_log.flush(up_to)
+        except KafkaError as error:
+            errors[partition] = error
+        except Exception as error:
+            log.exception("%s: flush failed", partition.name)
+            errors[partition] = KafkaStorageError(f"{partition.name}: flush failed: {error}")
+    return errors
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Nobody may be left to await a failed flush (a closed connection): its exception counts as seen."""
+    if not future.cancelled():
+        future.exception()

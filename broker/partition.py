@@ -1,0 +1,203 @@
+"""One partition as its leader sees it: the log, the high watermark, and those who wait for more.
+
+``log start offset <= last stable offset <= high watermark <= log end offset`` at all times. On one node the high
+watermark follows the log end at once, except while a flush that ``flush.messages`` asks for is under way: then it
+waits for the disk, and so do the acknowledgements (one flush serves all the appends that came before it).
+
+Everything here runs on the loop and none of it awaits: an append and the wake-up of its readers change together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import (
+    FencedLeaderEpoch,
+    InvalidTxnState,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    TransactionalIdAuthorizationFailed,
+    UnknownLeaderEpoch,
+)
+from klamm.protocol.records.validate import AppendRules, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from klamm.broker.metrics import TopicMetrics
+    from klamm.storage.log import AppendResult, Log, LogRead
+
+MAX_OFFSET = 2**63 - 1
+
+
+class Partition:
+    """The leader's view of one partition. ``log`` is None while the partition is offline, for the ``offline_reason``."""
+
+    __slots__ = (
+        "compression_type",
+        "flush_ms",
+        "flush_pending",
+        "high_watermark",
+        "index",
+        "internal",
+        "leader_epoch",
+        "log",
+        "metrics",
+        "min_insync_replicas",
+        "name",
+        "offline_reason",
+        "replica_count",
+        "rules",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: Log | None,
+        *,
+        leader_epoch: int,
+        values: Mapping[str, object],
+        metrics: TopicMetrics,
+        internal: bool = False,
+        offline_reason: str = "",
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.name = f"{topic}-{index}"
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.metrics = metrics
+        self.internal = internal
+        self.offline_reason = offline_reason
+        self.replica_count = 1
+        self.flush_pending = False
+        self.high_watermark = log.log_end_offset if log is not None else 0
+        self.waiters: set[Callable[[Partition, int], None]] = set()
+        self.configure(values)
+
+    def configure(self, values: Mapping[str, object]) -> None:
+        """Take the topic's config (Kafka's topic keys, typed)."""
+        self.rules = append_rules(values)
+        self.compression_type = self.rules.compression
+        minimum = values["min.insync.replicas"]
+        flush_ms = values["flush.ms"]
+        assert isinstance(minimum, int) and isinstance(flush_ms, int)
+        self.min_insync_replicas = minimum
+        self.flush_ms = flush_ms
+
+    # -- offsets ------------------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset if self.log is not None else -1
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset if self.log is not None else -1
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The high watermark, until transactions hold it back."""
+        return self.high_watermark
+
+    def online_log(self) -> Log:
+        """The log; raises KafkaStorageError while the partition is offline."""
+        log = self.log
+        if log is None:
+            raise KafkaStorageError(f"{self.name} is offline: {self.offline_reason}")
+        return log
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Refuse a client whose metadata is older or newer than ours (KIP-320); -1 is not checked."""
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(f"{self.name}: epoch {epoch} is older than the current {self.leader_epoch}")
+        raise UnknownLeaderEpoch(f"{self.name}: epoch {epoch} is newer than the current {self.leader_epoch}")
+
+    # -- the two verbs ------------------------------------------------------------------------------------------
+
+    def append(
+        self, records: memoryview | None, *, produce_version: int, now_ms: int, transactional_id: str | None = None
+    ) -> AppendResult:
+        """Validate one batch and append it. After it ``flush_pending`` tells whether the ack must wait for a flush.
+
+        Raises the errors of `validate` and of `Log.append`.
+        """
+        log = self.log
+        if log is None:
+            raise KafkaStorageError(f"{self.name} is offline: {self.offline_reason}")
+        batch = validate(records, self.rules, produce_version=produce_version, now_ms=now_ms)
+        if batch.is_transactional:
+            if transactional_id is None:
+                raise TransactionalIdAuthorizationFailed(f"{self.name}: a transactional batch without transactional id")
+            raise InvalidTxnState(f"{self.name} is not part of a transaction of {transactional_id!r}")
+        result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        if result.duplicate:
+            return result
+        metrics = self.metrics
+        metrics.bytes_in += batch.size_bytes
+        metrics.messages_in += batch.record_count
+        if log.unflushed_messages >= log.config.flush_messages:
+            self.flush_pending = True
+        if not self.flush_pending:
+            self.high_watermark = log.log_end_offset
+            if self.waiters:
+                self.wake(batch.size_bytes)
+        return result
+
+    def read(self, offset: int, *, max_bytes: int, min_one: bool, up_to: int) -> LogRead:
+        """Whole batches from ``offset`` to below the offset ``up_to``. Raises OffsetOutOfRange, KafkaStorageError."""
+        log = self.online_log()
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.name}: offset {offset} is not in [{log.log_start_offset}, {log.log_end_offset}]"
+            )
+        return log.read(offset, max_bytes=max_bytes, max_offset=up_to, min_one=min_one)
+
+    # -- waiting ------------------------------------------------------------------------------------------------
+
+    def flushed(self, up_to: int) -> None:
+        """A flush has reached the disk up to the offset ``up_to``: what it covers becomes visible."""
+        assert self.log is not None
+        if up_to >= self.log.log_end_offset:
+            self.flush_pending = False
+        if up_to > self.high_watermark:
+            self.high_watermark = up_to
+            self.wake(0)
+
+    def wake(self, size_bytes: int) -> None:
+        """Tell every waiter that ``size_bytes`` more can be read (0: look for yourself)."""
+        for waiter in tuple(self.waiters):
+            waiter(self, size_bytes)
+
+    def go_offline(self, reason: str) -> None:
+        """Stop serving; waiters look again and are told."""
+        self.log = None
+        self.offline_reason = reason
+        self.wake(0)
+
+
+def append_rules(values: Mapping[str, object]) -> AppendRules:
+    """What `validate` needs of a topic's config."""
+    compression = str(values["compression.type"])
+    level = values.get(f"compression.{compression}.level")
+    numbers = {name: value for name, value in values.items() if isinstance(value, int)}
+    return AppendRules(
+        max_message_bytes=numbers["max.message.bytes"],
+        segment_bytes=numbers["segment.bytes"],
+        log_append_time=values["message.timestamp.type"] == "LogAppendTime",
+        timestamp_before_max_ms=numbers["message.timestamp.before.max.ms"],
+        timestamp_after_max_ms=numbers["message.timestamp.after.max.ms"],
+        compression=compression,
+        compression_level=level if isinstance(level, int) else None,
+        compacted="compact" in str(values["cleanup.policy"]),
+        max_decompressed_bytes=numbers.get("max.decompressed.message.bytes", 100 << 20),
+    )

@@ -1,0 +1,250 @@
+"""All partitions of this broker: found by name or topic id, made and removed as the metadata says.
+
+The hot paths look up ``topics[name].partitions[index]``, two dict hits and a list index. Changes come from the
+controller in two steps: `prepare` makes the logs of new partitions (in a thread, as it syncs directories), then
+`on_image` swaps everything in on the loop without an await, so no request sees half a change. Logs of removed
+partitions are renamed at once and deleted in a thread; a crash half-way is finished by the next start.
+
+A partition whose log cannot be opened is offline: it answers KAFKA_STORAGE_ERROR and keeps its place, the others are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from klamm.broker.partition import Partition
+from klamm.config.load import BrokerConfig
+from klamm.config.topic_values import topic_values
+from klamm.protocol.errors import KafkaError
+from klamm.storage.log import Log, LogConfig
+from klamm.storage.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from klamm.broker.metadata.image import MetadataImage, TopicImage
+    from klamm.broker.metrics import Metrics, TopicMetrics
+
+log = logging.getLogger(__name__)
+
+
+class TopicPartitions:
+    """One topic of this broker: its partitions by index and its counters."""
+
+    __slots__ = ("internal", "metrics", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, *, internal: bool, metrics: TopicMetrics) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.internal = internal
+        self.metrics = metrics
+        self.partitions: list[Partition] = []
+
+
+class PartitionManager:
+    """Owns the logs of all partitions; see the module's head for the two steps of a change."""
+
+    def __init__(self, log_dirs: list[LogDir], config: BrokerConfig, metrics: Metrics, executor: Executor) -> None:
+        self.topics: dict[str, TopicPartitions] = {}
+        self.topics_by_id: dict[bytes, TopicPartitions] = {}
+        self.log_dirs = log_dirs
+        self._config = config
+        self._metrics = metrics
+        self._executor = executor
+        self._logs: dict[tuple[str, int], Log | KafkaError] = {}
+        self._directories: dict[tuple[str, int], LogDir] = {}
+        self._removals: set[asyncio.Future[None]] = set()
+
+    # -- looking up ---------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    def __iter__(self) -> Iterator[Partition]:
+        for topic in self.topics.values():
+            yield from topic.partitions
+
+    def offline(self, topic: str) -> frozenset[int]:
+        """Indexes of the topic's partitions that are offline."""
+        found = self.topics.get(topic)
+        if found is None:
+            return frozenset()
+        return frozenset(partition.index for partition in found.partitions if partition.log is None)
+
+    def sizes(self) -> Iterator[tuple[str, int, int, int, int]]:
+        """(topic, partition, bytes, log start offset, log end offset) for the metrics."""
+        for partition in self:
+            storage_log = partition.log
+            if storage_log is not None:
+                yield (
+                    partition.topic,
+                    partition.index,
+                    storage_log.size_bytes,
+                    storage_log.log_start_offset,
+                    storage_log.log_end_offset,
+                )
+
+    def directory_of(self, partition: Partition) -> LogDir:
+        return self._directories[partition.topic, partition.index]
+
+    # -- starting -----------------------------------------------------------------------------------------------
+
+    def load(self, image: MetadataImage) -> None:
+        """Open (and, after a crash, recover) the logs on disk; then take the image. Blocks; only for the start."""
+        for log_dir in self.log_dirs:
+            for name, opened in log_dir.load_logs(self._log_config_of(image)).items():
+                key = (name.topic, name.partition)
+                self._logs[key] = opened
+                self._directories[key] = log_dir
+        self._create_logs(image, image.topics.values())
+        self._swap_in(image, image.topics.values())
+        known = {(topic.name, partition.index) for topic in image.topics.values() for partition in topic.partitions}
+        for key in sorted(self._logs.keys() - known):
+            log.warning("%s-%d: on disk but not in the metadata; it is kept and not served", *key)
+
+    def _log_config_of(self, image: MetadataImage):  # type: ignore[no-untyped-def]
+        def config_for(topic: str) -> LogConfig:
+            return self._log_config(image.topic_configs.get(topic, {}))
+
+        return config_for
+
+    def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        return LogConfig.from_values(topic_values(self._config, overrides))
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    async def prepare(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Make the logs that ``new`` needs, before it is swapped in."""
+        changed = [topic for name, topic in new.topics.items() if old.topics.get(name) is not topic]
+        if changed:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._executor, self._create_logs, new, changed)
+
+    def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Serve what ``new`` says from now on."""
+        gone = [
+            topic
+            for name, topic in old.topics.items()
+            if name not in new.topics or new.topics[name].topic_id != topic.topic_id
+        ]
+        for topic in gone:
+            self._remove(topic)
+        self._swap_in(new, (topic for name, topic in new.topics.items() if old.topics.get(name) is not topic))
+        if old.topic_configs is not new.topic_configs:
+            for name in old.topic_configs.keys() | new.topic_configs.keys():
+                if old.topic_configs.get(name) != new.topic_configs.get(name):
+                    self._configure(name, new)
+
+    def reconfigure(self, config: BrokerConfig, image: MetadataImage) -> None:
+        """The broker's own config has changed: every topic resolves its values anew."""
+        self._config = config
+        for name in self.topics:
+            self._configure(name, image)
+
+    def _create_logs(self, image: MetadataImage, topics) -> None:  # type: ignore[no-untyped-def]
+        counts = {log_dir: 0 for log_dir in self.log_dirs}
+        for log_dir in self._directories.values():
+            counts[log_dir] += 1
+        for topic in topics:
+            config = self._log_config(image.topic_configs.get(topic.name, {}))
+            for partition in topic.partitions:
+                key = (topic.name, partition.index)
+                if key in self._logs:
+                    continue
+                log_dir = min(counts, key=lambda candidate: counts[candidate])
+                counts[log_dir] += 1
+                self._directories[key] = log_dir
+                try:
+                    self._logs[key] = log_dir.create_log(topic.name, partition.index, topic.topic_id, config)
+                except KafkaError as error:
+                    log.error("%s-%d: cannot be created: %s", topic.name, partition.index, error.message)
+                    self._logs[key] = error
+
+    def _swap_in(self, image: MetadataImage, topics) -> None:  # type: ignore[no-untyped-def]
+        for topic in topics:
+            found = self.topics.get(topic.name)
+            if found is None:
+                found = TopicPartitions(
+                    topic.name, topic.topic_id, internal=topic.internal, metrics=self._metrics.topic(topic.name)
+                )
+                self.topics[topic.name] = self.topics_by_id[topic.topic_id] = found
+            values = topic_values(self._config, image.topic_configs.get(topic.name, {}))
+            for partition in topic.partitions[: len(found.partitions)]:
+                served = found.partitions[partition.index]
+                served.leader_epoch = partition.leader_epoch
+                served.replica_count = len(partition.isr)
+            for partition in topic.partitions[len(found.partitions) :]:
+                opened = self._logs[topic.name, partition.index]
+                failed = isinstance(opened, KafkaError)
+                served = Partition(
+                    topic.name,
+                    topic.topic_id,
+                    partition.index,
+                    None if failed else opened,
+                    leader_epoch=partition.leader_epoch,
+                    values=values,
+                    metrics=found.metrics,
+                    internal=topic.internal,
+                    offline_reason=opened.message if failed else "",
+                )
+                served.replica_count = len(partition.isr)
+                found.partitions.append(served)
+
+    def _configure(self, name: str, image: MetadataImage) -> None:
+        found = self.topics.get(name)
+        if found is None:
+            return
+        values = topic_values(self._config, image.topic_configs.get(name, {}))
+        config = LogConfig.from_values(values)
+        for partition in found.partitions:
+            partition.configure(values)
+            if partition.log is not None:
+                partition.log.config = config
+
+    def _remove(self, topic: TopicImage) -> None:
+        found = self.topics.pop(topic.name, None)
+        self.topics_by_id.pop(topic.topic_id, None)
+        if found is None:
+            return
+        self._metrics.forget_topic(topic.name)
+        removed: list[tuple[LogDir, Log]] = []
+        for partition in found.partitions:
+            key = (partition.topic, partition.index)
+            opened = self._logs.pop(key, None)
+            log_dir = self._directories.pop(key)
+            partition.go_offline("the topic was deleted")
+            if isinstance(opened, Log):
+                removed.append((log_dir, opened))
+        future = asyncio.get_running_loop().run_in_executor(self._executor, _delete_logs, removed)
+        self._removals.add(future)
+        future.add_done_callback(self._removals.discard)
+
+    async def removed(self) -> None:
+        """Wait until the logs of removed topics are gone from the disk."""
+        while self._removals:
+            await asyncio.wait(tuple(self._removals))
+
+    # -- upkeep and end -----------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Write the checkpoints of all log dirs. Blocks."""
+        for log_dir in self.log_dirs:
+            log_dir.checkpoint()
+
+    def close(self) -> None:
+        """Flush and close every log, leave the marks of a clean shutdown. Blocks."""
+        for log_dir in self.log_dirs:
+            log_dir.close(clean=True)
+
+
+def _delete_logs(removed: list[tuple[LogDir, Log]]) -> None:
+    for log_dir, storage_log in removed:
+        try:
+            log_dir.delete_log(storage_log)
+        except (KafkaError, OSError) as error:
+            log.error("%s: cannot be deleted: %s", storage_log.name, error)

@@ -1,0 +1,225 @@
+"""The life of a broker process: start, serve, drain, close. The only place that wires objects together.
+
+Start: lock the log dirs -> open the metadata -> open (after a crash: recover) the logs -> bind the listeners -> print the
+ready line and accept. Stop, at SIGTERM or SIGINT: accept no more -> answer every request that was read -> flush and
+close the logs -> leave the marks of a clean shutdown -> release the locks.
+
+Exit codes: 0 after a signal; 2 for a config that cannot be served; 3 when the data directory or a configured port
+cannot be had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import uvloop
+
+from klamm.broker.apis.dispatcher import Dispatcher
+from klamm.broker.broker import Broker
+from klamm.broker.controller.controller import Controller
+from klamm.broker.controller.startup import WrongCluster
+from klamm.broker.fetch_session import FetchSessions
+from klamm.broker.flusher import Flusher
+from klamm.broker.http import HttpServer, PortTaken
+from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
+from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
+from klamm.broker.metadata.store import StoreError
+from klamm.broker.metrics import Metrics
+from klamm.broker.network.limits import ListenerLimits, NetworkLimits, raise_descriptor_limit
+from klamm.broker.network.network import Network
+from klamm.broker.partition_manager import PartitionManager
+from klamm.broker.producer_ids import ProducerIds
+from klamm.broker.upkeep import Upkeep
+from klamm.config.broker_config import BrokerConfig
+from klamm.storage.clock import SystemClock
+from klamm.storage.filesystem import OsFilesystem
+from klamm.storage.log_dir import LogDir, LogDirError
+
+log = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_UNUSABLE = 3
+DRAIN_DEADLINE_S = 8.0
+
+
+class CannotStart(Exception):
+    """The data directory or a port cannot be had; the message is one line."""
+
+
+def run(config: BrokerConfig) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    server = Server(config)
+    try:
+        server.open()
+    except CannotStart as error:
+        log.error("%s", error)
+        server.release()
+        return EXIT_UNUSABLE
+    return uvloop.run(server.serve())
+
+
+class Server:
+    """One broker process. Verbs in order: `open` (blocking, before the loop), `serve`; `release` undoes `open`."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.clock = SystemClock()
+        self.metrics = Metrics()
+        self._log_dirs: list[LogDir] = []
+        self._controller: Controller | None = None
+        self._partitions: PartitionManager | None = None
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="klamm-disk")
+        self._flushes = ThreadPoolExecutor(1, thread_name_prefix="klamm-flush")
+
+    # -- open ---------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock and read what is on disk. Blocks; raises CannotStart."""
+        raise_descriptor_limit()
+        config = self.config
+        filesystem = OsFilesystem()
+        for path in config.log_dirs:
+            try:
+                self._log_dirs.append(
+                    LogDir.open(
+                        path,
+                        clock=self.clock,
+                        filesystem=filesystem,
+                        node_id=config.node_id,
+                        cluster_id=config.cluster_id,
+                        producer_expiration_ms=config.integer("producer.id.expiration.ms"),
+                    )
+                )
+            except LogDirError as error:
+                raise CannotStart(str(error)) from None
+        first = self._log_dirs[0]
+        try:
+            store = SqliteStore(first.path / FILE_NAME)
+            self._controller = Controller(store, config, clock=self.clock)
+            self._controller.start(
+                clean=all(log_dir.clean for log_dir in self._log_dirs), cluster_id=first.cluster_id or config.cluster_id
+            )
+        except (StoreError, WrongCluster) as error:
+            raise CannotStart(str(error)) from None
+        for log_dir in self._log_dirs:
+            log_dir.join_cluster(self._controller.image.cluster_id)
+        self._partitions = PartitionManager(self._log_dirs, self._controller.config, self.metrics, self._disk)
+        self._partitions.load(self._controller.image)
+
+    def release(self) -> None:
+        """Give back the locks, leaving everything on disk as it is (so the next start recovers)."""
+        if self._controller is not None:
+            self._controller.close()
+        for log_dir in self._log_dirs:
+            log_dir.release()
+        self._disk.shutdown()
+        self._flushes.shutdown()
+
+    # -- serve --------------------------------------------------------------------------------------------------
+
+    async def serve(self) -> int:
+        """Bind, accept, wait for a signal, drain, close; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        assert self._controller is not None and self._partitions is not None
+        controller, partitions = self._controller, self._partitions
+        broker = self._wire(controller, partitions)
+        network = Network(Dispatcher(broker), NetworkLimits.from_config(self.config), clock=self.clock)
+        http = HttpServer(self.metrics, ready=lambda: not stop.is_set())
+        try:
+            await controller.finish_deletions()
+            addresses = self._bind(network)
+            await controller.register(self._registration(addresses))
+            metrics_url = await self._open_http(http)
+        except CannotStart as error:
+            log.error("%s", error)
+            network.close()
+            self.release()
+            return EXIT_UNUSABLE
+        self.metrics.watch_network(network)
+        self.metrics.set_partition_source(partitions.sizes)
+        self.metrics.start(loop)
+        upkeep = Upkeep(broker, self._disk)
+        upkeep.start()
+        for listener in network.listeners:
+            listener.start()
+        listeners = ",".join(addresses)
+        print(f"klamm ready node={self.config.node_id} listeners={listeners} metrics={metrics_url}", flush=True)
+        await stop.wait()
+        log.info("stopping")
+        await network.drain(DRAIN_DEADLINE_S)
+        await upkeep.stop()
+        await broker.flusher.drain()
+        await http.close()
+        await partitions.removed()
+        await loop.run_in_executor(self._disk, partitions.close)
+        controller.close()
+        self._disk.shutdown()
+        self._flushes.shutdown()
+        log.info("stopped")
+        return EXIT_OK
+
+    def _wire(self, controller: Controller, partitions: PartitionManager) -> Broker:
+        broker = Broker(
+            controller.config,
+            clock=self.clock,
+            controller=controller,
+            partitions=partitions,
+            flusher=Flusher(self._flushes),
+            fetch_sessions=FetchSessions(
+                self.config.integer("max.incremental.fetch.session.cache.slots"),
+                now_ms=lambda: int(self.clock.monotonic() * 1000),
+                random_id=lambda: secrets.randbits(31),
+            ),
+            producer_ids=ProducerIds(controller.allocate_producer_ids),
+            metrics=self.metrics,
+        )
+
+        def on_config(old: MetadataImage, new: MetadataImage) -> None:
+            if new.broker_configs is not old.broker_configs:
+                broker.configure(controller.config)
+                partitions.reconfigure(controller.config, new)
+
+        controller.add_listener(partitions.on_image, partitions.prepare, partitions.removed)
+        controller.add_listener(on_config)
+        return broker
+
+    def _bind(self, network: Network) -> list[str]:
+        """Bind every listener; returns NAME://host:port of each with its real port."""
+        addresses = []
+        for listener in self.config.listeners:
+            limits = ListenerLimits.from_config(self.config.originals, listener.name)
+            try:
+                bound = network.listen(listener.name, listener.host, listener.port, limits)
+            except OSError as error:
+                raise CannotStart(f"listeners: cannot listen on {listener}: {error.strerror or error}") from None
+            host, port = bound.address
+            addresses.append(f"{listener.name}://{f'[{host}]' if ':' in host else host}:{port}")
+        return addresses
+
+    def _registration(self, addresses: list[str]) -> BrokerImage:
+        advertised = {listener.name: listener for listener in self.config.advertised_listeners}
+        endpoints = []
+        for address in addresses:
+            name, _, rest = address.partition("://")
+            host, _, port = rest.rpartition(":")
+            if name in advertised:
+                host, port = advertised[name].host, str(advertised[name].port)
+            endpoints.append(Endpoint(name, host.strip("[]"), int(port)))
+        rack = self.config["broker.rack"]
+        return BrokerImage(self.config.node_id, tuple(endpoints), str(rack) if rack is not None else None)
+
+    async def _open_http(self, http: HttpServer) -> str:
+        """Serve metrics and health; returns the URL for the ready line, or none."""
+        try:
+            return await http.open(
+                self.config.text("klamm.metrics.listener"), configured=self.config.is_set("klamm.metrics.listener")
+            )
+        except PortTaken as error:
+            raise CannotStart(str(error)) from None
