@@ -2,7 +2,7 @@
 
 v1 tells when a replica last fetched and last was caught up (KIP-836). v2 adds directory ids, the listeners of the
 voters and error messages (KIP-853). Kafka has a `TopicData` and a `PartitionData` in the request and others in the
-response; those of the request carry `Request` in their names here.
+response; those of the request have its name in front here.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from klamm.protocol.wire import Int16, Int32, Int64, String, UInt16, Uuid
 
 
 @struct
-class RequestPartitionData:
+class DescribeQuorumRequestPartitionData:
     partition_index: Int32 = field()
 
 
 @struct
-class RequestTopicData:
+class DescribeQuorumRequestTopicData:
     topic_name: String = field()
-    partitions: list[RequestPartitionData] = field()
+    partitions: list[DescribeQuorumRequestPartitionData] = field()
 
 
 @message(key=55, kind="request", versions="0-2", flexible="0+")
 class DescribeQuorumRequest:
-    topics: list[RequestTopicData] = field()
+    topics: list[DescribeQuorumRequestTopicData] = field()
 
 
 @struct
