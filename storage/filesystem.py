@@ -1,0 +1,255 @@
+"""The only place where storage opens a path: the `Filesystem` and `File` seams and the real implementation.
+
+What survives what, on which every crash story in this package relies:
+- bytes written survive the death of the process (they are in the page cache); they survive a power cut only after
+  `File.sync`;
+- a new name, a rename or an unlink survives a power cut only after `sync_directory` of the directory;
+- `replace_file` writes a small file so that after any crash either the old or the new content is there, whole.
+
+A twin in `tests/support/memory_filesystem.py` forgets whatever was not synced and fails on demand.
+
+A file is closed when its last holder lets go: closing is dropping the reference. A response that is being sent holds
+the file of its region, so a segment may be deleted under it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from klamm.protocol.errors import KafkaStorageError
+
+Buffer = bytes | bytearray | memoryview
+
+TRANSIENT_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
+"""Errors that go away by themselves (space is freed, descriptors are closed): refuse now, try again with the next."""
+
+
+class File(Protocol):
+    """An open regular file. Positions and sizes are bytes."""
+
+    def fileno(self) -> int: ...
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """At most `size` bytes; fewer only at the end of the file."""
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        """All of `data`, or OSError (a part may have been written)."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def sync(self) -> None:
+        """Make the bytes and the size durable. An error means that they may be lost: never retry and believe it."""
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory."""
+
+    name: str
+    is_directory: bool
+    size_bytes: int
+    modified_ms: int
+
+
+class Filesystem(Protocol):
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing."""
+
+    def open_read(self, path: Path) -> File: ...
+
+    def read_bytes(self, path: Path) -> bytes: ...
+
+    def map(self, path: Path) -> Buffer | mmap.mmap:
+        """The content of the file as it is now, to be read in place."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def list(self, path: Path) -> list[Entry]: ...
+
+    def make_directories(self, path: Path) -> None: ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Replaces `new`, atomically."""
+
+    def unlink(self, path: Path) -> None: ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+
+    def sync_directory(self, path: Path) -> None: ...
+
+    def lock(self, path: Path) -> Lock:
+        """Lock the file against other processes; BlockingIOError when another holds it."""
+
+
+class OsFile:
+    """A file of the operating system; its descriptor closes with the last reference."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def read_at(self, size: int, position: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if 0 < len(data) < size:  # end of file, or more than the kernel moves in one call
+            parts = [data]
+            done = len(data)
+            while done < size and (data := os.pread(self._fd, size - done, position + done)):
+                parts.append(data)
+                done += len(data)
+            return b"".join(parts)
+        return data
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        done = os.pwrite(self._fd, data, position)
+        if done != len(data):
+            rest = memoryview(data)[done:]
+            while rest:
+                position += done
+                done = os.pwrite(self._fd, rest, position)
+                rest = rest[done:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+    def __repr__(self) -> str:
+        return f"OsFile({str(self.path)!r})"
+
+
+class OsLock:
+    """`fcntl.lockf` on a file, which Java respects. Closing any descriptor of that file drops the lock: open it once."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: OsFile) -> None:
+        fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._file: OsFile | None = file
+
+    def release(self) -> None:
+        self._file = None
+
+
+class OsFilesystem:
+    """The filesystem of the machine."""
+
+    __slots__ = ()
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(path, os.open(path, flags, 0o644))
+
+    def open_read(self, path: Path) -> OsFile:
+        return OsFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def read_bytes(self, path: Path) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.read() or b""
+
+    def map(self, path: Path) -> Buffer | mmap.mmap:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if os.fstat(fd).st_size == 0:
+                return b""
+            return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(fd)
+
+    def exists(self, path: Path) -> bool:
+        return os.path.exists(path)
+
+    def list(self, path: Path) -> list[Entry]:
+        with os.scandir(path) as names:
+            found = []
+            for name in names:
+                stat = name.stat(follow_symlinks=True)
+                found.append(Entry(name.name, name.is_dir(), stat.st_size, stat.st_mtime_ns // 1_000_000))
+            return found
+
+    def make_directories(self, path: Path) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def remove_directory(self, path: Path) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path) -> OsLock:
+        return OsLock(self.open(path, create=True))
+
+
+def replace_file(filesystem: Filesystem, path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Write `content` under `path` so that after a crash either the old or the new content is there."""
+    temporary = path.with_name(path.name + ".tmp")
+    file = filesystem.open(temporary, create=True)
+    file.truncate(0)
+    file.write_at(content, 0)
+    if sync:
+        file.sync()
+    del file
+    filesystem.rename(temporary, path)
+    if sync:
+        filesystem.sync_directory(path.parent)
+
+
+def unlink_if_exists(filesystem: Filesystem, path: Path) -> bool:
+    try:
+        filesystem.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def is_transient(error: OSError) -> bool:
+    return error.errno in TRANSIENT_ERRNOS
+
+
+@contextmanager
+def storage_errors(subject: str) -> Iterator[None]:
+    """Turn an OSError into the error that clients understand."""
+    try:
+        yield
+    except OSError as error:
+        raise KafkaStorageError(f"{subject}: {describe(error)}") from error
+
+
+def describe(error: OSError) -> str:
+    return f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, error.errno)})"

@@ -1,0 +1,218 @@
+"""The sparse indexes of a segment: offset to position (`.index`), timestamp to offset (`.timeindex`).
+
+Formats (Apache Kafka's; big endian, fixed-size entries, in ascending order):
+    offset index  8 bytes: int32 offset - base offset, int32 position of the batch with that LAST offset
+    time index   12 bytes: int64 timestamp, int32 offset - base offset
+A time entry (T, o) says: nothing before the batch of record o has a timestamp above T, and that record has T.
+
+The newest entries are kept in memory and written in blocks, so that an append makes no system call for them; what is in
+the file is mapped when a look-up asks for it. Writing through a shared mapping, as the JVM does, would be no faster here
+and kills the process when the disk is full. Nothing depends on these files being complete: after an unclean shutdown
+they are rebuilt from the segment, and while the disk refuses them their entries stay in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from bisect import bisect_left, bisect_right
+from pathlib import Path
+from struct import Struct
+
+from klamm.storage.filesystem import Buffer, Filesystem, describe
+
+logger = logging.getLogger(__name__)
+
+OFFSET_ENTRY = Struct(">ii")  # offset - base offset, position
+TIME_ENTRY = Struct(">qi")  # timestamp, offset - base offset
+
+NO_TIMESTAMP = -1
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+TAIL_BYTES = 8192
+"""How much is collected in memory before it is written."""
+
+_OFFSET_KEY = Struct(">i")
+_TIME_KEY = Struct(">q")
+
+
+class EntryFile:
+    """Fixed-size entries in a file, the newest of them in memory. Subclasses know what an entry means."""
+
+    __slots__ = (
+        "_filesystem",
+        "_key",
+        "_map",
+        "_mapped_count",
+        "_size",
+        "_tail",
+        "_tail_first",
+        "_written",
+        "count",
+        "path",
+    )
+
+    def __init__(self, filesystem: Filesystem, path: Path, entry: Struct, key: Struct) -> None:
+        self._filesystem = filesystem
+        self.path = path
+        self._size = entry.size
+        self._key = key
+        self.count = 0
+        self._written = 0  # entries that are in the file
+        self._tail = bytearray()  # entries _tail_first .. count
+        self._tail_first = 0
+        self._map: Buffer | mmap.mmap = b""
+        self._mapped_count = 0
+
+    def open_existing(self, size_bytes: int) -> None:
+        """Take over what the file holds; only the last entry is read now."""
+        self.count = self._written = size_bytes // self._size
+        self._tail_first = max(0, self.count - 1)
+        self._tail = bytearray()
+        if self.count:
+            self._tail += self._filesystem.open_read(self.path).read_at(self._size, self._tail_first * self._size)
+
+    def write_out(self, *, sync: bool = False) -> None:
+        """Bring the file up to date and cut it to its entries; OSError when the disk refuses."""
+        file = self._filesystem.open(self.path, create=True)
+        self._write_tail_to_file(file)
+        if file.size() != self.count * self._size:
+            file.truncate(self.count * self._size)
+        if sync:
+            file.sync()
+
+    def clear(self) -> None:
+        """Forget all entries; the file is overwritten by what comes."""
+        self._cut(0)
+
+    def _grown(self) -> None:
+        self.count += 1
+        if len(self._tail) >= TAIL_BYTES:
+            self._spill()
+
+    def _spill(self) -> None:
+        try:
+            self._write_tail_to_file(self._filesystem.open(self.path, create=True))
+        except OSError as error:
+            logger.warning("%s: index entries stay in memory: %s", self.path, describe(error))
+            return
+        keep = TAIL_BYTES // 2 // self._size
+        del self._tail[: max(0, self.count - self._tail_first - keep) * self._size]
+        self._tail_first = max(self._tail_first, self.count - keep)
+
+    def _write_tail_to_file(self, file: object) -> None:
+        if self._written < self.count:
+            start = (self._written - self._tail_first) * self._size
+            file.write_at(bytes(self._tail[start:]), self._written * self._size)  # type: ignore[attr-defined]
+            self._written = self.count
+
+    def _at(self, index: int) -> tuple[Buffer | mmap.mmap, int]:
+        """The buffer and the position where entry `index` lies."""
+        assert 0 <= index < self.count, f"{self.path}: entry {index} of {self.count}"
+        if index >= self._tail_first:
+            return self._tail, (index - self._tail_first) * self._size
+        if index >= self._mapped_count:
+            self._map = self._filesystem.map(self.path)
+            self._mapped_count = len(self._map) // self._size
+        return self._map, index * self._size
+
+    def _key_at(self, index: int) -> int:
+        buffer, position = self._at(index)
+        return int(self._key.unpack_from(buffer, position)[0])
+
+    def _floor(self, key: int) -> int:
+        """Index of the last entry whose key is at most `key`, or -1. The warm end is searched first."""
+        if self._tail and key >= self._key_at(self._tail_first):
+            return bisect_right(range(self._tail_first, self.count), key, key=self._key_at) + self._tail_first - 1
+        return bisect_right(range(self._tail_first if self._tail else self.count), key, key=self._key_at) - 1
+
+    def _cut(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        if count >= self.count:
+            return
+        if count < self._tail_first:
+            self._tail.clear()
+            self._tail_first = count
+        else:
+            del self._tail[(count - self._tail_first) * self._size :]
+        self.count = count
+        self._written = min(self._written, count)
+        self._map, self._mapped_count = b"", 0
+
+
+class OffsetIndex(EntryFile):
+    """Where in the segment to start reading for an offset."""
+
+    __slots__ = ("_base_offset",)
+
+    def __init__(self, filesystem: Filesystem, path: Path, base_offset: int) -> None:
+        super().__init__(filesystem, path, OFFSET_ENTRY, _OFFSET_KEY)
+        self._base_offset = base_offset
+
+    def append(self, last_offset: int, position: int) -> None:
+        self._tail += OFFSET_ENTRY.pack(last_offset - self._base_offset, position)
+        self._grown()
+
+    def lookup(self, offset: int) -> int:
+        """The greatest indexed position at or before the batch that holds `offset`; 0 when there is none."""
+        if not self.count:
+            return 0
+        index = self._floor(min(offset - self._base_offset, MAX_RELATIVE_OFFSET))
+        return self.entry(index)[1] if index >= 0 else 0
+
+    def entry(self, index: int) -> tuple[int, int]:
+        """(offset, position)"""
+        relative, position = OFFSET_ENTRY.unpack_from(*self._at(index))
+        return self._base_offset + relative, position
+
+    def truncate(self, offset: int) -> None:
+        """Forget entries for `offset` and above."""
+        self._cut(bisect_left(range(self.count), offset - self._base_offset, key=self._key_at))
+
+
+class TimeIndex(EntryFile):
+    """From which offset on to look for a timestamp."""
+
+    __slots__ = ("_base_offset", "_last_timestamp")
+
+    def __init__(self, filesystem: Filesystem, path: Path, base_offset: int) -> None:
+        super().__init__(filesystem, path, TIME_ENTRY, _TIME_KEY)
+        self._base_offset = base_offset
+        self._last_timestamp: int | None = NO_TIMESTAMP
+
+    def open_existing(self, size_bytes: int) -> None:
+        super().open_existing(size_bytes)
+        self._last_timestamp = None
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry unless the timestamp is not above that of the last one."""
+        if self._last_timestamp is None:
+            self._last_timestamp = self.last()[0]
+        if timestamp > self._last_timestamp:
+            self._tail += TIME_ENTRY.pack(timestamp, offset - self._base_offset)
+            self._last_timestamp = timestamp
+            self._grown()
+
+    def last(self) -> tuple[int, int]:
+        """(timestamp, offset) of the last entry; (-1, base offset) when there is none."""
+        return self.entry(self.count - 1) if self.count else (NO_TIMESTAMP, self._base_offset)
+
+    def lookup(self, timestamp: int) -> tuple[int, int]:
+        """The last entry with a timestamp at most `timestamp`, or (-1, base offset)."""
+        index = self._floor(timestamp) if self.count else -1
+        return self.entry(index) if index >= 0 else (NO_TIMESTAMP, self._base_offset)
+
+    def entry(self, index: int) -> tuple[int, int]:
+        """(timestamp, offset)"""
+        timestamp, relative = TIME_ENTRY.unpack_from(*self._at(index))
+        return timestamp, self._base_offset + relative
+
+    def truncate(self, offset: int) -> None:
+        """Forget entries for `offset` and above."""
+        relative = offset - self._base_offset
+        self._cut(bisect_left(range(self.count), relative, key=lambda i: self.entry(i)[1] - self._base_offset))
+        self._last_timestamp = None
+
+    def clear(self) -> None:
+        super().clear()
+        self._last_timestamp = None

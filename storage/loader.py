@@ -1,0 +1,353 @@
+"""Opening a log: what a start finds in a partition directory, and what it makes of it.
+
+After a clean close nothing is scanned: names, sizes, the last index entries and the snapshot tell all. After an unclean one
+every batch of the segments from the recovery point on is checked, their indexes are rebuilt, epochs and producers completed.
+The first bad batch decides:
+- below the recovery point it was synced once, so the medium is damaged: `LogDamaged`, nothing is changed;
+- above it, after a power cut, what was not synced survives in any order: cut there, later segments too, and what is cut is
+  kept outside the log dir;
+- above it, when only the process died, all that was written is in the page cache: a bad tail is a torn write and is cut, but
+  good batches behind a bad one mean damage: `LogDamaged`.
+A log that ends below what the checkpoints know (recovery point, log start, high watermark) has lost its files:
+`LogDamaged`; it never starts empty. Leftovers of a crash (`.deleted`, `.cleaned`, `.tmp`, indexes without a log) are removed.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from klamm.storage import paths
+from klamm.storage.clock import Clock
+from klamm.storage.filesystem import Entry, Filesystem, describe, storage_errors, unlink_if_exists
+from klamm.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from klamm.storage.leader_epochs import EpochCache
+from klamm.storage.log import Log
+from klamm.storage.log_config import LogConfig
+from klamm.storage.producer_state import ProducerState, SnapshotError
+from klamm.storage.recovery import Scan, find_batch_after, scan_segment
+from klamm.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+LEFTOVER_SUFFIXES = (paths.DELETED_SUFFIX, paths.CLEANED_SUFFIX, paths.TEMPORARY_SUFFIX)
+COPY_BYTES = 1 << 20
+
+
+class LogDamaged(Exception):
+    """The log cannot be opened without losing what was promised. It stays as it is until an operator decides."""
+
+
+class Loader:
+    """Opens one log; used once."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        *,
+        clock: Clock,
+        filesystem: Filesystem,
+        log_start_offset: int,
+        recovery_point: int,
+        clean: bool,
+        high_watermark: int,
+        power_loss: bool,
+        quarantine: Path | None,
+        producer_expiration_ms: int,
+        jitter: Callable[[int], int],
+    ) -> None:
+        self._directory = directory
+        self._name = directory.name
+        self._config = config
+        self._clock = clock
+        self._filesystem = filesystem
+        self._log_start_offset = log_start_offset
+        self._recovery_point = recovery_point
+        self._clean = clean
+        self._high_watermark = high_watermark
+        self._power_loss = power_loss
+        self._quarantine = quarantine
+        self._jitter = jitter
+        self._epochs = EpochCache(filesystem, directory)
+        self._producers = ProducerState(directory.name, producer_expiration_ms)
+        self._files: dict[str, Entry] = {}
+        self._snapshots: list[int] = []
+
+    def load(self) -> Log:
+        with storage_errors(self._name):
+            self._filesystem.make_directories(self._directory)
+            self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
+            segments = self._find_segments()
+            if segments:
+                epochs_known = self._epochs.load()
+                if not (self._clean and self._open_clean(segments)):
+                    self._clean = False
+                    segments = self._recover(segments)
+                log_end_offset = self._end_of(segments)
+                self._check_end(log_end_offset)
+            else:
+                log_end_offset = self._log_start_offset
+                self._check_end(0)
+                epochs_known = True
+                segments = [self._segment(log_end_offset, 0, self._clock.wall_ms())]
+                segments[0].create()
+            self._remove_leftovers(segments, log_end_offset)
+            return self._make_log(segments, log_end_offset, epochs_known)
+
+    def _make_log(self, segments: list[Segment], log_end_offset: int, epochs_known: bool) -> Log:
+        log_start_offset = max(self._log_start_offset, segments[0].base_offset)
+        if not epochs_known or (not len(self._epochs) and log_end_offset > segments[0].base_offset):
+            rebuild_epochs(self._epochs, segments)
+        self._epochs.truncate_from_end(log_end_offset)
+        self._epochs.truncate_from_start(log_start_offset)
+        self._epochs.write()
+        log = Log(
+            self._directory,
+            self._config,
+            segments,
+            clock=self._clock,
+            filesystem=self._filesystem,
+            producers=self._producers,
+            leader_epochs=self._epochs,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            recovery_point=log_end_offset if self._clean else min(self._recovery_point, log_end_offset),
+            jitter=self._jitter,
+        )
+        log.high_watermark = max(log_start_offset, min(self._high_watermark, log_end_offset))
+        if self._clean and self._snapshots and self._snapshots[-1] == log_end_offset:
+            log.nothing_to_save()
+        return log
+
+    # What is there
+
+    def _find_segments(self) -> list[Segment]:
+        segments = []
+        for name, entry in self._files.items():
+            if name.endswith(paths.SWAP_SUFFIX):
+                raise LogDamaged(
+                    f"{name}: compaction was interrupted while it swapped segments; finish it with Apache Kafka"
+                )
+            parsed = paths.parse_offset_file(name)
+            if parsed is not None and parsed[1] == paths.LOG_SUFFIX:
+                segments.append(self._segment(parsed[0], entry.size_bytes, entry.modified_ms))
+            elif parsed is not None and parsed[1] == paths.SNAPSHOT_SUFFIX:
+                self._snapshots.append(parsed[0])
+        segments.sort(key=lambda segment: segment.base_offset)
+        self._snapshots.sort()
+        return segments
+
+    def _segment(self, base_offset: int, size_bytes: int, created_ms: int) -> Segment:
+        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        return Segment(
+            self._filesystem,
+            self._directory,
+            base_offset,
+            index_interval_bytes=self._config.index_interval_bytes,
+            segment_index_bytes=self._config.segment_index_bytes,
+            created_ms=created_ms,
+            roll_jitter_ms=self._jitter(jitter) if jitter > 0 else 0,
+            size_bytes=size_bytes,
+        )
+
+    def _remove_leftovers(self, segments: list[Segment], log_end_offset: int) -> None:
+        bases = {segment.base_offset for segment in segments}
+        newest = max((offset for offset in self._snapshots if offset <= log_end_offset), default=-1)
+        for name in self._files:
+            parsed = paths.parse_offset_file(name)
+            if name.endswith(LEFTOVER_SUFFIXES):
+                stale = True
+            elif parsed is None:
+                continue
+            elif parsed[1] == paths.SNAPSHOT_SUFFIX:
+                stale = parsed[0] > log_end_offset or (parsed[0] not in bases and parsed[0] != newest)
+            else:
+                stale = parsed[1] in paths.SEGMENT_SUFFIXES and parsed[0] not in bases
+            if stale and unlink_if_exists(self._filesystem, self._directory / name):
+                logger.info("%s: removed leftover %s", self._name, name)
+        self._snapshots = [offset for offset in self._snapshots if offset <= log_end_offset]
+
+    def _check_end(self, log_end_offset: int) -> None:
+        """Refuse a log that ends before what is known of it."""
+        known = {"recovery point": self._recovery_point, "log start": self._log_start_offset}
+        if not self._power_loss:
+            known["high watermark"] = self._high_watermark
+        for what, offset in known.items():
+            if offset > log_end_offset:
+                raise LogDamaged(f"the log ends at {log_end_offset}, below its {what} {offset}: data is missing")
+
+    # After a clean close
+
+    def _open_clean(self, segments: list[Segment]) -> bool:
+        """Take over what the files say; False when they do not fit together and must be checked."""
+        for segment, following in zip(segments, [*segments[1:], None], strict=False):
+            end = following.base_offset if following is not None else None
+            if not self._open_indexes(segment, end):
+                logger.warning("%s: rebuilding the indexes of segment %d", self._name, segment.base_offset)
+                segment.rebuild_indexes()
+                segment.write_indexes()
+        try:
+            end_offset = segments[-1].load_end()
+        except ValueError as error:
+            logger.warning("%s: not as a clean close leaves it: %s", self._name, error)
+            return False
+        self._load_producers(segments, end_offset)
+        return True
+
+    def _open_indexes(self, segment: Segment, end_offset: int | None) -> bool:
+        """Whether both indexes are there and their last entries make sense."""
+        offset_entry = self._files.get(segment.offset_index.path.name)
+        time_entry = self._files.get(segment.time_index.path.name)
+        if offset_entry is None or time_entry is None:
+            return segment.size_bytes == 0
+        if offset_entry.size_bytes % OFFSET_ENTRY.size or time_entry.size_bytes % TIME_ENTRY.size:
+            return False
+        segment.offset_index.open_existing(offset_entry.size_bytes)
+        segment.time_index.open_existing(time_entry.size_bytes)
+        return segment.indexes_are_sane(end_offset)
+
+    # After an unclean one
+
+    def _recover(self, segments: list[Segment]) -> list[Segment]:
+        """Check everything from the recovery point on; the segments that stay."""
+        first = max(0, bisect_right([segment.base_offset for segment in segments], self._recovery_point) - 1)
+        for segment, following in zip(segments[:first], segments[1:], strict=False):
+            if not self._open_indexes(segment, following.base_offset):
+                logger.warning("%s: rebuilding the indexes of segment %d", self._name, segment.base_offset)
+                segment.rebuild_indexes()
+        base_offset = segments[first].base_offset
+        self._snapshots = [offset for offset in self._snapshots if offset <= base_offset]
+        self._load_producers(segments[:first], base_offset)
+        self._epochs.truncate_from_end(base_offset)
+        next_offset = base_offset
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            if segment.base_offset != next_offset and not self._config.compacted:
+                previous = segments[index - 1]
+                gap = Scan(previous.size_bytes, next_offset, f"segment {segment.base_offset} follows")
+                return self._cut(segments, index - 1, gap)
+            scan = scan_segment(segment, max(next_offset, segment.base_offset), self._epochs, self._producers)
+            if scan.problem is not None:
+                return self._cut(segments, index, scan)
+            if index + 1 < len(segments):
+                segment.become_inactive()
+            next_offset = scan.next_offset
+        return segments
+
+    def _cut(self, segments: list[Segment], index: int, scan: Scan) -> list[Segment]:
+        """Decide about the first problem, then cut there."""
+        segment = segments[index]
+        where = f"segment {segment.base_offset} position {scan.end_position} offset {scan.next_offset}: {scan.problem}"
+        if scan.next_offset < self._recovery_point:
+            raise LogDamaged(f"{where}; below the recovery point {self._recovery_point}, the medium is damaged")
+        if not self._power_loss:
+            if index + 1 < len(segments):
+                raise LogDamaged(f"{where}; later segments follow")
+            good = find_batch_after(segment.file, scan.end_position, segment.size_bytes, scan.next_offset)
+            if good is not None:
+                raise LogDamaged(f"{where}; a good batch follows at position {good}")
+        self._check_end(scan.next_offset)
+        cut_bytes = segment.size_bytes - scan.end_position + sum(later.size_bytes for later in segments[index + 1 :])
+        if self._power_loss:
+            kept = self._keep(segments[index:], scan.end_position)
+            logger.error(
+                "%s: power was lost: cut at %s; cut_bytes=%d later_segments=%d kept=%s",
+                self._name, where, cut_bytes, len(segments) - index - 1, kept,
+            )  # fmt: skip
+        else:
+            logger.info("%s: torn write cut at %s; cut_bytes=%d", self._name, where, cut_bytes)
+        for later in reversed(segments[index + 1 :]):
+            later.delete()
+        segment.file.truncate(scan.end_position)
+        segment.size_bytes = scan.end_position
+        return segments[: index + 1]
+
+    def _keep(self, segments: Iterable[Segment], position: int) -> Path | None:
+        """Copy what is going to be cut out of the log dir. An OSError here leaves the partition offline, uncut."""
+        if self._quarantine is None:
+            return None
+        directory = self._quarantine / f"{self._name}.{self._clock.wall_ms()}"
+        self._filesystem.make_directories(directory)
+        for segment in segments:
+            if segment.size_bytes > position:
+                copy = self._filesystem.open(directory / f"{segment.path.name}.from-{position}", create=True)
+                for at in range(position, segment.size_bytes, COPY_BYTES):
+                    copy.write_at(segment.file.read_at(min(COPY_BYTES, segment.size_bytes - at), at), at - position)
+                copy.sync()
+            position = 0
+        self._filesystem.sync_directory(directory)
+        self._filesystem.sync_directory(self._quarantine)
+        return directory
+
+    # Both
+
+    def _end_of(self, segments: list[Segment]) -> int:
+        try:
+            return segments[-1].load_end()
+        except ValueError as error:
+            raise LogDamaged(str(error)) from error
+
+    def _load_producers(self, segments: list[Segment], end_offset: int) -> None:
+        load_producers(
+            self._producers,
+            segments,
+            end_offset,
+            self._filesystem,
+            self._clock.wall_ms(),
+            self._directory,
+            self._snapshots,
+        )
+
+
+def load_producers(
+    producers: ProducerState,
+    segments: list[Segment],
+    end_offset: int,
+    filesystem: Filesystem,
+    now_ms: int,
+    directory: Path,
+    snapshots: list[int],
+) -> None:
+    """The producer state at `end_offset`: from the newest good snapshot (`snapshots`, ascending) and the batches behind it.
+
+    Snapshots above `end_offset` and bad ones are removed, from the list, too.
+    """
+    start = -1
+    producers.clear()
+    while snapshots:
+        path = paths.offset_file(directory, snapshots[-1], paths.SNAPSHOT_SUFFIX)
+        if snapshots[-1] <= end_offset:
+            try:
+                producers.load(filesystem.read_bytes(path), now_ms)
+                start = snapshots[-1]
+                break
+            except (SnapshotError, OSError) as error:
+                logger.warning("%s: bad producer snapshot %s: %s", directory.name, path.name, error)
+        unlink_if_exists(filesystem, path)
+        snapshots.pop()
+    if start == end_offset:
+        return
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):
+        if following is not None and following.base_offset <= start:
+            continue
+        for _, head in segment.heads():
+            if start <= head.base_offset < end_offset:
+                producers.replay(head)
+
+
+def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
+    """The epochs from the batches."""
+    epochs.clear()
+    for segment in segments:
+        for _, head in segment.heads():
+            if head.leader_epoch > epochs.latest:
+                epochs.assign(head.leader_epoch, head.base_offset)
+    logger.info("%s: rebuilt the leader epochs: %s", epochs.path.parent.name, list(epochs))
+
+
+def describe_damage(error: Exception) -> str:
+    """One line for an operator."""
+    return describe(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,596 @@
+"""The log of one partition: segments in order, appended to at the end, read anywhere.
+
+What happens to a batch here: its producer sequence is checked, base offset and leader epoch are stamped in place, it is
+written at the end of the active segment, the indexes take note. One call, no system call but the write. Reading touches no
+records either: an answer is a region of a file.
+
+Threads: everything runs on the caller's one thread, but `flush`, which blocks, and may run in any other thread beside
+appends and reads. The list of segments is replaced, never changed, so whoever holds one may go on using it.
+
+Offsets: `log_start_offset <= log_end_offset`; everything below `recovery_point` survives a power cut. The recovery point
+moves only after a sync that succeeded; after one that failed the log is offline until it is recovered from disk (what the
+kernel could not write it may have dropped, and a second sync that succeeds would lie).
+
+After a crash: see `loader.py`. A write error leaves the log as it was before the append; reads go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import KafkaStorageError, OffsetOutOfRange
+from klamm.protocol.records.batch import BatchHeader, records, stamp
+from klamm.protocol.regions import FileRegion
+from klamm.storage import paths
+from klamm.storage.clock import Clock
+from klamm.storage.filesystem import Filesystem, describe, is_transient, replace_file, storage_errors, unlink_if_exists
+from klamm.storage.index import NO_TIMESTAMP
+from klamm.storage.leader_epochs import EpochCache
+from klamm.storage.log_config import LogConfig
+from klamm.storage.producer_state import NO_PRODUCER, ProducerState
+from klamm.storage.results import AppendResult, EpochEnd, LogRead, TimestampOffset
+from klamm.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from klamm.protocol.records.validate import ValidBatch
+
+logger = logging.getLogger(__name__)
+
+DECOMPRESS_LIMIT = 100 << 20
+"""How far a batch is inflated when a timestamp is looked up inside it."""
+
+NOTHING = LogRead(None, 0, False)
+
+
+class Log:
+    """The log of one partition. Made by `Log.open` (see `loader.py`) or `LogDir`."""
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_clock",
+        "_config",
+        "_directory_unsynced",
+        "_filesystem",
+        "_first_unflushed_ms",
+        "_flush_lock",
+        "_jitter",
+        "_name",
+        "_segment_bytes",
+        "_segments",
+        "_snapshot_offset",
+        "before_truncate",
+        "directory",
+        "high_watermark",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "offline_reason",
+        "on_sync_failure",
+        "producers",
+        "recovery_point",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        segments: list[Segment],
+        *,
+        clock: Clock,
+        filesystem: Filesystem,
+        producers: ProducerState,
+        leader_epochs: EpochCache,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        jitter: Callable[[int], int] = random.randrange,
+    ) -> None:
+        assert segments and log_start_offset <= log_end_offset and recovery_point <= log_end_offset
+        self.directory = directory
+        self._name = directory.name
+        self._clock = clock
+        self._filesystem = filesystem
+        self._jitter = jitter
+        self.producers = producers
+        self.leader_epochs = leader_epochs
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.high_watermark = log_start_offset
+        self.topic_id: bytes | None = None
+        self.offline_reason: str | None = None
+        self.on_sync_failure: Callable[[str], None] | None = None
+        self.before_truncate: Callable[[Log, int], None] | None = None
+        self._flush_lock = threading.Lock()
+        self._directory_unsynced = True  # names in the directory may not be durable
+        self._snapshot_offset = -1  # of the newest snapshot, once it is known that a clean close needs no other
+        self._first_unflushed_ms: int | None = None if recovery_point == log_end_offset else clock.wall_ms()
+        self._config = config
+        self._segment_bytes = config.segment_bytes
+        self._set_segments(segments)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        config: LogConfig,
+        *,
+        clock: Clock,
+        filesystem: Filesystem,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool,
+        high_watermark: int = 0,
+        power_loss: bool = False,
+        quarantine: Path | None = None,
+        producer_expiration_ms: int = 86_400_000,
+        jitter: Callable[[int], int] = random.randrange,
+    ) -> Log:
+        """Open what is in `directory`, or begin an empty log there.
+
+        `clean`: the log was closed properly; else everything from the recovery point on is checked. `power_loss`: the
+        machine went down since, so bytes that were not synced may be damaged in any order; what has to be cut then is
+        kept in `quarantine`. Raises `LogDamaged` (nothing was changed) or KafkaStorageError.
+        """
+        from klamm.storage.loader import Loader
+
+        return Loader(
+            directory,
+            config,
+            clock=clock,
+            filesystem=filesystem,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            clean=clean,
+            high_watermark=high_watermark,
+            power_loss=power_loss,
+            quarantine=quarantine,
+            producer_expiration_ms=producer_expiration_ms,
+            jitter=jitter,
+        ).load()
+
+    def _set_segments(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+
+    # Facts
+
+    @property
+    def name(self) -> str:
+        """`<topic>-<partition>`"""
+        return self._name
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments of this moment, oldest first. Not to be changed."""
+        return self._segments
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._segment_bytes = config.segment_bytes
+        for segment in self._segments:
+            segment.set_index_limits(config.index_interval_bytes, config.segment_index_bytes)
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether flush.messages or flush.ms asks for a flush now."""
+        unflushed = self.log_end_offset - self.recovery_point
+        if unflushed <= 0:
+            return False
+        first = self._first_unflushed_ms
+        return unflushed >= self._config.flush_messages or (
+            first is not None and now_ms - first >= self._config.flush_ms
+        )
+
+    # Appending
+
+    def append(self, batch: ValidBatch, *, leader_epoch: int, now_ms: int | None = None) -> AppendResult:
+        """Append one batch. Nothing else may touch its bytes until this returns.
+
+        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, or KafkaStorageError when the disk refuses: then the log is as
+        it was before.
+        """
+        if self.offline_reason is not None:
+            raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
+        last_offset_delta = batch.last_offset_delta
+        producer_id = batch.producer_id
+        if producer_id != NO_PRODUCER:
+            before = self.producers.check(producer_id, batch.producer_epoch, batch.base_sequence, last_offset_delta)
+            if before is not None:
+                append_time = before.timestamp if batch.log_append_time_ms >= 0 else NO_TIMESTAMP
+                return AppendResult(before.first_offset, before.last_offset, append_time, True)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + last_offset_delta
+        size = batch.size_bytes
+        timestamp = batch.max_timestamp
+        segment = self._active
+        config = self._config
+        if not segment.has_room(size, last_offset, segment_bytes=self._segment_bytes) or (
+            segment.size_bytes
+            and segment.age_ms(now_ms if now_ms is not None else self._clock.wall_ms(), timestamp)
+            > config.segment_ms - segment.roll_jitter_ms
+        ):
+            segment = self.roll()
+        data = batch.data
+        stamp(data, 0, base_offset, leader_epoch)
+        delta = batch.max_timestamp_delta
+        try:
+            segment.append(
+                data, size, base_offset, last_offset, timestamp, base_offset + delta if delta >= 0 else last_offset
+            )
+        except OSError as error:
+            raise self._write_failed(error) from error
+        self.log_end_offset = last_offset + 1
+        if self._first_unflushed_ms is None:
+            self._first_unflushed_ms = now_ms if now_ms is not None else self._clock.wall_ms()
+        if producer_id != NO_PRODUCER:
+            self.producers.update(
+                producer_id, batch.producer_epoch, batch.base_sequence, last_offset_delta, last_offset, timestamp
+            )
+        if leader_epoch > self.leader_epochs.latest:
+            self._begin_epoch(leader_epoch, base_offset)
+        return AppendResult(base_offset, last_offset, batch.log_append_time_ms, False)
+
+    def _begin_epoch(self, epoch: int, start_offset: int) -> None:
+        self.leader_epochs.assign(epoch, start_offset)
+        try:
+            self.leader_epochs.write()
+        except OSError as error:  # recovery completes it from the batches
+            logger.warning("%s: leader epochs not written: %s", self._name, describe(error))
+        self._directory_unsynced = True
+
+    def _write_failed(self, error: OSError) -> KafkaStorageError:
+        if not is_transient(error) or not self._active.writable:
+            self.offline_reason = f"write failed: {describe(error)}"
+        logger.error("%s: append failed: %s", self._name, describe(error))
+        return KafkaStorageError(f"{self._name}: append failed: {describe(error)}")
+
+    def roll(self) -> Segment:
+        """Begin a new segment at the log end. KafkaStorageError when the disk refuses: the old one stays active."""
+        old = self._active
+        if old.size_bytes == 0:
+            return old
+        segment = self._new_segment(self.log_end_offset)
+        try:
+            segment.create()
+        except OSError as error:
+            logger.error("%s: roll failed: %s", self._name, describe(error))
+            raise KafkaStorageError(f"{self._name}: roll failed: {describe(error)}") from error
+        old.become_inactive()
+        try:
+            old.write_indexes()
+        except OSError as error:
+            logger.warning("%s: indexes of segment %d not written: %s", self._name, old.base_offset, describe(error))
+        self.write_snapshot()
+        self._set_segments([*self._segments, segment])
+        self._directory_unsynced = True
+        return segment
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        config = self._config
+        jitter = min(config.segment_jitter_ms, config.segment_ms)
+        return Segment(
+            self._filesystem,
+            self.directory,
+            base_offset,
+            index_interval_bytes=config.index_interval_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            created_ms=self._clock.wall_ms(),
+            roll_jitter_ms=self._jitter(jitter) if jitter > 0 else 0,
+        )
+
+    def write_snapshot(self, *, sync: bool = False) -> None:
+        """Write the producer state at the log end. A disk that refuses costs a scan at the next start, nothing else."""
+        self.producers.remove_expired(self._clock.wall_ms())
+        path = paths.offset_file(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
+        try:
+            replace_file(self._filesystem, path, self.producers.snapshot(), sync=sync)
+            self._snapshot_offset = self.log_end_offset
+        except OSError as error:
+            logger.warning("%s: producer snapshot not written: %s", self._name, describe(error))
+
+    # Reading
+
+    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool = True) -> LogRead:
+        """Batches from the one that holds `offset` on, below `max_offset`, cut at `max_bytes` (the last may be partial).
+
+        With `min_one` the first batch is whole, however large. Raises OffsetOutOfRange, or KafkaStorageError when the
+        disk cannot be read.
+        """
+        end = self.log_end_offset
+        if offset < self.log_start_offset or offset > end:
+            raise OffsetOutOfRange(f"{self._name}: offset {offset} not in [{self.log_start_offset}, {end}]")
+        if offset >= max_offset or offset == end:
+            return NOTHING
+        segments = self._segments
+        index = max(0, bisect_right(self._bases, offset) - 1)
+        try:
+            while index < len(segments):
+                segment = segments[index]
+                found = segment.find(offset)
+                if found is not None:
+                    position, head = found
+                    if head.base_offset >= max_offset:
+                        return NOTHING
+                    return self._region(segment, position, head, max_bytes, max_offset, min_one)
+                index += 1
+        except OSError as error:
+            logger.error("%s: read failed: offset=%d: %s", self._name, offset, describe(error))
+            raise KafkaStorageError(f"{self._name}: read failed: {describe(error)}") from error
+        return NOTHING
+
+    def _region(
+        self, segment: Segment, position: int, head: BatchHeader, max_bytes: int, max_offset: int, min_one: bool
+    ) -> LogRead:
+        end = segment.size_bytes
+        if max_offset < self.log_end_offset and (bound := segment.find(max_offset)) is not None:
+            end = bound[0]
+        if end <= position:
+            return NOTHING
+        size = min(end - position, max_bytes)
+        if size < head.size_bytes:
+            if min_one:
+                size = head.size_bytes
+            elif size <= 0:
+                return NOTHING
+            else:
+                return LogRead(FileRegion(segment.file, position, size), size, True)
+        return LogRead(FileRegion(segment.file, position, size), size, False)
+
+    def lookup_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record with a timestamp at or after `timestamp`, at or above the log start; None if there is none."""
+        with storage_errors(self._name):
+            for segment in self._segments:
+                if segment.load_largest_timestamp() < timestamp:
+                    continue
+                for position, head in segment.heads_from_timestamp(timestamp):
+                    if head.max_timestamp >= timestamp and head.last_offset >= self.log_start_offset:
+                        found = self._find_in_batch(segment, position, head, timestamp)
+                        if found is not None:
+                            return found
+        return None
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp; None when no record has one."""
+        with storage_errors(self._name):
+            largest = max(segment.load_largest_timestamp() for segment in self._segments)
+        if largest == NO_TIMESTAMP:
+            return None
+        return self.lookup_timestamp(largest) or self._max_timestamp_above_start()
+
+    def _max_timestamp_above_start(self) -> TimestampOffset | None:
+        """The slow way, for when the record that has the largest timestamp is below the log start."""
+        best: TimestampOffset | None = None
+        with storage_errors(self._name):
+            for segment in self._segments:
+                for position, head in segment.heads():
+                    if head.last_offset < self.log_start_offset:
+                        continue
+                    floor = best.timestamp + 1 if best else 0
+                    while head.max_timestamp >= floor and (
+                        found := self._find_in_batch(segment, position, head, floor)
+                    ):
+                        best, floor = found, found.timestamp + 1
+        return best
+
+    def _find_in_batch(
+        self, segment: Segment, position: int, head: BatchHeader, timestamp: int
+    ) -> TimestampOffset | None:
+        """The first such record of the batch, the only place where the log looks at records."""
+        start = self.log_start_offset
+        if head.is_log_append_time:
+            return TimestampOffset(head.max_timestamp, max(head.base_offset, start), head.leader_epoch)
+        data = segment.file.read_at(head.size_bytes, position)
+        for record in records(data, head, DECOMPRESS_LIMIT):
+            if record.timestamp >= timestamp and record.offset >= start:
+                return TimestampOffset(record.timestamp, record.offset, head.leader_epoch)
+        return None
+
+    def segment_offsets(self, timestamp: int, max_count: int) -> list[int]:
+        """What ListOffsets v0 asks for: base offsets of segments last written before `timestamp`, newest first.
+
+        -1 stands for the end of time and begins with the log end, -2 for the log start alone.
+        """
+        if timestamp == -2:
+            return [self.log_start_offset][:max_count]
+        offsets = []
+        if self._active.size_bytes and (timestamp == -1 or timestamp >= self._clock.wall_ms()):
+            offsets.append(self.log_end_offset)
+        for segment in reversed(self._segments):
+            if timestamp == -1 or self._modified_ms(segment) <= timestamp:
+                offsets.append(max(segment.base_offset, self.log_start_offset))
+        return list(dict.fromkeys(offsets))[:max_count]
+
+    def _modified_ms(self, segment: Segment) -> int:
+        largest = segment.load_largest_timestamp()
+        return largest if largest != NO_TIMESTAMP else segment.created_ms
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where `epoch` ends, for a replica that wants to know where its log parted from this one."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # Durability
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Make everything below `up_to` (default: the log end) survive a power cut. Blocks; for a thread.
+
+        Raises KafkaStorageError when the disk refuses; the log is offline then.
+        """
+        with self._flush_lock:
+            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+            if target <= self.recovery_point and not self._directory_unsynced:
+                return
+            if self.offline_reason is not None:
+                raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
+            self._first_unflushed_ms = None
+            directory_unsynced, self._directory_unsynced = self._directory_unsynced, False
+            try:
+                self._sync_segments(self._segments, target)
+                if directory_unsynced:
+                    self.leader_epochs.sync()
+                    self._filesystem.sync_directory(self.directory)
+            except OSError as error:
+                self._sync_failed(error)
+                raise KafkaStorageError(f"{self._name}: flush failed: {describe(error)}") from error
+            self.recovery_point = max(self.recovery_point, target)
+
+    def _sync_segments(self, segments: list[Segment], target: int) -> None:
+        """Sync the segments with offsets in [recovery point, target); indexes and snapshots only of complete ones."""
+        first = max(0, bisect_right([segment.base_offset for segment in segments], self.recovery_point) - 1)
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            if segment.base_offset >= target:
+                break
+            segment.sync()
+            if index + 1 < len(segments):
+                segment.write_indexes(sync=True)
+                snapshot = paths.offset_file(self.directory, segments[index + 1].base_offset, paths.SNAPSHOT_SUFFIX)
+                if self._filesystem.exists(snapshot):
+                    self._filesystem.open(snapshot).sync()
+
+    def _sync_failed(self, error: OSError) -> None:
+        reason = f"fsync failed: {describe(error)}"
+        logger.error("%s: %s: offline until it is recovered from disk", self._name, reason)
+        self.offline_reason = reason
+        if self.on_sync_failure is not None:
+            self.on_sync_failure(f"{self._name}: {reason}")
+
+    # Cutting. These wait for a flush that is under way: its thread must not find files gone.
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove every batch that holds `offset` or a later one; where no segment reaches that far down, begin anew there."""
+        if offset >= self.log_end_offset:
+            return
+        if self.before_truncate is not None:
+            self.before_truncate(self, min(self.recovery_point, offset))
+        with self._flush_lock, storage_errors(self._name):
+            if offset < self._segments[0].base_offset:
+                self._replace_all(offset)
+            else:
+                self._cut_segments(offset)
+            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self.recovery_point = min(self.recovery_point, self.log_end_offset)
+            self.high_watermark = min(self.high_watermark, self.log_end_offset)
+            self._directory_unsynced = True
+            self._snapshot_offset = -1
+            self.leader_epochs.truncate_from_end(self.log_end_offset)
+            self.leader_epochs.write()
+            self._rebuild_producers()
+
+    def _cut_segments(self, offset: int) -> None:
+        kept = [segment for segment in self._segments if segment.base_offset <= offset]
+        removed = self._segments[len(kept) :]
+        self._set_segments(kept)
+        for segment in reversed(removed):  # newest first: a crash on the way leaves no hole
+            segment.delete()
+        self._active.truncate(offset)
+        self.log_end_offset = self._active.load_end()
+
+    def _replace_all(self, offset: int) -> None:
+        for segment in reversed(self._segments):
+            segment.delete()
+        fresh = self._new_segment(offset)
+        fresh.create()
+        self._set_segments([fresh])
+        self.log_end_offset = offset
+
+    def _rebuild_producers(self) -> None:
+        from klamm.storage.loader import load_producers
+
+        names = [paths.parse_offset_file(entry.name) for entry in self._filesystem.list(self.directory)]
+        snapshots = sorted(offset for offset, suffix in filter(None, names) if suffix == paths.SNAPSHOT_SUFFIX)
+        load_producers(
+            self.producers,
+            self._segments,
+            self.log_end_offset,
+            self._filesystem,
+            self._clock.wall_ms(),
+            self.directory,
+            snapshots,
+        )
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone for readers (DeleteRecords, retention). Files go with `delete_unreachable`."""
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRange(f"{self._name}: log start {offset} above the log end {self.log_end_offset}")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.high_watermark = max(self.high_watermark, offset)
+            self.leader_epochs.truncate_from_start(offset)
+            with storage_errors(self._name):
+                self.leader_epochs.write()
+
+    def delete_unreachable(self) -> int:
+        """Delete the segments that end below the log start, oldest first; returns how many. The active one stays.
+
+        The caller has made the log start durable before (`LogDir.checkpoint`): after a crash it must not be below the
+        first segment that is left.
+        """
+        with self._flush_lock, storage_errors(self._name):
+            count = max(0, bisect_right(self._bases, self.log_start_offset) - 1)
+            removed = self._segments[:count]
+            if removed:
+                self._set_segments(self._segments[count:])
+                for segment in removed:
+                    segment.delete()
+                    snapshot = paths.offset_file(self.directory, segment.base_offset, paths.SNAPSHOT_SUFFIX)
+                    unlink_if_exists(self._filesystem, snapshot)
+                self._directory_unsynced = True
+            return count
+
+    # The end
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files. KafkaStorageError when the disk refuses: not a clean close."""
+        if self.offline_reason is not None:
+            self.abandon(self.offline_reason)
+            return
+        if self._snapshot_offset != self.log_end_offset or self.recovery_point != self.log_end_offset:
+            self.flush()
+            with self._flush_lock:
+                try:
+                    self._active.become_inactive()
+                    self._active.write_indexes(sync=True)
+                    self.write_snapshot(sync=True)
+                    self.leader_epochs.write()
+                    self.leader_epochs.sync()
+                    self._filesystem.sync_directory(self.directory)
+                except OSError as error:
+                    self.abandon(f"close failed: {describe(error)}")
+                    raise KafkaStorageError(f"{self._name}: close failed: {describe(error)}") from error
+        self.abandon("closed")
+
+    def nothing_to_save(self) -> None:
+        """The files are as a clean close left them: unless something is appended, closing again writes nothing."""
+        self._snapshot_offset = self.log_end_offset
+        self._directory_unsynced = False
+
+    def abandon(self, reason: str) -> None:
+        """Refuse appends from now on and let go of the files, as they are."""
+        self.offline_reason = reason
+        for segment in self._segments:
+            segment.close()
+
+    def __repr__(self) -> str:
+        return f"Log({self._name}, [{self.log_start_offset}, {self.log_end_offset}), segments={len(self._segments)})"

@@ -1,0 +1,103 @@
+"""Every file and directory name that storage makes or parses, as Apache Kafka has them.
+
+    <log dir>/                              meta.properties  .lock  .kafka_cleanshutdown  klamm.boot
+                                            recovery-point-offset-checkpoint  log-start-offset-checkpoint
+                                            replication-offset-checkpoint  cleaner-offset-checkpoint
+      <topic>-<partition>/                  partition.metadata  leader-epoch-checkpoint
+        <base offset, 20 digits>.log        the batches
+        <base offset, 20 digits>.index      offset index
+        <base offset, 20 digits>.timeindex  time index
+        <base offset, 20 digits>.txnindex   aborted transactions
+        <offset, 20 digits>.snapshot        producer state of everything below that offset
+      <topic>-<partition>.<uuid>-delete/    a deleted partition; also -future, -stray
+Suffixes of files in a partition directory: `.deleted` (to be removed), `.cleaned` (unfinished compaction, to be
+removed), `.swap` (finished compaction, to be swapped in).
+
+`klamm.boot` is our own plain file: the boot id of the machine when the log dir was last opened.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+TEMPORARY_SUFFIX = ".tmp"
+
+DELETE_DIRECTORY_SUFFIX = "-delete"
+FUTURE_DIRECTORY_SUFFIX = "-future"
+STRAY_DIRECTORY_SUFFIX = "-stray"
+
+META_PROPERTIES = "meta.properties"
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+BOOT = "klamm.boot"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
+"""KRaft's own log, when a log dir of Apache Kafka is opened. Not a partition of ours."""
+
+NAME_LIMIT = 255
+"""What filesystems take for one name."""
+
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_MOVED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-(delete|future|stray)")
+_OFFSET_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartition:
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def offset_file(directory: Path, offset: int, suffix: str) -> Path:
+    return directory / f"{offset:020d}{suffix}"
+
+
+def parse_offset_file(name: str) -> tuple[int, str] | None:
+    """(offset, suffix) of a segment file or snapshot; None for any other name."""
+    match = _OFFSET_FILE.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def partition_directory(log_dir: Path, topic: str, partition: int) -> Path:
+    return log_dir / f"{topic}-{partition}"
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """The partition of a directory name; None when it is not the name of a live partition."""
+    if _MOVED.fullmatch(name):
+        return None
+    match = _PARTITION.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def delete_directory(directory: Path, unique: UUID) -> Path:
+    """`<topic>-<partition>.<uuid>-delete`; the topic is cut, as in Kafka, where the name would be too long."""
+    topic, _, partition = directory.name.rpartition("-")
+    suffix = f"-{partition}.{unique.hex}{DELETE_DIRECTORY_SUFFIX}"
+    return directory.with_name(topic[: NAME_LIMIT - len(suffix)] + suffix)
+
+
+def is_delete_directory(name: str) -> bool:
+    return name.endswith(DELETE_DIRECTORY_SUFFIX) and _MOVED.fullmatch(name) is not None

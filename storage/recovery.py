@@ -1,0 +1,94 @@
+"""Checking the batches of one segment after an unclean shutdown. Nothing is changed here but indexes in memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from klamm.protocol.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
+from klamm.protocol.records.crc import crc32c
+from klamm.storage.filesystem import File
+from klamm.storage.index import MAX_RELATIVE_OFFSET
+from klamm.storage.leader_epochs import EpochCache
+from klamm.storage.producer_state import ProducerState
+from klamm.storage.scan import MAGIC, MIN_LENGTH, batches
+from klamm.storage.segment import Segment
+
+CRC_COVERS_FROM = 21  # the attributes
+SEARCH_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a segment holds: whole, good batches up to `end_position`, and why not more."""
+
+    end_position: int
+    next_offset: int
+    problem: str | None
+
+
+def scan_segment(segment: Segment, next_offset: int, epochs: EpochCache, producers: ProducerState) -> Scan:
+    """Check every batch; rebuild the indexes, and complete epochs and producers, from the good ones up to the first bad."""
+    segment.offset_index.clear()
+    segment.time_index.clear()
+    segment.reset_accounting()
+    end = 0
+    problem = None
+    for position, head, data in batches(segment.file, 0, segment.size_bytes):
+        problem = problem_of(head, data, next_offset, segment.base_offset)
+        if problem is not None:
+            break
+        segment.account(position, head)
+        if head.leader_epoch > epochs.latest:
+            epochs.assign(head.leader_epoch, head.base_offset)
+        producers.replay(head)
+        next_offset = head.last_offset + 1
+        end = position + head.size_bytes
+    if problem is None and end != segment.size_bytes:
+        problem = "no whole batch"
+    return Scan(end, next_offset, problem)
+
+
+def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_base_offset: int) -> str | None:
+    """What is wrong with a batch whose magic and size are plausible; None when it is good."""
+    if crc32c(data[CRC_COVERS_FROM:]) != head.crc:
+        return "wrong CRC"
+    if head.base_offset < next_offset:
+        return f"base offset {head.base_offset} where {next_offset} or more is due"
+    if head.last_offset_delta < 0 or head.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
+        return f"last offset delta {head.last_offset_delta}"
+    return None
+
+
+def find_batch_after(file: File, position: int, end: int, next_offset: int) -> int | None:
+    """Position of a good batch in [position, end) that begins anywhere, with an offset of `next_offset` or more.
+
+    Tells damage in the middle (good batches follow) from a torn or garbage tail. The fixed bytes of a header find the
+    candidates: the upper half of the base offset, and the magic.
+    """
+    upper = next_offset >> 32
+    halves = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (upper, upper + 1))
+    candidate = re.compile(b"(?=(?:" + halves + b").{12}\x02)", re.DOTALL)
+    while position + HEADER_BYTES <= end:
+        window = file.read_at(min(SEARCH_BYTES, end - position), position)
+        for match in candidate.finditer(window):
+            at = position + match.start()
+            if at + HEADER_BYTES <= end and _is_good(file, at, end, next_offset):
+                return at
+        if len(window) < SEARCH_BYTES:
+            break
+        position += SEARCH_BYTES - HEADER_BYTES
+    return None
+
+
+def _is_good(file: File, position: int, end: int, next_offset: int) -> bool:
+    head = file.read_at(HEADER_BYTES, position)
+    if len(head) < HEADER_BYTES:
+        return False
+    base_offset, length, _, magic, crc, *_ = HEADER.unpack(head)
+    if magic != MAGIC or length < MIN_LENGTH or base_offset < next_offset:
+        return False
+    if position + length + LOG_OVERHEAD_BYTES > end:
+        return False
+    data = file.read_at(length + LOG_OVERHEAD_BYTES - CRC_COVERS_FROM, position + CRC_COVERS_FROM)
+    return bool(crc32c(data) == crc)

@@ -1,0 +1,44 @@
+"""Small values that the log answers with.
+
+Named tuples where the value is made once per produce or fetch: they cost a third of a frozen dataclass.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from klamm.protocol.regions import FileRegion
+
+
+class AppendResult(NamedTuple):
+    """What became of a batch; for a duplicate, what became of it the first time."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    duplicate: bool
+
+
+class LogRead(NamedTuple):
+    """Bytes of a log, to be sent as they are."""
+
+    region: FileRegion | None
+    """None when there is nothing at that offset yet."""
+    size: int
+    truncated: bool
+    """True when the limit cut the very first batch: the region holds no whole batch."""
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by its timestamp."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ends; (-1, -1) when it is not known."""
+
+    leader_epoch: int
+    end_offset: int

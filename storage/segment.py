@@ -1,0 +1,295 @@
+"""One segment of a log: a `.log` file of whole batches, and its two indexes.
+
+The file is named after its base offset; every batch in it has offsets from there on, ascending, not more than 2^31 - 1
+above it. A segment is written at its end only. An append that fails half-way is cut back at once, so what `size_bytes`
+counts is always whole batches; what a crash leaves behind is the business of recovery (`loader.py`).
+
+Readers hold the file itself, not the segment: its descriptor closes when the last of them lets go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from klamm.storage import paths
+from klamm.storage.filesystem import Buffer, File, Filesystem, unlink_if_exists
+from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from klamm.protocol.records.batch import BatchHeader
+from klamm.storage.scan import heads
+
+
+class Segment:
+    """Batches with offsets from `base_offset` on."""
+
+    __slots__ = (
+        "_file",
+        "_filesystem",
+        "_index_interval_bytes",
+        "_log_path",
+        "_max_offset_entries",
+        "_max_time_entries",
+        "_unindexed_bytes",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "first_timestamp",
+        "largest_timestamp",
+        "last_batch_offset",
+        "last_batch_position",
+        "offset_index",
+        "offset_of_largest",
+        "roll_jitter_ms",
+        "size_bytes",
+        "time_index",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        directory: Path,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        segment_index_bytes: int,
+        created_ms: int,
+        roll_jitter_ms: int = 0,
+        size_bytes: int = 0,
+    ) -> None:
+        self._filesystem = filesystem
+        self.directory = directory
+        self.base_offset = base_offset
+        self._log_path = paths.offset_file(directory, base_offset, paths.LOG_SUFFIX)
+        self._file: File | None = None
+        self.size_bytes = size_bytes
+        self.offset_index = OffsetIndex(
+            filesystem, paths.offset_file(directory, base_offset, paths.INDEX_SUFFIX), base_offset
+        )
+        self.time_index = TimeIndex(
+            filesystem, paths.offset_file(directory, base_offset, paths.TIME_INDEX_SUFFIX), base_offset
+        )
+        self.set_index_limits(index_interval_bytes, segment_index_bytes)
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.first_timestamp: int | None = None  # None: not known yet; -1: the first batch has none
+        self.largest_timestamp: int | None = NO_TIMESTAMP if size_bytes == 0 else None  # None: not loaded
+        self.offset_of_largest = base_offset
+        self.last_batch_offset = -1
+        self.last_batch_position = -1
+        self._unindexed_bytes = 0
+        self.writable = True
+
+    def set_index_limits(self, index_interval_bytes: int, segment_index_bytes: int) -> None:
+        self._index_interval_bytes = index_interval_bytes
+        self._max_offset_entries = segment_index_bytes // OFFSET_ENTRY.size
+        self._max_time_entries = segment_index_bytes // TIME_ENTRY.size - 1  # one slot is kept for the roll
+
+    @property
+    def path(self) -> Path:
+        return self._log_path
+
+    @property
+    def file(self) -> File:
+        """The `.log` file, opened when first asked for."""
+        if self._file is None:
+            self._file = self._filesystem.open(self._log_path)
+        return self._file
+
+    def create(self) -> None:
+        """Make the file of a new, empty segment."""
+        file = self._filesystem.open(self._log_path, create=True)
+        if file.size():
+            file.truncate(0)
+        self._file = file
+
+    def has_room(self, size_bytes: int, last_offset: int, *, segment_bytes: int) -> bool:
+        """Whether a batch fits. An empty segment takes any."""
+        if self.size_bytes == 0:
+            return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+        return (
+            self.size_bytes + size_bytes <= segment_bytes
+            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+            and self.offset_index.count < self._max_offset_entries
+            and self.time_index.count < self._max_time_entries
+        )
+
+    def age_ms(self, now_ms: int, timestamp: int) -> int:
+        """How long the segment has been filling: in record time when its first batch has a timestamp."""
+        first = self.load_first_timestamp()
+        if first != NO_TIMESTAMP and timestamp != NO_TIMESTAMP:
+            return timestamp - first
+        return now_ms - self.created_ms
+
+    def append(
+        self, data: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int, offset_of_max: int
+    ) -> None:
+        """Write one batch at the end; OSError leaves the segment as it was."""
+        position = self.size_bytes
+        try:
+            (self._file or self.file).write_at(data, position)
+        except OSError:
+            self._cut_back(position)
+            raise
+        if max_timestamp > self.largest_timestamp:  # type: ignore[operator]  # loaded before the first append
+            self.largest_timestamp = max_timestamp
+            self.offset_of_largest = offset_of_max
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self._unindexed_bytes > self._index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.largest_timestamp, self.offset_of_largest)  # type: ignore[arg-type]
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += size
+        self.size_bytes = position + size
+        self.last_batch_offset = base_offset
+        self.last_batch_position = position
+
+    def _cut_back(self, position: int) -> None:
+        """Take back a partial write. If even that fails, nothing may be written behind the torn bytes."""
+        try:
+            self.file.truncate(position)
+        except OSError:
+            self.writable = False
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """Position and head of the first batch whose last offset is at least `offset`."""
+        if offset >= self.last_batch_offset >= 0:
+            start = self.last_batch_position
+        else:
+            start = self.offset_index.lookup(offset)
+        for position, head in heads(self.file, start, self.size_bytes):
+            if head.last_offset >= offset:
+                return position, head
+        return None
+
+    def heads(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        return heads(self.file, position, self.size_bytes)
+
+    def heads_from_timestamp(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and head of batches from where the first with a timestamp at or after `timestamp` may be."""
+        _, offset = self.time_index.lookup(timestamp)
+        return self.heads(self.offset_index.lookup(offset))
+
+    def load_largest_timestamp(self) -> int:
+        """The largest timestamp: that of the last time index entry, which was made when the segment was closed."""
+        if self.largest_timestamp is None:
+            self.largest_timestamp, self.offset_of_largest = self.time_index.last()
+        return self.largest_timestamp
+
+    def _search_largest_timestamp(self) -> None:
+        """The largest timestamp, from the last time index entry and the batches behind it."""
+        timestamp, offset = self.time_index.last()
+        for _, head in self.heads(self.offset_index.lookup(offset)):
+            if head.max_timestamp > timestamp:
+                timestamp, offset = head.max_timestamp, head.last_offset
+        self.largest_timestamp, self.offset_of_largest = timestamp, offset
+
+    def load_first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, -1 when there is none."""
+        if self.first_timestamp is None:
+            found = next(self.heads(), None)
+            if found is None:
+                return NO_TIMESTAMP
+            self.first_timestamp = found[1].max_timestamp
+        return self.first_timestamp
+
+    def load_end(self) -> int:
+        """Find the end of a cleanly closed segment from its last index entry; the offset behind its last batch.
+
+        Raises ValueError when index and file do not belong together.
+        """
+        start = self.offset_index.entry(self.offset_index.count - 1)[1] if self.offset_index.count else 0
+        next_offset = self.base_offset
+        position = start
+        for at, head in self.heads(start):
+            next_offset = head.last_offset + 1
+            position = at + head.size_bytes
+            self.last_batch_offset, self.last_batch_position = head.base_offset, at
+        if position != self.size_bytes:
+            raise ValueError(f"{self._log_path}: batches end at {position} of {self.size_bytes} bytes")
+        self._unindexed_bytes = self.size_bytes - start
+        return next_offset
+
+    def indexes_are_sane(self, end_offset: int | None) -> bool:
+        """Whether the last entries point into the segment; `end_offset` is where the next one begins."""
+        end_offset = end_offset if end_offset is not None else self.base_offset + MAX_RELATIVE_OFFSET
+        if self.offset_index.count:
+            offset, position = self.offset_index.entry(self.offset_index.count - 1)
+            if not (self.base_offset <= offset < end_offset and 0 <= position < self.size_bytes):
+                return False
+        if self.time_index.count:
+            timestamp, offset = self.time_index.last()
+            if not (self.base_offset <= offset < end_offset and timestamp >= 0):
+                return False
+        return True
+
+    def become_inactive(self) -> None:
+        """Complete the time index; nothing is appended after this."""
+        if self.size_bytes:
+            self.time_index.maybe_append(self.load_largest_timestamp(), self.offset_of_largest)
+
+    def write_indexes(self, *, sync: bool = False) -> None:
+        self.offset_index.write_out(sync=sync)
+        self.time_index.write_out(sync=sync)
+
+    def truncate(self, offset: int) -> int:
+        """Remove the batch that holds `offset` and all behind it; returns the bytes cut."""
+        found = self.find(offset)
+        if found is None:
+            return 0
+        position, head = found
+        cut = self.size_bytes - position
+        self.file.truncate(position)
+        self.size_bytes = position
+        self.offset_index.truncate(head.base_offset)
+        self.time_index.truncate(head.base_offset)
+        self.last_batch_offset = self.last_batch_position = -1
+        if position == 0:
+            self.first_timestamp = None
+        self.load_end()
+        self._search_largest_timestamp()
+        return cut
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the batches, which are known to be good."""
+        self.offset_index.clear()
+        self.time_index.clear()
+        self.reset_accounting()
+        for position, head in self.heads():
+            self.account(position, head)
+
+    def reset_accounting(self) -> None:
+        self.largest_timestamp, self.offset_of_largest = NO_TIMESTAMP, self.base_offset
+        self.first_timestamp = None
+        self.last_batch_offset = self.last_batch_position = -1
+        self._unindexed_bytes = 0
+
+    def account(self, position: int, head: BatchHeader) -> None:
+        """Take note of a batch that is in the file already, as `append` does for a new one."""
+        if head.max_timestamp > self.largest_timestamp:  # type: ignore[operator]
+            self.largest_timestamp, self.offset_of_largest = head.max_timestamp, head.last_offset
+        if position == 0:
+            self.first_timestamp = head.max_timestamp
+        if self._unindexed_bytes > self._index_interval_bytes:
+            self.offset_index.append(head.last_offset, position)
+            self.time_index.maybe_append(self.largest_timestamp, self.offset_of_largest)  # type: ignore[arg-type]
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += head.size_bytes
+        self.last_batch_offset, self.last_batch_position = head.base_offset, position
+
+    def sync(self) -> None:
+        """Make the batches durable."""
+        self.file.sync()
+
+    def close(self) -> None:
+        """Let go of the file; it closes when no reader holds it any more."""
+        self._file = None
+
+    def delete(self) -> None:
+        for suffix in paths.SEGMENT_SUFFIXES:
+            unlink_if_exists(self._filesystem, paths.offset_file(self.directory, self.base_offset, suffix))
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Segment({self.directory.name}, base_offset={self.base_offset}, size_bytes={self.size_bytes})"
