@@ -1,0 +1,5 @@
+"""What a node counts about itself, and its text for Prometheus."""
+
+from klamm.broker.metrics.recording import ApiMetrics, Family, Metrics, TopicMetrics
+
+__all__ = ["ApiMetrics", "Family", "Metrics", "TopicMetrics"]
