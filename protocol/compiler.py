@@ -1,16 +1,16 @@
 """Turns one version of a declared message into a straight-line encoder and decoder.
 
-The source is generated, `exec`ed and registered with linecache, so tracebacks and profilers show it; it also hangs on the
-function as `__source__`. Structs are inlined where they are used: the only loops are those over arrays, and no field is
-looked up by name at run time.
+The source is generated, `exec`ed and registered with linecache, so tracebacks and profilers show it; it also hangs on
+the function as `__source__`. Structs are inlined where they are used: the only loops are those over arrays, and no
+field is looked up by name at run time.
 
-What makes it fast: neighbouring fixed-size fields go through one precompiled `struct.Struct`, together with the length that
-follows them (for compact lengths: its first byte, with a branch for the rare longer ones) or the empty tag section at the
-end of a struct; arrays of numbers up to 15 elements use a table of precompiled formats.
+What makes it fast: neighbouring fixed-size fields go through one precompiled `struct.Struct`, together with the
+length that follows them (for compact lengths: its first byte, with a branch for the rare longer ones) or the empty
+tag section at the end of a struct; arrays of numbers up to 15 elements use a table of precompiled formats.
 
-What makes it safe: positions only grow; a fixed field beyond the end raises in `unpack_from`, a slice beyond the end is short
-and the next read or the final check notices; arrays are checked against the bytes left, counted with the smallest possible
-element, before anything is allocated. Whatever goes wrong in a decoder leaves it as `Malformed`.
+What makes it safe: positions only grow; a fixed field beyond the end raises in `unpack_from`, a slice beyond the end
+is short and the next read or the final check notices; arrays are checked against the bytes left, counted with the
+smallest possible element, before anything is allocated. Whatever goes wrong in a decoder leaves it as `Malformed`.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class _Source:
             "put_length": _put_length,
             "put_string_length": _put_string_length,
             "refuse": _refuse,
+            "too_many": _too_many,
             "unpack_from": struct.unpack_from,
             "pack": struct.pack,
             "new": object.__new__,
@@ -112,7 +113,7 @@ class _Source:
             source.splitlines(True),
             filename,
         )
-        exec(compile(source, filename, "exec"), self.env)  # noqa: S102 our own source
+        exec(compile(source, filename, "exec"), self.env)
         function: Any = self.env[name]
         function.__source__ = source
         function.__qualname__ = f"{self.cls.__name__}.{role}[{self.version}]"
@@ -247,7 +248,7 @@ class _DecoderSource(_Source):
         self.depth -= 1
 
     def read_length(self, spec: FieldSpec) -> tuple[str, str]:
-        """Emit reading of a length; returns its variable and the condition that says null. Compact ones are one too big."""
+        """Emit reading of a length: its variable and the condition that says null. Compact ones are one too big."""
         length = self.variable("n")
         self.run.append((self.length_format(spec), length))
         self.flush()
@@ -299,9 +300,7 @@ class _DecoderSource(_Source):
             self.read_fixed_array(target, spec, length)
         else:
             smallest = self.smallest_element(spec)
-            self.emit(
-                f"if {length} * {smallest} > end - pos: raise Malformed('{spec.name}: {{}} elements, {{}} bytes left'.format({length}, end - pos))"
-            )
+            self.emit(f"if {length} * {smallest} > end - pos: too_many('{spec.name}', {length}, end - pos)")
             items, item = self.variable(spec.name), self.variable("item")
             self.emit(f"{items} = []")
             self.emit(f"for _ in range({length}):")
@@ -328,7 +327,7 @@ class _DecoderSource(_Source):
         self.emit(f"if {length} < {SMALL_ARRAY}:")
         self.emit(f"    {target} = list({readers}[{length}](buf, pos))")
         self.emit(f"elif {length} * {size} > end - pos:")
-        self.emit(f"    raise Malformed('{spec.name}: {{}} elements, {{}} bytes left'.format({length}, end - pos))")
+        self.emit(f"    too_many('{spec.name}', {length}, end - pos)")
         self.emit("else:")
         if form == "16s":
             self.emit(f"    {target} = [bytes(buf[i : i + 16]) for i in range(pos, pos + {length} * 16, 16)]")
@@ -493,7 +492,7 @@ class _EncoderSource(_Source):
             self.depth -= 1
 
     def write_null_branch(self, value: str, spec: FieldSpec) -> None:
-        """`if value is None: ...` with the pending run in front of the null, then the opened `else:` with the same run."""
+        """`if value is None: ...` with the pending run in front of the null; opens the `else:` with the same run."""
         if spec.wire is None and not spec.array:
             null = ("b", "-1")
         else:
@@ -598,3 +597,7 @@ def _put_string_length(out: bytearray, length: int) -> None:
 
 def _refuse(message: str, version: int, name: str, value: object) -> None:
     raise NotEncodable(f"{message} v{version} has no {name}, and {value!r} is not its default")
+
+
+def _too_many(name: str, count: int, left: int) -> None:
+    raise Malformed(f"{name}: {count} elements in {left} bytes")

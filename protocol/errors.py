@@ -1,8 +1,8 @@
 """Kafka's error codes, and one exception class for each.
 
-A `KafkaError` carries its wire code and a message for people; whoever answers the request turns it into a response. A code
-knows whether a client may simply try again, and what to say when nothing better is known. A class is named like its code
-in CamelCase: `OFFSET_OUT_OF_RANGE` is `OffsetOutOfRange`.
+A `KafkaError` carries its wire code and a message for people; whoever answers the request turns it into a response. A
+code knows whether a client may simply try again, and what to say when nothing better is known. A class is named like
+its code in CamelCase: `OFFSET_OUT_OF_RANGE` is `OffsetOutOfRange`.
 """
 
 from __future__ import annotations

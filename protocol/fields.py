@@ -1,4 +1,4 @@
-"""What a declaration says about a field, as the compiler reads it. Declarations themselves are written with `schema`."""
+"""What a declaration says about a field, as the compiler reads it. Declarations are written with `schema`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class FieldSpec:
         return found
 
     def bind(self, name: str, annotation: str, module: str) -> None:
-        """Learn name and type from the class body. The annotation is text, as of `from __future__ import annotations`."""
+        """Learn name and type from the class body; the annotation is text, thanks to the __future__ import."""
         self.name, self.module = name, module
         text = annotation.removesuffix("| None").strip()
         if text.startswith("list[") and text.endswith("]"):

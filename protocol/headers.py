@@ -1,9 +1,9 @@
 """Request and response headers.
 
-A request begins with its API key, version and correlation id; from header v1 the client id follows, whose length is an
-int16 in every version (a broker must be able to read the header of an ApiVersions request that is newer than itself); v2
-belongs to the flexible versions and ends with tagged fields. A response header is the correlation id, in v1 (flexible)
-with tagged fields after it; an ApiVersions response always has v0.
+A request begins with its API key, version and correlation id; from header v1 the client id follows, whose length is
+an int16 in every version (a broker must be able to read the header of an ApiVersions request that is newer than
+itself); v2 belongs to the flexible versions and ends with tagged fields. A response header is the correlation id, in
+v1 (flexible) with tagged fields after it; an ApiVersions response always has v0.
 
 The connection reads key, version and correlation id with `REQUEST_PREFIX`, and the rest by hand with the functions
 below, which cost a microsecond less than the declared messages; those are for clients and tests.

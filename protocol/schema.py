@@ -11,9 +11,10 @@ A struct is a class whose annotations are wire types, other structs, `list[...]`
     class MetadataResponse:
         brokers: list[MetadataResponseBroker]
 
-Versions are written as Kafka writes them: "0+", "3-7", "4", "none". A field without `field()` is in all versions. A field
-without a default has Kafka's default of its type. The decorators replace the class by a slotted one with a keyword
-constructor, equality and repr; a message also gets `decode[version]` and `encode[version]`, compiled on first use.
+Versions are written as Kafka writes them: "0+", "3-7", "4", "none". A field without `field()` is in all versions. A
+field without a default has Kafka's default of its type. The decorators replace the class by a slotted one with a
+keyword constructor, equality and repr; a message also gets `decode[version]` and `encode[version]`, compiled on first
+use.
 
 Class creation is kept cheap (no dataclass, no evaluated type hints): a broker declares some five hundred structs.
 """
@@ -113,10 +114,11 @@ class VersionTable(dict[int, Any]):
 
 
 class Message(Struct):
-    """A top-level message. `decode[v](buf, pos=0) -> (message, next position)`; `encode[v](message, out, regions=None) -> out`.
+    """A top-level message.
 
-    Decoding raises `Malformed`, encoding `NotEncodable`. `regions` collects (position in `out`, FileRegion) for record data
-    that is to be spliced in there; without it the data is read into `out`.
+    `decode[version](buf, pos=0) -> (message, next position)` raises `Malformed`.
+    `encode[version](message, out, regions=None) -> out` raises `NotEncodable`. `regions` collects (position in `out`,
+    FileRegion) for record data that is to be spliced in there; without it the data is read into `out`.
     """
 
     __slots__ = ()
@@ -138,7 +140,7 @@ def struct(cls: type[T]) -> type[T]:
 def message(
     *, key: int | None = None, kind: str, versions: str, flexible: str = "none"
 ) -> Callable[[type[T]], type[T]]:
-    """Class decorator: a message; `kind` is "request", "response", "header" or "data", `versions` all ever published."""
+    """Class decorator: a message; `kind` is "request", "response", "header" or "data", `versions` all ever known."""
 
     def declare(cls: type[T]) -> type[T]:
         made: Any = _declare(cls, Message)
@@ -188,7 +190,7 @@ def _make_init(cls: type, fields: list[FieldSpec]) -> Any:
         if spec.wire is None and not spec.array and spec.has_fresh_default:
             declared = vars(sys.modules[spec.module]).get(spec.struct_name)
             env[spec.struct_name] = declared or _later(spec)
-    exec("\n".join(lines), env)  # noqa: S102 our own source
+    exec("\n".join(lines), env)
     init = env["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__kwdefaults__ = {spec.name: spec.default for spec in fields}
@@ -197,4 +199,4 @@ def _make_init(cls: type, fields: list[FieldSpec]) -> Any:
 
 def _later(spec: FieldSpec) -> Callable[[], Any]:
     """Makes a struct that is declared below its user."""
-    return lambda: spec.struct()
+    return lambda: spec.struct()  # noqa: PLW0108 the struct is not declared yet

@@ -1,8 +1,8 @@
 """The primitive types of the Kafka protocol, as annotations for message declarations.
 
 Everything is big endian. Fixed types have one size in all versions. `String`, `Bytes`, `Records` and arrays carry a
-length: int16 (strings) or int32 (the rest), -1 for null, in the old versions; in "flexible" versions (KIP-482) an unsigned
-varint of length + 1, 0 for null. A varint here has at most five bytes.
+length: int16 (strings) or int32 (the rest), -1 for null, in the old versions; in "flexible" versions (KIP-482) an
+unsigned varint of length + 1, 0 for null. A varint here has at most five bytes.
 
 `Malformed` is the one exception that decoding bad bytes raises. Nothing here knows about messages or versions.
 """

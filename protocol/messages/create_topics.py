@@ -1,8 +1,8 @@
 """CreateTopics (19): make topics, with partition counts or explicit replica assignments.
 
-v1 can only validate and tells errors in words, v2 adds the throttle time, v4 takes the broker's defaults for -1 (KIP-464),
-v5 is flexible and answers with the resulting configs (KIP-525), v6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599), v7 tells
-the topic id.
+v1 can only validate and tells errors in words, v2 adds the throttle time, v4 takes the broker's defaults for -1
+(KIP-464), v5 is flexible and answers with the resulting configs (KIP-525), v6 may answer THROTTLING_QUOTA_EXCEEDED
+(KIP-599), v7 tells the topic id.
 """
 
 from __future__ import annotations

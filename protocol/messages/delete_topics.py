@@ -1,7 +1,7 @@
 """DeleteTopics (20): remove topics by name, and by id from v6.
 
-v1 adds the throttle time, v3 may answer TOPIC_DELETION_DISABLED, v4 is flexible, v5 tells errors in words and may answer
-THROTTLING_QUOTA_EXCEEDED (KIP-599), v6 has names or topic ids (KIP-516).
+v1 adds the throttle time, v3 may answer TOPIC_DELETION_DISABLED, v4 is flexible, v5 tells errors in words and may
+answer THROTTLING_QUOTA_EXCEEDED (KIP-599), v6 has names or topic ids (KIP-516).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Fetch (1): read record data from partitions, for consumers and followers.
 
-The client's newest message format goes with the version: magic 0 up to v1, magic 1 up to v3, magic 2 from v4, zstd from
-v10. v1 adds the throttle time, v3 the size limit of the whole answer, v4 the isolation level and aborted transactions,
-v5 log start offsets, v7 incremental sessions (KIP-227), v9 leader epochs (KIP-320), v11 racks and the preferred replica
-(KIP-392), v12 is flexible and finds divergence (KIP-595), v13 names topics by id (KIP-516), v15 moves the replica id to a
-tagged field (KIP-903), v16 tells addresses of new leaders (KIP-951), v17 directory ids (KIP-853), v18 the follower's high
-watermark (KIP-1166).
+The client's newest message format goes with the version: magic 0 up to v1, magic 1 up to v3, magic 2 from v4, zstd
+from v10. v1 adds the throttle time, v3 the size limit of the whole answer, v4 the isolation level and aborted
+transactions, v5 log start offsets, v7 incremental sessions (KIP-227), v9 leader epochs (KIP-320), v11 racks and the
+preferred replica (KIP-392), v12 is flexible and finds divergence (KIP-595), v13 names topics by id (KIP-516), v15
+moves the replica id to a tagged field (KIP-903), v16 tells addresses of new leaders (KIP-951), v17 directory ids
+(KIP-853), v18 the follower's high watermark (KIP-1166).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """ListOffsets (2): offsets by timestamp, and the first and last ones.
 
-Timestamps below zero are questions of their own: -1 latest, -2 earliest, -3 the record with the greatest timestamp (v7,
-KIP-734), -4 the earliest local one (v8, KIP-405), -5 the last one in remote storage (v9, KIP-1005), -6 the earliest not yet
-uploaded (v11, KIP-1023). v0 answers with up to `max_num_offsets` segment offsets, v1 with one offset and its timestamp.
-v2 adds the isolation level, v4 leader epochs, v6 is flexible, v10 adds a time limit for remote lookups (KIP-1075).
+Timestamps below zero are questions of their own: -1 latest, -2 earliest, -3 the record with the greatest timestamp
+(v7, KIP-734), -4 the earliest local one (v8, KIP-405), -5 the last one in remote storage (v9, KIP-1005), -6 the
+earliest not yet uploaded (v11, KIP-1023). v0 answers with up to `max_num_offsets` segment offsets, v1 with one offset
+and its timestamp. v2 adds the isolation level, v4 leader epochs, v6 is flexible, v10 adds a time limit for remote
+lookups (KIP-1075).
 """
 
 from __future__ import annotations

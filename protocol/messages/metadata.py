@@ -1,9 +1,9 @@
 """Metadata (3): brokers, topics, partitions and their leaders.
 
-All topics are asked for by an empty list in v0 and by null from v1; from v1 an empty list means none. v1 adds racks, the
-controller and internal topics, v2 the cluster id, v3 the throttle time, v4 the choice of auto-creation, v5 offline
-replicas, v7 leader epochs, v8 authorized operations (those of the cluster went to DescribeCluster in v11), v9 is
-flexible, v10 has topic ids, which work from v12 on (KIP-516), v13 a top-level error (KIP-1102).
+All topics are asked for by an empty list in v0 and by null from v1; from v1 an empty list means none. v1 adds racks,
+the controller and internal topics, v2 the cluster id, v3 the throttle time, v4 the choice of auto-creation, v5
+offline replicas, v7 leader epochs, v8 authorized operations (those of the cluster went to DescribeCluster in v11), v9
+is flexible, v10 has topic ids, which work from v12 on (KIP-516), v13 a top-level error (KIP-1102).
 """
 
 from __future__ import annotations

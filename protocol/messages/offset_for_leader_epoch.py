@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (23): where a leader epoch ends in the log, to find out where a reader's history diverges.
 
-v1 also answers with the epoch, v2 adds the reader's view of the leader epoch (KIP-320), v3 the replica id (-2: a consumer
-for debugging, which may see beyond the high watermark), v4 is flexible.
+v1 also answers with the epoch, v2 adds the reader's view of the leader epoch (KIP-320), v3 the replica id (-2: a
+consumer for debugging, which may see beyond the high watermark), v4 is flexible.
 """
 
 from __future__ import annotations

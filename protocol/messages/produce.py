@@ -1,9 +1,10 @@
 """Produce (0): append record data to partitions.
 
 v0 and v1 carry message sets of magic 0, v2 of magic 1, v3 and later exactly one record batch of magic 2 a partition.
-Answers: v1 adds the throttle time, v2 the log append time, v5 the log start offset, v8 errors of single records (KIP-467),
-v10 the new leader and its address when the leader has moved (KIP-951). v3 has the transactional id, v7 allows zstd,
-v9 is flexible, v11 and v12 belong to transactions of version 2 (KIP-890), v13 names topics by id (KIP-516).
+Answers: v1 adds the throttle time, v2 the log append time, v5 the log start offset, v8 errors of single records
+(KIP-467), v10 the new leader and its address when the leader has moved (KIP-951). v3 has the transactional id, v7
+allows zstd, v9 is flexible, v11 and v12 belong to transactions of version 2 (KIP-890), v13 names topics by id
+(KIP-516).
 """
 
 from __future__ import annotations
