@@ -8,9 +8,8 @@ from. Nothing here reads files; `load` does. A changed dynamic config makes a ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from klamm.config.broker_keys import ALIASES, BROKER_KEYS, LISTENER_PREFIX, TOPIC_ALIASES, without_listener
 from klamm.config.definitions import ConfigError, ConfigKey, Source, Value, to_text
@@ -20,8 +19,7 @@ from klamm.config.topic_keys import TOPIC_KEYS
 _DEFAULTS: Final[dict[str, Value]] = {name: row.default for name, row in BROKER_KEYS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSource:
+class ConfigSource(NamedTuple):
     """One place that gives a key a value: the name it is set under there, the text, and the kind of place."""
 
     name: str

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 Value = bool | int | float | str | list[str] | None
 Mode = Literal["read-only", "per-broker", "cluster-wide"]
@@ -64,8 +63,7 @@ _DOUBLE: Final = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE]
 _COMMA: Final = re.compile(r"\s*,\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
+class ConfigKey(NamedTuple):
     """One row of the tables in `broker_keys` and `topic_keys`.
 
     `status` tells whether Klamm acts on the key: "works"; "later" (stored and reported, its function is not built); "no

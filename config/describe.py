@@ -6,7 +6,7 @@ Secrets have no value here. A key that this broker does not know is taken for a 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from klamm.config.broker_config import BrokerConfig, ConfigSource, expand_aliases, synonyms, topic_values
 from klamm.config.broker_keys import BROKER_KEYS, TOPIC_ALIASES, without_listener
@@ -15,8 +15,7 @@ from klamm.config.known import DYNAMIC_ONLY
 from klamm.config.topic_keys import TOPIC_KEYS
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One line of the answer. `type` is 0 for a key of unknown type; `synonyms` has the place in effect first."""
 
     name: str

@@ -4,13 +4,12 @@ know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from klamm.config.definitions import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """A number of at least `least` and, if given, at most `most`; `also` is one more value that is allowed."""
 
     least: float | None = None
@@ -36,8 +35,7 @@ class Range:
         return f"[{self.least},...,{self.most}]" + (f" or {self.also}" if self.also is not None else "")
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(NamedTuple):
     """One of some words, exactly as written."""
 
     words: tuple[str, ...]
@@ -49,8 +47,7 @@ class OneOf:
         return f"[{', '.join(self.words)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class OneOfIgnoringCase:
+class OneOfIgnoringCase(NamedTuple):
     """One of some words, in upper or lower case."""
 
     words: tuple[str, ...]
@@ -64,8 +61,7 @@ class OneOfIgnoringCase:
         return f"(case insensitive) [{', '.join(self.words)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(NamedTuple):
     """A list without empty or repeated items, each one of `words` (any, if there are none)."""
 
     words: tuple[str, ...] = ()
@@ -88,8 +84,7 @@ class Words:
         return f"[{', '.join(self.words)}]" if self.words else "" if self.empty_allowed else "non-empty list"
 
 
-@dataclass(frozen=True, slots=True)
-class NotEmpty:
+class NotEmpty(NamedTuple):
     """A text that is absent or has at least one character."""
 
     def problem(self, value: Value) -> str | None:
@@ -99,8 +94,7 @@ class NotEmpty:
         return "non-empty string"
 
 
-@dataclass(frozen=True, slots=True)
-class ThrottledReplicas:
+class ThrottledReplicas(NamedTuple):
     """Nothing, `*`, `none`, or pairs of partition and broker: `0:1,0:2`."""
 
     def problem(self, value: Value) -> str | None:
