@@ -299,8 +299,7 @@ def encode_batch(
         last_delta = delta
         if count == 0:
             base_timestamp = record.timestamp
-        if record.timestamp > max_timestamp:
-            max_timestamp = record.timestamp
+        max_timestamp = max(max_timestamp, record.timestamp)
         write_record(body, delta, record.timestamp - base_timestamp, record)
         count += 1
     if last_offset is not None:
