@@ -95,9 +95,9 @@ GROUPS = (
 )  # fmt: skip
 
 QUORUM = (
-    K("controller.quorum.voters", LIST, [], "The fixed voters of a KRaft quorum.", Words(empty_allowed=False),
+    K("controller.quorum.voters", LIST, [], "The fixed voters of a KRaft quorum.",
       importance="high", status="no use"),
-    K("controller.quorum.bootstrap.servers", LIST, [], "Where a KRaft quorum is found.", Words(empty_allowed=False),
+    K("controller.quorum.bootstrap.servers", LIST, [], "Where a KRaft quorum is found.",
       importance="high", status="no use"),
     K("metadata.log.dir", STRING, None, "Where KRaft keeps its log. Klamm keeps its metadata in the first log "
       "directory.", importance="high", status="no use"),

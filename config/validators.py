@@ -81,7 +81,7 @@ class Words(NamedTuple):
         return f"String must be one of: {', '.join(self.words)}" if wrong else None
 
     def __str__(self) -> str:
-        return f"[{', '.join(self.words)}]" if self.words else "" if self.empty_allowed else "non-empty list"
+        return f"[{', '.join(self.words)}]" if self.words else ""
 
 
 class NotEmpty(NamedTuple):
@@ -95,16 +95,16 @@ class NotEmpty(NamedTuple):
 
 
 class ThrottledReplicas(NamedTuple):
-    """Nothing, `*`, `none`, or pairs of partition and broker: `0:1,0:2`."""
+    """Nothing, `*`, or pairs of partition and broker: `0:1,0:2`."""
 
     def problem(self, value: Value) -> str | None:
         assert isinstance(value, list)
-        if value == ["*"] or value == ["none"] or not value:
+        if value == ["*"] or not value:
             return None
         for pair in value:
             partition, colon, broker = pair.partition(":")
             if not (colon and partition.isdecimal() and broker.isdecimal()):
-                return "must be the literal '*', 'none' or a list of replicas as [partitionId]:[brokerId],..."
+                return "must be the literal '*' or a list of replicas as [partitionId]:[brokerId],..."
         return None
 
     def __str__(self) -> str:

@@ -1,48 +1,78 @@
-"""The Java jars that tests hold Klamm against, as Maven (`make jars`) has put them beside the poms.
+"""The Java class paths of the tests, filled by `make jars` from the Maven files in tests/support/java/<set>/pom.xml.
 
-A missing jar is an error, never a skipped test.
+Sets: `clients` (newest client and codecs), `clients-old` (3.9, for the API versions that 4.0 removed), `broker` (Apache
+Kafka's own broker), `tools` (its command line tools). A missing set is an error, never a skip.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final, Literal
 
-JAVA_SOURCES = Path(__file__).parent / "java"
-NEWEST, OLD = "clients", "clients-old"  # kafka-clients 4.4.0, and 3.9.2 for the versions that 4.0 removed
+JAVA: Final = Path(__file__).parent / "java"
 
-
-class MissingJar(Exception):
-    """What the tests need is not there."""
+JarSet = Literal["clients", "clients-old", "broker", "tools"]
 
 
-def jars(project: str) -> list[Path]:
-    """All jars of a pom's project, for a class path."""
-    found = sorted((JAVA_SOURCES / project / "target" / "jars").glob("*.jar"))
+class JarsMissing(RuntimeError):
+    """The set has not been fetched, or there is no Java."""
+
+
+def jars(name: JarSet) -> list[Path]:
+    """All jar files of one set, sorted by name."""
+    found = sorted((JAVA / name / "target" / "jars").glob("*.jar"))
     if not found:
-        raise MissingJar(f"no jars in tests/support/java/{project}/target/jars: run `make jars`")
+        raise JarsMissing(f"the jars of {name!r} are missing: run `make jars`")
     return found
 
 
-def jar(project: str, artifact: str) -> Path:
-    """The one jar of an artifact."""
-    found = [path for path in jars(project) if path.name.rpartition("-")[0] == artifact]
+def jar(name: JarSet, beginning: str) -> Path:
+    """The one jar of a set whose file name begins like this, such as `kafka-clients-`."""
+    found = [path for path in jars(name) if path.name.startswith(beginning)]
     if len(found) != 1:
-        raise MissingJar(f"{project} has {len(found)} jars of {artifact}: run `make jars`")
+        raise JarsMissing(f"{len(found)} jars of {name!r} begin with {beginning!r}: run `make clean jars`")
     return found[0]
 
 
-def class_path(project: str, *more: Path) -> str:
-    """The class path of a project."""
-    return os.pathsep.join(str(path) for path in [*more, *jars(project)])
+def classpath(name: JarSet, *more: Path) -> str:
+    """The class path of one set for `java -cp`, with `more` directories or jars before it."""
+    return os.pathsep.join([*(str(path) for path in more), *(str(path) for path in jars(name))])
 
 
 def java() -> str:
-    """The java command, of JAVA_HOME or the path."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else None
-    found = found or shutil.which("java")
+    """The `java` command."""
+    found = shutil.which("java")
     if found is None:
-        raise MissingJar("there is no java command")
+        raise JarsMissing("there is no java: install default-jdk-headless, or run `make jars`")
     return found
+
+
+def run_java(
+    name: JarSet,
+    main: str | Path,
+    *arguments: str,
+    input_text: str = "",
+    options: Sequence[str] = (),
+    timeout_s: float = 120,
+) -> str:
+    """Run a class of the set, or one `.java` source file with the set on its class path; returns what it printed.
+
+    Raises `AssertionError` with the error output when it fails.
+    """
+    command = [
+        java(),
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        *options,
+        "-cp",
+        classpath(name),
+        str(main),
+        *arguments,
+    ]
+    done = subprocess.run(command, input=input_text, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, f"{main} ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
