@@ -1,7 +1,8 @@
 """ShareAcknowledge (KIP-932): settle acquired records of a share group without fetching more.
 
 v1 is the first stable version; the v0 of the early access in Apache Kafka 4.0 is not spoken. v2 adds the renewal of
-acquisition locks and tells their timeout (KIP-1222). Acknowledge types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew (v2).
+acquisition locks and tells their timeout (KIP-1222). Acknowledge types: 0 gap, 1 accept, 2 release, 3 reject,
+4 renew (v2).
 """
 
 from __future__ import annotations
