@@ -8,9 +8,10 @@ What makes it fast: neighbouring fixed-size fields go through one precompiled `s
 length that follows them (for compact lengths: its first byte, with a branch for the rare longer ones) or the empty
 tag section at the end of a struct; arrays of numbers up to 15 elements use a table of precompiled formats.
 
-What makes it safe: positions only grow; a fixed field beyond the end raises in `unpack_from`, a slice beyond the end
-is short and the next read or the final check notices; arrays are checked against the bytes left, counted with the
-smallest possible element, before anything is allocated. Whatever goes wrong in a decoder leaves it as `Malformed`.
+What makes it safe: positions only grow; a fixed field beyond the end raises in `unpack_from`, everything with a length
+is held against the end of the frame; arrays are held against the bytes left, counted with the smallest possible
+element, before anything is allocated, and their elements are counted over the whole message. Whatever goes wrong in a
+decoder leaves it as `Malformed`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from klamm.protocol.schema import Message
 
 SMALL_ARRAY = 16
+
+# An object takes some fifty times the memory of the smallest element on the wire, so the bytes of a frame alone do not
+# bound what it decodes to: count elements over all arrays of a message (those of short arrays of numbers do not count).
+MAX_REQUEST_ELEMENTS = 1 << 20
+MAX_RESPONSE_ELEMENTS = 1 << 24
 
 
 def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
@@ -130,6 +136,8 @@ class _DecoderSource(_Source):
         self.emit("try:")
         self.depth += 1
         self.emit("end = len(buf)")
+        limit = MAX_REQUEST_ELEMENTS if self.cls.kind == "request" else MAX_RESPONSE_ELEMENTS
+        self.emit(f"budget = {limit}")
         self.read_struct("message", self.cls)
         self.emit("if pos > end: raise Malformed('truncated')")
         self.emit("return message, pos")
@@ -301,6 +309,7 @@ class _DecoderSource(_Source):
         else:
             smallest = self.smallest_element(spec)
             self.emit(f"if {length} * {smallest} > end - pos: too_many('{spec.name}', {length}, end - pos)")
+            self.spend(spec, length)
             items, item = self.variable(spec.name), self.variable("item")
             self.emit(f"{items} = []")
             self.emit(f"for _ in range({length}):")
@@ -329,11 +338,18 @@ class _DecoderSource(_Source):
         self.emit(f"elif {length} * {size} > end - pos:")
         self.emit(f"    too_many('{spec.name}', {length}, end - pos)")
         self.emit("else:")
+        self.depth += 1
+        self.spend(spec, length)
+        self.depth -= 1
         if form == "16s":
             self.emit(f"    {target} = [bytes(buf[i : i + 16]) for i in range(pos, pos + {length} * 16, 16)]")
         else:
             self.emit(f"    {target} = list(unpack_from(f'>{{{length}}}{form}', buf, pos))")
         self.emit(f"pos += {length} * {size}")
+
+    def spend(self, spec: FieldSpec, length: str) -> None:
+        self.emit(f"budget -= {length}")
+        self.emit(f"if budget < 0: raise Malformed('{spec.name}: too many elements in one message')")
 
     def smallest_element(self, spec: FieldSpec) -> int:
         if spec.wire is not None:
@@ -399,7 +415,10 @@ class _EncoderSource(_Source):
         """Write the pending run of fixed-size values."""
         if self.run:
             formats, values = self.take_run()
-            self.emit(f"{self.out} += {self.packed(formats, values)}")
+            if formats in ("x", "B"):
+                self.emit(f"{self.out}.append({values[0] if values else 0})")
+            else:
+                self.emit(f"{self.out} += {self.packed(formats, values)}")
 
     def take_run(self) -> tuple[str, list[str]]:
         formats = "".join(part for part, _ in self.run)
