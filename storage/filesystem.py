@@ -145,7 +145,10 @@ class OsFile:
 
 
 class OsLock:
-    """`fcntl.lockf` on a file, which Java respects. Closing any descriptor of that file drops the lock: open it once."""
+    """`fcntl.lockf` on a file, which Java respects.
+
+    Closing any descriptor of that file drops the lock: open it once.
+    """
 
     __slots__ = ("_file",)
 

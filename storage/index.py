@@ -5,10 +5,10 @@ Formats (Apache Kafka's; big endian, fixed-size entries, in ascending order):
     time index   12 bytes: int64 timestamp, int32 offset - base offset
 A time entry (T, o) says: nothing before the batch of record o has a timestamp above T, and that record has T.
 
-The newest entries are kept in memory and written in blocks, so that an append makes no system call for them; what is in
-the file is mapped when a look-up asks for it. Writing through a shared mapping, as the JVM does, would be no faster here
-and kills the process when the disk is full. Nothing depends on these files being complete: after an unclean shutdown
-they are rebuilt from the segment, and while the disk refuses them their entries stay in memory.
+The newest entries are kept in memory and written in blocks, so that an append makes no system call for them; what is
+in the file is mapped when a look-up asks for it. Writing through a shared mapping, as the JVM does, would be no
+faster here and kills the process when the disk is full. Nothing depends on these files being complete: after an
+unclean shutdown they are rebuilt from the segment, and while the disk refuses them their entries stay in memory.
 """
 
 from __future__ import annotations

@@ -5,14 +5,16 @@
     2            number of lines that follow
     0 0          epoch, its start offset
     5 1200
-It is written at each new epoch and after truncation, and made durable when the log is flushed. Every batch carries its epoch, so a file that is missing or garbage is
-rebuilt from the batches, and one that is behind after a crash is completed by recovery.
+It is written at each new epoch and after truncation, and made durable when the log is flushed. Every batch carries
+its epoch, so a file that is missing or garbage is rebuilt from the batches, and one that is behind after a crash is
+completed by recovery.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from klamm.storage import paths
@@ -74,7 +76,7 @@ class EpochCache:
     def truncate_from_start(self, offset: int) -> None:
         """The log now begins at `offset`."""
         index = bisect_right(self._entries, offset, key=lambda entry: entry[1])
-        if index and self._entries[index - 1][1] != offset or index > 1:
+        if (index and self._entries[index - 1][1] != offset) or index > 1:
             self._set([(self._entries[index - 1][0], offset), *self._entries[index:]])
 
     def load(self) -> bool:
@@ -84,7 +86,7 @@ class EpochCache:
             entries = [(int(epoch), int(offset)) for epoch, offset in rows]
         except (FileNotFoundError, CheckpointError, ValueError):
             return False
-        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in zip(entries, entries[1:], strict=False)):
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(entries)):
             return False
         self._set(entries)
         self.dirty = False

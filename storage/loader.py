@@ -1,15 +1,16 @@
 """Opening a log: what a start finds in a partition directory, and what it makes of it.
 
-After a clean close nothing is scanned: names, sizes, the last index entries and the snapshot tell all. After an unclean one
-every batch of the segments from the recovery point on is checked, their indexes are rebuilt, epochs and producers completed.
-The first bad batch decides:
+After a clean close nothing is scanned: names, sizes, the last index entries and the snapshot tell all. After an
+unclean one every batch of the segments from the recovery point on is checked, their indexes are rebuilt, epochs and
+producers completed. The first bad batch decides:
 - below the recovery point it was synced once, so the medium is damaged: `LogDamaged`, nothing is changed;
-- above it, after a power cut, what was not synced survives in any order: cut there, later segments too, and what is cut is
-  kept outside the log dir;
-- above it, when only the process died, all that was written is in the page cache: a bad tail is a torn write and is cut, but
-  good batches behind a bad one mean damage: `LogDamaged`.
+- above it, after a power cut, what was not synced survives in any order: cut there, later segments too, and what is
+  cut is kept outside the log dir;
+- above it, when only the process died, all that was written is in the page cache: a bad tail is a torn write and is
+  cut, but good batches behind a bad one mean damage: `LogDamaged`.
 A log that ends below what the checkpoints know (recovery point, log start, high watermark) has lost its files:
-`LogDamaged`; it never starts empty. Leftovers of a crash (`.deleted`, `.cleaned`, `.tmp`, indexes without a log) are removed.
+`LogDamaged`; it never starts empty. Leftovers of a crash (`.deleted`, `.cleaned`, `.tmp`, indexes without a log) are
+removed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 
 from klamm.storage import paths
@@ -214,7 +216,7 @@ class Loader:
     def _recover(self, segments: list[Segment]) -> list[Segment]:
         """Check everything from the recovery point on; the segments that stay."""
         first = max(0, bisect_right([segment.base_offset for segment in segments], self._recovery_point) - 1)
-        for segment, following in zip(segments[:first], segments[1:], strict=False):
+        for segment, following in pairwise(segments[: first + 1]):
             if not self._open_indexes(segment, following.base_offset):
                 logger.warning("%s: rebuilding the indexes of segment %d", self._name, segment.base_offset)
                 segment.rebuild_indexes()
@@ -311,7 +313,7 @@ def load_producers(
     directory: Path,
     snapshots: list[int],
 ) -> None:
-    """The producer state at `end_offset`: from the newest good snapshot (`snapshots`, ascending) and the batches behind it.
+    """Bring `producers` to `end_offset`, from the newest good snapshot (`snapshots`, ascending) and the batches behind.
 
     Snapshots above `end_offset` and bad ones are removed, from the list, too.
     """

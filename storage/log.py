@@ -1,15 +1,15 @@
 """The log of one partition: segments in order, appended to at the end, read anywhere.
 
-What happens to a batch here: its producer sequence is checked, base offset and leader epoch are stamped in place, it is
-written at the end of the active segment, the indexes take note. One call, no system call but the write. Reading touches no
-records either: an answer is a region of a file.
+What happens to a batch here: its producer sequence is checked, base offset and leader epoch are stamped in place, it
+is written at the end of the active segment, the indexes take note. One call, no system call but the write. Reading
+touches no records either: an answer is a region of a file.
 
 Threads: everything runs on the caller's one thread, but `flush`, which blocks, and may run in any other thread beside
 appends and reads. The list of segments is replaced, never changed, so whoever holds one may go on using it.
 
-Offsets: `log_start_offset <= log_end_offset`; everything below `recovery_point` survives a power cut. The recovery point
-moves only after a sync that succeeded; after one that failed the log is offline until it is recovered from disk (what the
-kernel could not write it may have dropped, and a second sync that succeeds would lie).
+Offsets: `log_start_offset <= log_end_offset`; everything below `recovery_point` survives a power cut. The recovery
+point moves only after a sync that succeeded; after one that failed the log is offline until it is recovered from disk
+(what the kernel could not write it may have dropped, and a second sync that succeeds would lie).
 
 After a crash: see `loader.py`. A write error leaves the log as it was before the append; reads go on.
 """
@@ -208,8 +208,8 @@ class Log:
     def append(self, batch: ValidBatch, *, leader_epoch: int, now_ms: int | None = None) -> AppendResult:
         """Append one batch. Nothing else may touch its bytes until this returns.
 
-        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, or KafkaStorageError when the disk refuses: then the log is as
-        it was before.
+        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, or KafkaStorageError when the disk refuses: then the
+        log is as it was before.
         """
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
@@ -313,7 +313,7 @@ class Log:
     # Reading
 
     def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool = True) -> LogRead:
-        """Batches from the one that holds `offset` on, below `max_offset`, cut at `max_bytes` (the last may be partial).
+        """Batches from the one that holds `offset` on, below `max_offset`, cut at `max_bytes`: the last may be partial.
 
         With `min_one` the first batch is whole, however large. Raises OffsetOutOfRange, or KafkaStorageError when the
         disk cannot be read.
@@ -359,7 +359,7 @@ class Log:
         return LogRead(FileRegion(segment.file, position, size), size, False)
 
     def lookup_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record with a timestamp at or after `timestamp`, at or above the log start; None if there is none."""
+        """The first record, at or above the log start, with a timestamp at or after `timestamp`; None without one."""
         with storage_errors(self._name):
             for segment in self._segments:
                 if segment.load_largest_timestamp() < timestamp:
@@ -417,9 +417,11 @@ class Log:
         offsets = []
         if self._active.size_bytes and (timestamp == -1 or timestamp >= self._clock.wall_ms()):
             offsets.append(self.log_end_offset)
-        for segment in reversed(self._segments):
-            if timestamp == -1 or self._modified_ms(segment) <= timestamp:
-                offsets.append(max(segment.base_offset, self.log_start_offset))
+        offsets += [
+            max(segment.base_offset, self.log_start_offset)
+            for segment in reversed(self._segments)
+            if timestamp == -1 or self._modified_ms(segment) <= timestamp
+        ]
         return list(dict.fromkeys(offsets))[:max_count]
 
     def _modified_ms(self, segment: Segment) -> int:
@@ -479,7 +481,10 @@ class Log:
     # Cutting. These wait for a flush that is under way: its thread must not find files gone.
 
     def truncate_to(self, offset: int) -> None:
-        """Remove every batch that holds `offset` or a later one; where no segment reaches that far down, begin anew there."""
+        """Remove every batch that holds `offset` or a later one.
+
+        Where no segment reaches that far down, the log begins anew at `offset`.
+        """
         if offset >= self.log_end_offset:
             return
         if self.before_truncate is not None:
@@ -531,7 +536,10 @@ class Log:
         )
 
     def advance_log_start(self, offset: int) -> None:
-        """Records below `offset` are gone for readers (DeleteRecords, retention). Files go with `delete_unreachable`."""
+        """Records below `offset` are gone for readers (DeleteRecords, retention).
+
+        Files go with `delete_unreachable`.
+        """
         if offset > self.log_end_offset:
             raise OffsetOutOfRange(f"{self._name}: log start {offset} above the log end {self.log_end_offset}")
         if offset > self.log_start_offset:
@@ -562,7 +570,10 @@ class Log:
     # The end
 
     def close(self) -> None:
-        """Make everything durable and let go of the files. KafkaStorageError when the disk refuses: not a clean close."""
+        """Make everything durable and let go of the files.
+
+        KafkaStorageError when the disk refuses: not a clean close.
+        """
         if self.offline_reason is not None:
             self.abandon(self.offline_reason)
             return

@@ -30,6 +30,8 @@ class LogConfig:
     def from_values(cls, values: Mapping[str, object]) -> LogConfig:
         """From topic configs under Kafka's names, typed; what is missing has Kafka's default."""
 
+        default = cls()
+
         def number(name: str, default: int) -> int:
             value = values.get(name, default)
             assert isinstance(value, int), f"{name}: {value!r} is not a number"
@@ -39,16 +41,16 @@ class LogConfig:
         policies = policy.split(",") if isinstance(policy, str) else list(policy)  # type: ignore[call-overload]
         policies = [str(name).strip() for name in policies]
         return cls(
-            segment_bytes=number("segment.bytes", cls.segment_bytes),
-            segment_ms=number("segment.ms", cls.segment_ms),
-            segment_jitter_ms=number("segment.jitter.ms", cls.segment_jitter_ms),
-            segment_index_bytes=number("segment.index.bytes", cls.segment_index_bytes),
-            index_interval_bytes=number("index.interval.bytes", cls.index_interval_bytes),
-            flush_messages=number("flush.messages", cls.flush_messages),
-            flush_ms=number("flush.ms", cls.flush_ms),
-            retention_ms=number("retention.ms", cls.retention_ms),
-            retention_bytes=number("retention.bytes", cls.retention_bytes),
-            file_delete_delay_ms=number("file.delete.delay.ms", cls.file_delete_delay_ms),
+            segment_bytes=number("segment.bytes", default.segment_bytes),
+            segment_ms=number("segment.ms", default.segment_ms),
+            segment_jitter_ms=number("segment.jitter.ms", default.segment_jitter_ms),
+            segment_index_bytes=number("segment.index.bytes", default.segment_index_bytes),
+            index_interval_bytes=number("index.interval.bytes", default.index_interval_bytes),
+            flush_messages=number("flush.messages", default.flush_messages),
+            flush_ms=number("flush.ms", default.flush_ms),
+            retention_ms=number("retention.ms", default.retention_ms),
+            retention_bytes=number("retention.bytes", default.retention_bytes),
+            file_delete_delay_ms=number("file.delete.delay.ms", default.file_delete_delay_ms),
             compacted="compact" in policies,
             deleted="delete" in policies,
             preallocate=bool(values.get("preallocate", False)),

@@ -1,11 +1,11 @@
 """What each idempotent producer did last in a partition: no batch enters twice, none out of order.
 
-A producer numbers its records per partition with int32 sequences that wrap around to 0. For each producer the last five
-batches are kept (a client has at most five in flight): a batch that is among them is a duplicate and is answered with the
-offsets it got the first time.
+A producer numbers its records per partition with int32 sequences that wrap around to 0. For each producer the last
+five batches are kept (a client has at most five in flight): a batch that is among them is a duplicate and is answered
+with the offsets it got the first time.
 
-The state of everything below an offset is written to `<offset>.snapshot` when a segment is rolled and at a clean close, in
-Apache Kafka's format (`ProducerSnapshot.json`; big endian):
+The state of everything below an offset is written to `<offset>.snapshot` when a segment is rolled and at a clean
+close, in Apache Kafka's format (`ProducerSnapshot.json`; big endian):
     int16 version = 1, uint32 crc32c of everything behind it, int32 count, then per producer
     int64 producer id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta of the last batch,
     int64 its timestamp, int32 coordinator epoch, int64 first offset of the open transaction or -1

@@ -28,7 +28,10 @@ class Scan:
 
 
 def scan_segment(segment: Segment, next_offset: int, epochs: EpochCache, producers: ProducerState) -> Scan:
-    """Check every batch; rebuild the indexes, and complete epochs and producers, from the good ones up to the first bad."""
+    """Check every batch up to the first bad one.
+
+    The good ones rebuild the indexes and complete epochs and producers.
+    """
     segment.offset_index.clear()
     segment.time_index.clear()
     segment.reset_accounting()

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from klamm.protocol.records.batch import BatchHeader
 from klamm.storage import paths
 from klamm.storage.filesystem import Buffer, File, Filesystem, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from klamm.protocol.records.batch import BatchHeader
 from klamm.storage.scan import heads
 
 

@@ -1,0 +1,421 @@
+"""One log directory: its lock, identity and checkpoints, and the logs of its partitions.
+
+Life: `open` takes the lock (before anything is written), checks `meta.properties` and takes the clean-shutdown marker
+away; `load_logs` opens what is there; `create_log` and `delete_log` in between; `checkpoint` from time to time;
+`close` makes all durable and writes the marker, if every log closed well.
+
+After a crash: the marker is missing, so logs are checked from their recovery points on. `klamm.boot` holds the boot
+id of the machine when the directory was last loaded: when it differs now, the machine went down, and not only the
+process (`loader.py` makes a difference). A deletion that was under way is finished. A partition that cannot be opened
+is offline with its reason, keeps its files and checkpoints, and stops nobody else.
+
+Blocking: all of it; `checkpoint` and `delete_log` may run in a thread beside appends.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from klamm.protocol.errors import KafkaStorageError
+from klamm.protocol.wire import uuid_to_text
+from klamm.storage import checkpoints, paths
+from klamm.storage.checkpoints import CheckpointError, MetaProperties
+from klamm.storage.clock import Clock, SystemClock
+from klamm.storage.filesystem import (
+    Filesystem,
+    Lock,
+    OsFilesystem,
+    describe,
+    replace_file,
+    storage_errors,
+    unlink_if_exists,
+)
+from klamm.storage.loader import LogDamaged
+from klamm.storage.log import Log
+from klamm.storage.log_config import LogConfig
+from klamm.storage.paths import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class LogDirError(Exception):
+    """The directory cannot be used; one line for the operator. Nothing in it was changed."""
+
+
+class LogDirLocked(LogDirError):
+    """Another process uses the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineLog:
+    """A partition that could not be opened."""
+
+    partition: TopicPartition
+    topic_id: bytes | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLogs:
+    """What `load_logs` found."""
+
+    logs: dict[TopicPartition, Log]
+    offline: dict[TopicPartition, OfflineLog]
+
+
+@dataclass(frozen=True, slots=True)
+class NewLog:
+    """A log to be created."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    config: LogConfig
+
+
+class LogDir:
+    """An open, locked log directory."""
+
+    def __init__(
+        self,
+        path: Path,
+        meta: MetaProperties,
+        lock: Lock,
+        *,
+        clean: bool,
+        clock: Clock,
+        filesystem: Filesystem,
+        quarantine: Path | None = None,
+        producer_expiration_ms: int = 86_400_000,
+    ) -> None:
+        self.path = path
+        self.meta = meta
+        self.was_clean = clean
+        self.offline_reason: str | None = None
+        self.logs: dict[TopicPartition, Log] = {}
+        self.offline: dict[TopicPartition, OfflineLog] = {}
+        self._lock = lock
+        self._clock = clock
+        self._filesystem = filesystem
+        self._quarantine = quarantine if quarantine is not None else path.with_name(path.name + ".cut")
+        self._producer_expiration_ms = producer_expiration_ms
+        self._checkpoint_lock = threading.Lock()
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        node_id: int,
+        cluster_id: str | None = None,
+        clock: Clock | None = None,
+        filesystem: Filesystem | None = None,
+        quarantine: Path | None = None,
+        producer_expiration_ms: int = 86_400_000,
+    ) -> LogDir:
+        """Create or take over a directory. Raises LogDirLocked or LogDirError.
+
+        Without a `cluster_id`, that of `meta.properties` is taken, or a new one made. `quarantine` (default: beside the
+        directory, with `.cut` at the end) is where bytes go that have to be cut out of a log after a power cut.
+        """
+        clock = clock if clock is not None else SystemClock()
+        filesystem = filesystem if filesystem is not None else OsFilesystem()
+        try:
+            filesystem.make_directories(path)
+            lock = filesystem.lock(path / paths.LOCK)
+        except BlockingIOError as error:
+            raise LogDirLocked(f"{path}: another process holds {paths.LOCK}") from error
+        except OSError as error:
+            raise LogDirError(f"{path}: {describe(error)}") from error
+        try:
+            meta = _identify(filesystem, path, node_id, cluster_id)
+            clean = filesystem.exists(path / paths.CLEAN_SHUTDOWN)
+            if clean:
+                filesystem.unlink(path / paths.CLEAN_SHUTDOWN)
+                filesystem.sync_directory(path)
+        except OSError as error:
+            lock.release()
+            raise LogDirError(f"{path}: {describe(error)}") from error
+        except LogDirError:
+            lock.release()
+            raise
+        return cls(
+            path,
+            meta,
+            lock,
+            clean=clean,
+            clock=clock,
+            filesystem=filesystem,
+            quarantine=quarantine,
+            producer_expiration_ms=producer_expiration_ms,
+        )
+
+    # Loading
+
+    def load_logs(self, config_for: Callable[[str], LogConfig]) -> LoadedLogs:
+        """Open every partition in the directory; `config_for` gives a topic's settings. Raises LogDirError."""
+        try:
+            entries = self._filesystem.list(self.path)
+            clean = self._read_checkpoints() and self.was_clean
+            power_loss = not clean and self._machine_went_down()
+            if entries and not clean:
+                logger.info("%s: not closed cleanly, power_loss=%s: checking the logs", self.path, power_loss)
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.is_directory:
+                    self._load_directory(entry.name, config_for, clean, power_loss)
+            self._forget_missing()
+            replace_file(self._filesystem, self.path / paths.BOOT, self._boot_id())
+        except OSError as error:
+            raise LogDirError(f"{self.path}: {describe(error)}") from error
+        return LoadedLogs(self.logs, self.offline)
+
+    def _load_directory(self, name: str, config_for: Callable[[str], LogConfig], clean: bool, power_loss: bool) -> None:
+        if paths.is_delete_directory(name):
+            logger.info("%s: finishing the deletion of %s", self.path, name)
+            self.remove(self.path / name)
+            return
+        partition = paths.parse_partition_directory(name)
+        if partition is None or name == paths.METADATA_LOG_DIRECTORY:
+            logger.warning("%s: %s is not a partition, left alone", self.path, name)
+            return
+        topic_id = None
+        try:
+            topic_id = self._read_topic_id(self.path / name)
+            log = Log.open(
+                self.path / name,
+                config_for(partition.topic),
+                clock=self._clock,
+                filesystem=self._filesystem,
+                log_start_offset=self._known(paths.LOG_START_CHECKPOINT, partition),
+                recovery_point=self._known(paths.RECOVERY_POINT_CHECKPOINT, partition),
+                high_watermark=self._known(paths.HIGH_WATERMARK_CHECKPOINT, partition),
+                clean=clean,
+                power_loss=power_loss,
+                quarantine=self._quarantine,
+                producer_expiration_ms=self._producer_expiration_ms,
+            )
+        except (LogDamaged, CheckpointError, KafkaStorageError, OSError) as error:
+            self._set_offline(partition, topic_id, describe(error) if isinstance(error, OSError) else str(error))
+        except Exception as error:  # a partition that we do not understand must not stop the others
+            logger.exception("%s: cannot be opened", partition)
+            self._set_offline(partition, topic_id, repr(error))
+        else:
+            self._adopt(partition, log, topic_id)
+
+    def _set_offline(self, partition: TopicPartition, topic_id: bytes | None, reason: str) -> None:
+        logger.error("%s: offline: %s", partition, reason)
+        self.offline[partition] = OfflineLog(partition, topic_id, reason)
+
+    def _adopt(self, partition: TopicPartition, log: Log, topic_id: bytes | None) -> None:
+        log.topic_id = topic_id
+        log.on_sync_failure = self.fail
+        log.before_truncate = self._before_truncate
+        self.logs[partition] = log
+
+    def _read_topic_id(self, directory: Path) -> bytes | None:
+        try:
+            content = self._filesystem.read_bytes(directory / paths.PARTITION_METADATA)
+        except FileNotFoundError:
+            return None
+        return checkpoints.parse_partition_metadata(content)
+
+    def _boot_id(self) -> bytes:
+        try:
+            return self._filesystem.read_bytes(BOOT_ID).strip() + b"\n"
+        except OSError:  # not Linux: any stop is taken for the death of the process
+            return b"unknown\n"
+
+    def _machine_went_down(self) -> bool:
+        try:
+            before = self._filesystem.read_bytes(self.path / paths.BOOT)
+        except FileNotFoundError:
+            return False
+        return before != self._boot_id()
+
+    # Partitions
+
+    def create_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
+        """Make the directory of a partition, durable with its topic id before the first data. KafkaStorageError."""
+        return self.create_logs([NewLog(topic, partition, topic_id, config)])[0]
+
+    def create_logs(self, new: Iterable[NewLog]) -> list[Log]:
+        """The same for many, with one sync of the log directory."""
+        if self.offline_reason is not None:
+            raise KafkaStorageError(f"{self.path}: offline: {self.offline_reason}")
+        created = []
+        with storage_errors(str(self.path)):
+            for item in new:
+                partition = TopicPartition(item.topic, item.partition)
+                assert partition not in self.logs, f"{partition} exists"
+                directory = paths.partition_directory(self.path, item.topic, item.partition)
+                self._filesystem.make_directories(directory)
+                metadata = checkpoints.format_partition_metadata(item.topic_id)
+                replace_file(self._filesystem, directory / paths.PARTITION_METADATA, metadata)
+                log = Log.open(
+                    directory,
+                    item.config,
+                    clock=self._clock,
+                    filesystem=self._filesystem,
+                    clean=True,
+                    producer_expiration_ms=self._producer_expiration_ms,
+                )
+                created.append((partition, log, item.topic_id))
+            self._filesystem.sync_directory(self.path)
+        for partition, log, topic_id in created:
+            self._adopt(partition, log, topic_id)
+        return [log for _, log, _ in created]
+
+    def delete_log(self, topic: str, partition: int, *, remove: bool = True) -> Path:
+        """Delete a partition, offline ones too: rename its directory, durably, then remove it.
+
+        With `remove=False` the renamed directory stays for a later `remove`. A crash in between is made good at the
+        next start. Responses under way keep their files.
+        """
+        key = TopicPartition(topic, partition)
+        with storage_errors(str(key)):
+            if (log := self.logs.pop(key, None)) is not None:
+                log.abandon("deleted")
+            self.offline.pop(key, None)
+            directory = paths.partition_directory(self.path, topic, partition)
+            renamed = paths.delete_directory(directory, uuid.uuid4())
+            self._filesystem.rename(directory, renamed)
+            self._filesystem.sync_directory(self.path)
+            self._forget_missing()
+            if remove:
+                self.remove(renamed)
+        return renamed
+
+    def remove(self, directory: Path) -> None:
+        """Remove a directory with the files in it."""
+        for entry in self._filesystem.list(directory):
+            if entry.is_directory:
+                self.remove(directory / entry.name)
+            else:
+                self._filesystem.unlink(directory / entry.name)
+        self._filesystem.remove_directory(directory)
+
+    # Checkpoints
+
+    def checkpoint(self) -> None:
+        """Write recovery points, log starts and high watermarks, those that changed. Raises KafkaStorageError."""
+        with storage_errors(str(self.path)):
+            for log in list(self.logs.values()):
+                # A log start above the recovery point would, after a power cut, be above the log end.
+                if log.log_start_offset > log.recovery_point and log.offline_reason is None:
+                    log.flush()
+            self._write_checkpoints()
+
+    def _write_checkpoints(self, lowered: Mapping[TopicPartition, int] | None = None) -> None:
+        lowered = lowered or {}
+        with self._checkpoint_lock:
+            recovery_points = self._known_offline(paths.RECOVERY_POINT_CHECKPOINT)
+            log_starts = self._known_offline(paths.LOG_START_CHECKPOINT)
+            high_watermarks = self._known_offline(paths.HIGH_WATERMARK_CHECKPOINT)
+            for key, log in list(self.logs.items()):
+                limit = lowered.get(key, log.log_end_offset)
+                recovery_points[key] = min(log.recovery_point, limit)
+                high_watermarks[key] = min(log.high_watermark, limit)
+                if log.log_start_offset > log.segments[0].base_offset:
+                    log_starts[key] = min(log.log_start_offset, limit)
+            self._write(paths.LOG_START_CHECKPOINT, log_starts)
+            self._write(paths.RECOVERY_POINT_CHECKPOINT, recovery_points)
+            self._write(paths.HIGH_WATERMARK_CHECKPOINT, high_watermarks)
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        if self._written.get(name) != offsets:
+            checkpoints.write_offsets(self._filesystem, self.path / name, offsets)
+            self._written[name] = offsets
+
+    def _before_truncate(self, log: Log, offset: int) -> None:
+        """No checkpoint may be above the end of a log: lower them before it is cut."""
+        partition = next(key for key, known in self.logs.items() if known is log)
+        with storage_errors(log.name):
+            self._write_checkpoints({partition: offset})
+
+    def _read_checkpoints(self) -> bool:
+        """False when the recovery points are not to be trusted and everything must be checked."""
+        trusted = True
+        for name in (paths.RECOVERY_POINT_CHECKPOINT, paths.LOG_START_CHECKPOINT, paths.HIGH_WATERMARK_CHECKPOINT):
+            try:
+                self._written[name] = checkpoints.read_offsets(self._filesystem, self.path / name)
+            except (CheckpointError, OSError) as error:
+                logger.error("%s: %s is unreadable, going on without: %s", self.path, name, error)
+                trusted = trusted and name != paths.RECOVERY_POINT_CHECKPOINT
+        return trusted
+
+    def _known(self, name: str, partition: TopicPartition) -> int:
+        return self._written.get(name, {}).get(partition, 0)
+
+    def _known_offline(self, name: str) -> dict[TopicPartition, int]:
+        """What was known of partitions that could not be opened stays known."""
+        return {key: offset for key, offset in self._written.get(name, {}).items() if key in self.offline}
+
+    def _forget_missing(self) -> None:
+        """Take partitions that are gone out of the checkpoints: a topic of the same name begins at 0."""
+        with self._checkpoint_lock:
+            for name, offsets in list(self._written.items()):
+                self._write(name, {k: v for k, v in offsets.items() if k in self.logs or k in self.offline})
+
+    # The end
+
+    def fail(self, reason: str) -> None:
+        """An fsync failed: take every log of this directory offline. Nothing is synced again before a restart."""
+        self.offline_reason = reason
+        logger.error("%s: log directory is offline: %s", self.path, reason)
+        for log in list(self.logs.values()):
+            if log.offline_reason is None:
+                log.offline_reason = f"log directory: {reason}"
+
+    def close(self, *, clean: bool = True, broker_epoch: int = -1) -> bool:
+        """Close all logs and let go of the lock; whether the close was clean, so that the next start need not check."""
+        well = clean and self.offline_reason is None and not self.offline
+        for partition, log in self.logs.items():
+            if not clean or log.offline_reason is not None:
+                well = False
+                log.abandon(log.offline_reason or "closed")
+                continue
+            try:
+                log.close()
+            except KafkaStorageError as error:
+                logger.error("%s: %s", partition, error)
+                well = False
+        try:
+            if clean and self.offline_reason is None:
+                self._write_checkpoints()
+            if well:
+                marker = checkpoints.format_clean_shutdown(broker_epoch)
+                replace_file(self._filesystem, self.path / paths.CLEAN_SHUTDOWN, marker)
+        except OSError as error:
+            logger.error("%s: not a clean close: %s", self.path, describe(error))
+            unlink_if_exists(self._filesystem, self.path / paths.CLEAN_SHUTDOWN)
+            well = False
+        self._lock.release()
+        return well
+
+
+def _identify(filesystem: Filesystem, path: Path, node_id: int, cluster_id: str | None) -> MetaProperties:
+    """Read `meta.properties` and hold it against what the caller is; write it into a new directory."""
+    file = path / paths.META_PROPERTIES
+    try:
+        found = MetaProperties.parse(filesystem.read_bytes(file))
+    except FileNotFoundError:
+        if cluster_id is None:
+            cluster_id = uuid_to_text(uuid.uuid4().bytes)
+        meta = MetaProperties(cluster_id, node_id, uuid_to_text(uuid.uuid4().bytes))
+        replace_file(filesystem, file, meta.format())
+        return meta
+    except CheckpointError as error:
+        raise LogDirError(f"{file}: {error}") from error
+    if found.node_id != node_id:
+        raise LogDirError(f"{file}: node.id={found.node_id}, but this is node {node_id}")
+    if cluster_id is not None and found.cluster_id != cluster_id:
+        raise LogDirError(f"{file}: cluster.id={found.cluster_id}, but this is cluster {cluster_id}")
+    return found
