@@ -15,11 +15,19 @@ from klamm.broker.controller.topics import NewTopic
 from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.store import Create, Operation, Set
-from klamm.config.broker_config import BrokerConfig, topic_values, validate_topic
-from klamm.config.broker_keys import BROKER_KEYS, without_listener
-from klamm.config.definitions import ConfigError, ConfigKey, Type
+from klamm.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    BrokerConfig,
+    ConfigError,
+    ConfigKey,
+    Type,
+    check_dynamic,
+    topic_values,
+    validate_topic,
+)
+from klamm.config.broker_keys import without_listener
 from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD
-from klamm.config.topic_keys import TOPIC_KEYS
 from klamm.protocol.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
 
 log = logging.getLogger(__name__)
@@ -172,25 +180,18 @@ def check_topic(overrides: Mapping[str, str], config: BrokerConfig) -> None:
 
 
 def check_broker(config: Mapping[str, str], *, cluster_wide: bool) -> None:
-    """Raise InvalidRequest if a key cannot change while the broker runs, or not for all brokers at once."""
-    fixed = [name for name in config if _mode(name) == "read-only"]
-    if fixed:
-        raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(sorted(fixed))}")
-    own = [name for name in config if _mode(name) == "per-broker"]
-    if cluster_wide and own:
-        raise InvalidRequest(
-            "Cannot update these configs at default cluster level, broker id must be specified: "
-            + ", ".join(sorted(own))
-        )
+    """Raise InvalidRequest if a key cannot change while the broker runs, or not for all brokers at once.
 
-
-def _mode(name: str) -> str:
-    """When a broker's key can change. Unknown keys are stored, as Kafka does for the plugins that read them."""
-    bare = without_listener(name)
-    row = BROKER_KEYS.get(bare)
-    if row is not None:
-        return row.dynamic
-    return "read-only" if bare in KNOWN | KNOWN_OLD and bare not in DYNAMIC_ONLY else "cluster-wide"
+    Unknown keys are stored, as Kafka does for the plugins that read them.
+    """
+    for name, text in config.items():
+        bare = without_listener(name)
+        if bare not in BROKER_KEYS and bare not in DYNAMIC_ONLY and (bare in KNOWN or bare in KNOWN_OLD):
+            raise InvalidRequest(f"Cannot update these configs dynamically: Set({name})")
+        try:
+            check_dynamic(name, text, per_broker=not cluster_wide)
+        except ConfigError as error:
+            raise InvalidRequest(str(error)) from None
 
 
 def effective(static: BrokerConfig, image: MetadataImage, node_id: int) -> BrokerConfig:

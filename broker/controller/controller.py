@@ -145,9 +145,9 @@ class Controller:
 
         await self._change(plan)
 
-    def metadata_offset(self) -> int:
-        """How many changes the metadata has seen (DescribeQuorum's log end). Blocks shortly."""
-        return self._store.revision()
+    async def metadata_offset(self) -> int:
+        """How many changes the metadata has seen (DescribeQuorum's log end)."""
+        return await self._in_thread(self._store.revision)
 
     # -- topics -------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """A topic that is to have ``total_count`` partitions; ``assignments`` has one entry for each new one, or is None."""
+    """A topic that is to have ``total_count`` partitions; ``assignments`` are those of the new ones, or None."""
 
     name: str
     total_count: int

@@ -1,0 +1,95 @@
+"""What DescribeConfigs, AlterConfigs and IncrementalAlterConfigs have in common: resources, their names, their changes.
+
+A broker's resource is named by its node id; the empty name stands for all brokers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klamm.broker.apis import loggers
+from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
+from klamm.protocol.errors import InvalidRequest, KafkaError
+
+if TYPE_CHECKING:
+    from klamm.broker.broker import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One resource of a request to alter."""
+
+    resource_type: int
+    name: str
+    keys: Sequence[KeyUpdate]
+
+
+def resource_type(code: int) -> ResourceType:
+    """The type; raises InvalidRequest for one that has no configs here."""
+    try:
+        found = ResourceType(code)
+    except ValueError:
+        raise InvalidRequest(f"unknown resource type {code}") from None
+    if found not in (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        raise InvalidRequest(f"unsupported resource type {found.name}")
+    return found
+
+
+def check_node(broker: Broker, name: str) -> None:
+    """Raise InvalidRequest unless the name is this broker's node id."""
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise InvalidRequest(f"a broker's resource is named by its node id, not {name!r}") from None
+    if node_id != broker.node_id:
+        raise InvalidRequest(f"this is broker {broker.node_id}; ask broker {node_id} for its own configs")
+
+
+async def alter(
+    broker: Broker, alterations: Sequence[Alteration], *, incremental: bool, validate_only: bool
+) -> list[KafkaError | None]:
+    """Change each resource for itself; one error or None for each."""
+    counts = Counter((alteration.resource_type, alteration.name) for alteration in alterations)
+    errors: list[KafkaError | None] = []
+    updates: list[ConfigUpdate] = []
+    positions: list[int] = []
+    for position, alteration in enumerate(alterations):
+        errors.append(None)
+        try:
+            if counts[alteration.resource_type, alteration.name] > 1:
+                raise InvalidRequest("a resource is named more than once")
+            update = _update(broker, alteration, incremental=incremental)
+            if update.resource_type == ResourceType.BROKER_LOGGER:
+                loggers.alter(list(update.keys), validate_only=validate_only)
+            else:
+                updates.append(update)
+                positions.append(position)
+        except KafkaError as error:
+            errors[position] = error
+    if updates:
+        outcomes = await broker.controller.update_configs(updates, validate_only)
+        for position, outcome in zip(positions, outcomes, strict=True):
+            errors[position] = outcome
+    return errors
+
+
+def _update(broker: Broker, alteration: Alteration, *, incremental: bool) -> ConfigUpdate:
+    """What is asked for, in a form that makes sense; raises InvalidRequest."""
+    kind, name = resource_type(alteration.resource_type), alteration.name
+    repeated = [key for key, count in Counter(key.name for key in alteration.keys).items() if count > 1]
+    if repeated:
+        raise InvalidRequest(f"config keys are named more than once: {', '.join(repeated)}")
+    missing = [key.name for key in alteration.keys if key.op != Op.DELETE and key.value is None]
+    if missing:
+        raise InvalidRequest(f"config keys must have a value: {', '.join(missing)}")
+    if kind == ResourceType.BROKER_LOGGER:
+        if not incremental:
+            raise InvalidRequest("log levels are altered with IncrementalAlterConfigs only")
+        check_node(broker, name)
+    elif kind == ResourceType.BROKER and name:
+        check_node(broker, name)
+        name = str(broker.node_id)
+    return ConfigUpdate(kind, name, alteration.keys, replace_all=not incremental)

@@ -1,0 +1,111 @@
+"""DeleteRecords (21): v0-2. Makes the records below an offset unreadable (KIP-107).
+
+-1 stands for the high watermark, beyond which nothing can be deleted. An offset that is gone already changes nothing.
+The answer tells the low watermark, the first offset that is left, and goes out when that is durable; segments that are
+wholly below it leave the disk then. v1 changed only throttling, v2 is flexible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import (
+    InvalidTopicException,
+    KafkaError,
+    OffsetOutOfRange,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
+from klamm.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+    from klamm.broker.partition import Partition
+    from klamm.storage.log_dir import LogDir
+
+TO_HIGH_WATERMARK = -1
+NO_LOW_WATERMARK = -1
+
+
+async def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    advanced: list[Partition] = []
+    response = DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    _result(broker, topic.name, partition.partition_index, partition.offset, advanced)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+    if advanced:
+        log_dirs = {broker.partitions.directory_of(partition) for partition in advanced}
+        await asyncio.get_running_loop().run_in_executor(None, _checkpoint, log_dirs)
+        for partition in advanced:
+            if partition.log is not None:
+                partition.log.delete_unreachable()
+    return response
+
+
+def error_response(request: DeleteRecordsRequest, error: KafkaError, version: int) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[_failed(partition.partition_index, error) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _result(
+    broker: Broker, topic: str, index: int, offset: int, advanced: list[Partition]
+) -> DeleteRecordsPartitionResult:
+    try:
+        partition = broker.partitions.get(topic, index)
+        if partition is None:
+            raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
+        if _advance(partition, offset):
+            advanced.append(partition)
+    except KafkaError as error:
+        return _failed(index, error)
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=partition.log_start_offset)
+
+
+def _failed(index: int, error: KafkaError) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=int(error.code)
+    )
+
+
+def _advance(partition: Partition, offset: int) -> bool:
+    """Advance the log start; whether it moved. Raises a KafkaError."""
+    if partition.internal:
+        raise InvalidTopicException(f"records of the internal topic {partition.topic} are not deleted")
+    log = partition.online_log()
+    if log.config.compacted and not log.config.deleted:
+        raise PolicyViolation(f"the cleanup.policy of {partition.topic} does not delete records")
+    target = partition.high_watermark if offset == TO_HIGH_WATERMARK else offset
+    if not 0 <= target <= partition.high_watermark:
+        raise OffsetOutOfRange(f"{partition.name}: offset {offset} is not in [0, {partition.high_watermark}]")
+    if target <= log.log_start_offset:
+        return False
+    log.advance_log_start(target)
+    return True
+
+
+def _checkpoint(log_dirs: set[LogDir]) -> None:
+    """Make the log starts durable; before it no segment may be deleted. Blocks."""
+    for log_dir in log_dirs:
+        log_dir.checkpoint()

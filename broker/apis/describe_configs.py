@@ -1,0 +1,107 @@
+"""DescribeConfigs (32): v0-4. The configs of topics, of this broker, of all brokers (the empty name), and log levels.
+
+v0 tells only whether a value is the default; v1 tells its source and, when asked, its synonyms; v3 its type and, when
+asked, its documentation; v4 is flexible. No keys (null or an empty list) means all keys. Secrets have no value. Not
+here yet: the configs of groups and of client metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from klamm.broker.apis import loggers
+from klamm.broker.apis.config_resources import check_node, resource_type
+from klamm.broker.controller.configs import CLUSTER_WIDE, ResourceType
+from klamm.broker.controller.topics import check_name
+from klamm.config import ConfigEntry, Source, Type, describe_broker, describe_cluster_default, describe_topic
+from klamm.protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from klamm.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_result(broker, request, resource) for resource in request.resources])
+
+
+def error_response(request: DescribeConfigsRequest, error: KafkaError, version: int) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_failed(resource, error) for resource in request.resources])
+
+
+def _result(
+    broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        entries = _entries(broker, resource)
+    except KafkaError as error:
+        return _failed(resource, error)
+    return DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[_config(request, entry) for entry in entries],
+    )
+
+
+def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=int(error.code),
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    """The configs of one resource; raises a KafkaError."""
+    kind, name = resource_type(resource.resource_type), resource.resource_name
+    wanted: Collection[str] | None = resource.configuration_keys or None
+    config = broker.controller.config
+    if kind == ResourceType.TOPIC:
+        check_name(name)
+        if name not in broker.image.topics:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        return describe_topic(config, broker.image.topic_config(name), wanted)
+    if kind == ResourceType.BROKER and name == CLUSTER_WIDE:
+        return describe_cluster_default(config, wanted)
+    if not name:
+        raise InvalidRequest("log levels belong to one broker; name its node id")
+    check_node(broker, name)
+    if kind == ResourceType.BROKER:
+        return describe_broker(config, wanted)
+    return _log_levels(wanted)
+
+
+def _log_levels(wanted: Collection[str] | None) -> list[ConfigEntry]:
+    return [
+        ConfigEntry(name, level, Source.BROKER_LOGGER, (), int(Type.STRING), None, sensitive=False, read_only=False)
+        for name, level in loggers.levels().items()
+        if wanted is None or name in wanted
+    ]
+
+
+def _config(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.is_default,
+        config_source=int(entry.source),
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=place.name, value=place.text, source=int(place.source))
+            for place in (entry.synonyms if request.include_synonyms else ())
+        ],
+        config_type=entry.type,
+        documentation=entry.doc if request.include_documentation else None,
+    )

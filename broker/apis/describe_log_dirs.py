@@ -1,0 +1,71 @@
+"""DescribeLogDirs (35): v0-5. The log dirs, and how much each partition takes there (KIP-113).
+
+Null topics mean all; partitions that are not here are left out. v2 is flexible, v3 has an error for the whole, v4 tells
+the size and the free space of the volume (KIP-827), v5 whether a dir is cordoned (none is).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import ErrorCode
+from klamm.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+    from klamm.broker.partition import Partition
+    from klamm.storage.log_dir import LogDir
+
+UNKNOWN = -1
+
+
+async def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+    found: dict[LogDir, dict[str, list[DescribeLogDirsPartition]]] = {
+        log_dir: {} for log_dir in broker.partitions.log_dirs
+    }
+    for partition in broker.partitions:
+        if wanted is None or partition.index in wanted.get(partition.topic, ()):
+            topics = found[broker.partitions.directory_of(partition)]
+            topics.setdefault(partition.topic, []).append(_described(partition))
+    volumes = await asyncio.get_running_loop().run_in_executor(None, _volumes, list(found))
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                error_code=int(ErrorCode.NONE if total != UNKNOWN else ErrorCode.KAFKA_STORAGE_ERROR),
+                log_dir=str(log_dir.path),
+                topics=[DescribeLogDirsTopic(name=name, partitions=parts) for name, parts in found[log_dir].items()],
+                total_bytes=total,
+                usable_bytes=usable,
+            )
+            for log_dir, (total, usable) in volumes.items()
+        ]
+    )
+
+
+def _described(partition: Partition) -> DescribeLogDirsPartition:
+    log = partition.log
+    return DescribeLogDirsPartition(
+        partition_index=partition.index, partition_size=log.size_bytes if log is not None else 0
+    )
+
+
+def _volumes(log_dirs: list[LogDir]) -> dict[LogDir, tuple[int, int]]:
+    """Size and free bytes of each dir's volume; UNKNOWN where the dir cannot be reached. Blocks."""
+    found = {}
+    for log_dir in log_dirs:
+        try:
+            volume = os.statvfs(log_dir.path)
+            found[log_dir] = (volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
+        except OSError:
+            found[log_dir] = (UNKNOWN, UNKNOWN)
+    return found

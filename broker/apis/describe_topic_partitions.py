@@ -1,0 +1,100 @@
+"""DescribeTopicPartitions (75): v0. Topics and partitions page by page, in the order of their names (KIP-966).
+
+An empty list means all topics. A page ends after ``response_partition_limit`` partitions, ``max.request.partition.size.
+limit`` at most, and the cursor says where the next one begins. Eligible leader replicas are not tracked yet: with
+every replica in sync their lists are empty.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.broker.apis.common import TOPIC_OPERATIONS
+from klamm.broker.controller.topics import check_name
+from klamm.protocol.errors import ErrorCode, InvalidRequest, InvalidTopicException, KafkaError
+from klamm.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+    from klamm.broker.metadata.image import TopicImage
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise InvalidRequest(f"the cursor has partition {cursor.partition_index}")
+    topics = broker.image.topics
+    names = sorted({topic.name for topic in request.topics} if request.topics else topics)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    limit = broker.controller.config.integer("max.request.partition.size.limit")
+    left = max(1, min(request.response_partition_limit, limit))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = topics.get(name)
+        if topic is None:
+            response.topics.append(_missing(name))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        end = first + left
+        response.topics.append(_described(broker, topic, first, end))
+        if end < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+        left -= max(0, len(topic.partitions) - first)
+    return response
+
+
+def error_response(
+    request: DescribeTopicPartitionsRequest, error: KafkaError, version: int
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=int(error.code), name=topic.name)
+            for topic in request.topics
+        ]
+    )
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_name(name)
+    except InvalidTopicException as error:
+        code = error.code
+    return DescribeTopicPartitionsResponseTopic(error_code=int(code), name=name)
+
+
+def _described(broker: Broker, topic: TopicImage, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    offline = broker.partitions.offline(topic.name)
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=partition.index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=list(partition.replicas if partition.index in offline else partition.offline),
+            )
+            for partition in topic.partitions[first:end]
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,59 @@
+"""The levels of this process's loggers, as DescribeConfigs and IncrementalAlterConfigs show them (KIP-412).
+
+Kafka's names stand for Python's levels: FATAL, ERROR, WARN, INFO, DEBUG and TRACE, the finest. ``root`` is the root
+logger. A level that is set holds until it is deleted or the process ends; a deleted one is inherited again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from klamm.broker.controller.configs import KeyUpdate, Op
+from klamm.protocol.errors import InvalidConfig, InvalidRequest
+
+ROOT = "root"
+TRACE = 5
+LEVELS = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": TRACE,
+}
+
+
+def levels() -> dict[str, str]:
+    """Every logger with the level in effect, by name."""
+    known = list(logging.root.manager.loggerDict.items())
+    found = {ROOT: logging.getLogger()} | {name: logger for name, logger in known if isinstance(logger, logging.Logger)}
+    return {name: level_name(found[name].getEffectiveLevel()) for name in sorted(found)}
+
+
+def level_name(level: int) -> str:
+    """The coarsest of Kafka's levels that lets nothing through that ``level`` holds back."""
+    return next((name for name, value in LEVELS.items() if level >= value), "TRACE")
+
+
+def alter(updates: list[KeyUpdate], *, validate_only: bool) -> None:
+    """Set or delete levels, all or none; raises InvalidConfig or InvalidRequest."""
+    known = levels()
+    for update in updates:
+        _check(update, known)
+    if validate_only:
+        return
+    for update in updates:
+        logger = logging.getLogger(None if update.name == ROOT else update.name)
+        logger.setLevel(LEVELS[str(update.value)] if update.op == Op.SET else logging.NOTSET)
+
+
+def _check(update: KeyUpdate, known: dict[str, str]) -> None:
+    name = update.name
+    if update.op not in (Op.SET, Op.DELETE):
+        raise InvalidRequest(f"the level of logger {name} can be set and deleted only")
+    if name not in known:
+        raise InvalidConfig(f"there is no logger {name!r}")
+    if update.op == Op.DELETE and name == ROOT:
+        raise InvalidRequest("the level of the root logger cannot be deleted")
+    if update.op == Op.SET and update.value not in LEVELS:
+        raise InvalidConfig(f"{update.value!r} is no log level; valid are {', '.join(LEVELS)}")

@@ -1,0 +1,50 @@
+"""UpdateFeatures (57): v0-2. Raises, lowers or removes finalized feature levels, all or none (KIP-584, KIP-778).
+
+v0 says whether a downgrade is allowed, v1 of which type it is, and can validate only; v2 has no results for single
+features any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.broker.controller.features import FeatureUpdate, UpgradeType
+from klamm.protocol.errors import KafkaError
+from klamm.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+UPGRADE_TYPE_FROM = 1
+NO_RESULTS_FROM = 2
+
+
+async def handle(broker: Broker, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    version = context.api_version
+    updates = [_update(update, version) for update in request.feature_updates]
+    await broker.controller.update_features(updates, request.validate_only)
+    response = UpdateFeaturesResponse(error_message=None)
+    if version < NO_RESULTS_FROM:
+        response.results = [
+            UpdatableFeatureResult(feature=update.feature, error_message=None) for update in request.feature_updates
+        ]
+    return response
+
+
+def error_response(request: UpdateFeaturesRequest, error: KafkaError, version: int) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(
+        error_code=int(error.code), error_message=f"No feature was updated, as one had an error: {error.message}"
+    )
+
+
+def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
+    upgrade_type: int = update.upgrade_type
+    if version < UPGRADE_TYPE_FROM:
+        upgrade_type = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
+    return FeatureUpdate(update.feature, update.max_version_level, upgrade_type)
