@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from klamm.client.errors import ClientError, ClientTimeout, ConnectionClosed, NoCommonVersion, UnexpectedResponse
 from klamm.client.exchange import Exchange
@@ -125,7 +125,7 @@ class AsyncNodeClient:
         while version is not None:
             response = await self.request(question, version)
             try:
-                version = self.exchange.learn_versions(response)
+                version = self.exchange.learn_versions(response, version)
             except NoCommonVersion as error:
                 raise self._fail(error) from None
 
@@ -172,8 +172,7 @@ class _Link(asyncio.BufferedProtocol):
         self.client = client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.client._transport = transport
+        self.client._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self.client._writable.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:

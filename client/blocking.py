@@ -117,7 +117,7 @@ class NodeClient:
             question, first = self.exchange.versions_request()
             version: int | None = first
             while version is not None:
-                version = self.exchange.learn_versions(self._ask(question, version, deadline))
+                version = self.exchange.learn_versions(self._ask(question, version, deadline), version)
         return self.exchange.choose_version(request)
 
     def _send(self, message: Any, version: int, deadline: float) -> bool:

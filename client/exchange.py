@@ -137,19 +137,20 @@ class Exchange:
         question = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
         return question, as_message(ApiVersionsRequest).versions[1]
 
-    def learn_versions(self, response: Any) -> int | None:
-        """Take over the node's versions. Or, if it does not know the version asked with: the version to ask again with.
+    def learn_versions(self, response: Any, asked_version: int) -> int | None:
+        """Take over the node's versions. Or, if it did not know the version asked with: the one to ask again with.
 
-        Raises NoCommonVersion when the node refuses for another reason.
+        Raises NoCommonVersion when the node refuses for another reason, or refuses what it says it knows.
         """
         ranges = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
         if response.error_code == ErrorCode.NONE:
             self.node_versions = ranges
             return None
-        if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
-            raise NoCommonVersion(f"the node refused ApiVersions with error {response.error_code}")
-        key = int(ApiKey.API_VERSIONS)
-        return _highest_common(ApiVersionsRequest, ranges.get(key, (0, 0)))
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            version = _highest_common(ApiVersionsRequest, ranges.get(ApiKey.API_VERSIONS, (0, 0)))
+            if version < asked_version:
+                return version
+        raise NoCommonVersion(f"the node refused ApiVersions v{asked_version} with error {response.error_code}")
 
     def choose_version(self, request: type[Any]) -> int:
         """The highest version of a request class that this node and we have; `learn_versions` comes before.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from klamm.client.asynchronous import AsyncNodeClient
 from klamm.client.errors import ClientTimeout, ConnectionClosed, NoCommonVersion, UnexpectedResponse
@@ -43,6 +44,17 @@ def test_the_highest_common_version_is_used(start_node: Start) -> None:
 
     assert asyncio.run(talk()) == 1
     assert (node.asked[1].version, node.asked[1].client_id) == (2, "me")
+
+
+def test_it_runs_on_uvloop(start_node: Start) -> None:
+    node = start_node(heartbeats)
+
+    async def talk() -> int:
+        async with AsyncNodeClient(node.host, node.port) as client:
+            return int((await client.request(HEARTBEAT)).error_code)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(talk()) == 1
 
 
 def test_requests_in_flight_are_answered_in_order(start_node: Start) -> None:

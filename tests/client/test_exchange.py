@@ -40,7 +40,7 @@ def feed(exchange: Exchange, data: bytes) -> list[Any]:
 def learned(**ranges: tuple[int, int]) -> Exchange:
     exchange = Exchange("c")
     keys = [ApiVersion(api_key=int(key[1:]), min_version=low, max_version=high) for key, (low, high) in ranges.items()]
-    assert exchange.learn_versions(ApiVersionsResponse(api_keys=keys)) is None
+    assert exchange.learn_versions(ApiVersionsResponse(api_keys=keys), 3) is None
     return exchange
 
 
@@ -174,13 +174,14 @@ def test_an_unknown_api_versions_version_is_answered_in_v0_and_asked_again() -> 
     exchange.request(*exchange.versions_request())
     told = ApiVersionsResponse(error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=2)])
     (response,) = feed(exchange, frame(b"\0\0\0\0" + ApiVersionsResponse.encode[0](told, bytearray())))
-    assert exchange.learn_versions(response) == 2
+    assert exchange.learn_versions(response, 4) == 2
 
 
 def test_versions_are_asked_again_with_v0_when_the_node_tells_no_range() -> None:
-    assert Exchange("c").learn_versions(ApiVersionsResponse(error_code=35)) == 0
+    assert Exchange("c").learn_versions(ApiVersionsResponse(error_code=35), 4) == 0
 
 
-def test_a_node_that_refuses_to_tell_versions_is_an_error() -> None:
-    with pytest.raises(NoCommonVersion, match="42"):
-        Exchange("c").learn_versions(ApiVersionsResponse(error_code=42))
+@pytest.mark.parametrize(("error_code", "asked_version"), [(42, 4), (35, 0)])
+def test_a_node_that_refuses_to_tell_versions_is_an_error(error_code: int, asked_version: int) -> None:
+    with pytest.raises(NoCommonVersion, match=str(error_code)):
+        Exchange("c").learn_versions(ApiVersionsResponse(error_code=error_code), asked_version)
