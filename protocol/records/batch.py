@@ -8,8 +8,8 @@
     key, value = size varint (-1 is null) + bytes;  headers = count varint + (size varint + utf-8, value)*
 
 batch_length counts what follows it. The CRC-32C covers everything from the attributes on, so a broker stamps the base
-offset and leader epoch of a batch without touching it. Varints are zig-zag. Attributes: bits 0-2 codec, 3 LogAppendTime,
-4 transactional, 5 control, 6 base_timestamp is a delete horizon (compaction).
+offset and leader epoch of a batch without touching it. Varints are zig-zag. Attributes: bits 0-2 codec,
+3 LogAppendTime, 4 transactional, 5 control, 6 base_timestamp is a delete horizon (compaction).
 
 Nothing here trusts a count or size; what does not fit raises InvalidRecord or CorruptMessage. Whether a batch may
 enter a log is decided in `validate.py`. Source: KIP-98, KIP-82, Kafka's protocol guide "Record Batch".

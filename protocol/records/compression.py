@@ -19,8 +19,8 @@ import threading
 import zlib
 from enum import IntEnum
 
-import lz4.frame  # type: ignore[import-untyped]
-import snappy  # type: ignore[import-untyped]
+import lz4.frame
+import snappy
 import zstandard
 
 from klamm.protocol.errors import InvalidRecord, UnsupportedCompressionType

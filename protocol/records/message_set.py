@@ -1,7 +1,8 @@
 """Message sets (magic 0 and 1): what clients before 0.11 produce and fetch. The log itself holds only magic 2.
 
     set     = entry*;  entry = offset i64 | size i32 | message
-    message = crc u32 | magic i8 | attributes i8 | [timestamp i64, magic 1] | key | value;  key, value = size i32 + bytes
+    message = crc u32 | magic i8 | attributes i8 | [timestamp i64, magic 1] | key | value
+    key, value = size i32 (-1 is null) + bytes
 
 The CRC is zlib's CRC-32 of everything from the magic on. Attributes: bits 0-2 codec, bit 3 LogAppendTime (magic 1).
 With a codec, the value is a compressed message set and the message its wrapper, whose offset is that of the last inner

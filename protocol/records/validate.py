@@ -8,6 +8,7 @@ of Kafka's ProduceRequest, UnifiedLog and LogValidator, in their order, with the
   after a compressed stream are junk, too.
 - Offset deltas inside the batch must be 0, 1, 2, ...; Kafka takes any. Consumers compute offsets from them.
 - Null or empty records are INVALID_RECORD in every Produce version.
+- Bytes after the batch are dropped whatever they are; Kafka does so only when their length field exceeds them.
 - A producer id needs an epoch of 0 or more, a transactional batch a producer id.
 - A batch that says LogAppendTime in a CreateTime topic is stored as CreateTime, as in Kafka, but the timestamps that
   are checked are those in the records, because readers will see those.
@@ -141,7 +142,7 @@ def validate(
         count,
     ) = HEADER.unpack_from(records)
     if length + LOG_OVERHEAD_BYTES != size:
-        records = _cut_to_one_batch(records, length)
+        records = _cut_to_one_batch(records)
         size = len(records)
     codec = attributes & CODEC_MASK
     if codec == Codec.ZSTD and produce_version < 7:
@@ -217,9 +218,8 @@ def validate(
 
 
 def _first_magic(records: memoryview) -> int:
-    """The magic of the first entry; 2 when there is none, or an impossible one."""
-    magic = records[MAGIC_POSITION] if len(records) > MAGIC_POSITION else 2
-    return magic
+    """The magic of the first entry; 2 when the records are too short to have one."""
+    return records[MAGIC_POSITION] if len(records) > MAGIC_POSITION else 2
 
 
 def _refuse_head(records: memoryview, produce_version: int) -> NoReturn:
@@ -249,14 +249,14 @@ def _whole_entry_size(records: memoryview) -> int:
     return size
 
 
-def _cut_to_one_batch(records: memoryview, length: int) -> memoryview:
-    """The first batch alone. A second one is refused; what cannot be one, being cut short, is dropped, as in Kafka."""
+def _cut_to_one_batch(records: memoryview) -> memoryview:
+    """The first batch alone. A second one is refused; what is no whole batch is dropped."""
     size = _whole_entry_size(records)
     if size < HEADER_BYTES:
         raise CorruptMessage(f"record batch of {size} bytes, the least is {HEADER_BYTES}")
     try:
         _whole_entry_size(records[size:])
-    except InvalidRecord:
+    except (InvalidRecord, CorruptMessage):
         return records[:size]
     raise InvalidRecord("a produce request must have exactly one record batch for each partition")
 
@@ -271,7 +271,7 @@ def _check_producer(attributes: int, producer_id: int, producer_epoch: int, base
 
 
 def _check_each_record(body: bytes, count: int, base_timestamp: int, rules: AppendRules, now_ms: int) -> None:
-    """Raises with one error for each record that breaks a rule of the topic. The slow path: some record probably does."""
+    """Raises with one error for each record that breaks a rule of the topic. Slow; some record probably does."""
     checks = _RecordChecks(rules, now_ms)
     pos = 0
     for index in range(count):

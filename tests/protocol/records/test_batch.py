@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -190,10 +192,8 @@ def test_mutated_records_raise_only_invalid_record(made: list[Record], codec: Co
     batch = encode_batch(made, codec=codec)
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(HEADER_BYTES, len(batch) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(InvalidRecord):
         list(records(batch, read_header(batch), 100_000))
-    except InvalidRecord:
-        pass
 
 
 def test_a_header_key_that_is_not_utf8_is_replaced() -> None:
