@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from klamm.broker.metrics import Metrics, TopicMetrics
     from klamm.broker.partition_manager import PartitionManager
     from klamm.broker.producer_ids import ProducerIds
-    from klamm.config.load import BrokerConfig
+    from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
 
 
@@ -47,11 +47,9 @@ class Broker:
     def configure(self, config: BrokerConfig) -> None:
         """Take a (changed) config."""
         self.config = config
-        self.auto_create = bool(config["auto.create.topics.enable"])
-        self.fetch_max_bytes = int(config["fetch.max.bytes"])
-        self.advertised = {
-            listener.name: (listener.host, listener.port) for listener in config.advertised_listeners
-        }
+        self.auto_create = config.flag("auto.create.topics.enable")
+        self.fetch_max_bytes = config.integer("fetch.max.bytes")
+        self.advertised = {listener.name: (listener.host, listener.port) for listener in config.advertised_listeners}
 
     @property
     def image(self) -> MetadataImage:

@@ -48,12 +48,8 @@ class Flusher:
         try:
             while self._asked:
                 asked, self._asked = self._asked, {}
-                targets = {
-                    partition: partition.log.log_end_offset for partition in asked if partition.log is not None
-                }
-                errors = await asyncio.get_running_loop().run_in_executor(
-                    self._executor, _sync, list(targets.items())
-                )
+                targets = {partition: partition.log.log_end_offset for partition in asked if partition.log is not None}
+                errors = await asyncio.get_running_loop().run_in_executor(self._executor, _sync, list(targets.items()))
                 for partition, future in asked.items():
                     error = errors.get(partition)
                     if partition not in targets or partition.log is None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from klamm.broker.metrics import TopicMetrics
-    from klamm.storage.log import AppendResult, Log, LogRead
+    from klamm.storage.log import Log
+    from klamm.storage.results import AppendResult, LogRead
 
 MAX_OFFSET = 2**63 - 1
 
@@ -78,7 +79,9 @@ class Partition:
         self.offline_reason = offline_reason
         self.replica_count = 1
         self.flush_pending = False
-        self.high_watermark = log.log_end_offset if log is not None else 0
+        self.high_watermark = 0
+        if log is not None:
+            self.high_watermark = log.high_watermark = log.log_end_offset  # what is on disk is committed: one replica
         self.waiters: set[Callable[[Partition, int], None]] = set()
         self.configure(values)
 
@@ -148,7 +151,7 @@ class Partition:
         if log.unflushed_messages >= log.config.flush_messages:
             self.flush_pending = True
         if not self.flush_pending:
-            self.high_watermark = log.log_end_offset
+            self.high_watermark = log.high_watermark = log.log_end_offset
             if self.waiters:
                 self.wake(batch.size_bytes)
         return result
@@ -170,7 +173,7 @@ class Partition:
         if up_to >= self.log.log_end_offset:
             self.flush_pending = False
         if up_to > self.high_watermark:
-            self.high_watermark = up_to
+            self.high_watermark = self.log.high_watermark = up_to
             self.wake(0)
 
     def wake(self, size_bytes: int) -> None:

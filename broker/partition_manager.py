@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.broker.partition import Partition
-from klamm.config.load import BrokerConfig
-from klamm.config.topic_values import topic_values
-from klamm.protocol.errors import KafkaError
-from klamm.storage.log import Log, LogConfig
-from klamm.storage.log_dir import LogDir
+from klamm.config.broker_config import BrokerConfig, topic_values
+from klamm.protocol.errors import KafkaError, KafkaStorageError
+from klamm.storage.log import Log
+from klamm.storage.log_config import LogConfig
+from klamm.storage.log_dir import LogDir, NewLog
 
 if TYPE_CHECKING:
     from klamm.broker.metadata.image import MetadataImage, TopicImage
@@ -97,17 +97,32 @@ class PartitionManager:
     def load(self, image: MetadataImage) -> None:
         """Open (and, after a crash, recover) the logs on disk; then take the image. Blocks; only for the start."""
         for log_dir in self.log_dirs:
-            for name, opened in log_dir.load_logs(self._log_config_of(image)).items():
-                key = (name.topic, name.partition)
-                self._logs[key] = opened
-                self._directories[key] = log_dir
+            loaded = log_dir.load_logs(self._log_config_of(image))
+            for name, storage_log in loaded.logs.items():
+                self._take(log_dir, name.topic, name.partition, self._checked(storage_log, name.topic, image))
+            for name, offline in loaded.offline.items():
+                self._take(log_dir, name.topic, name.partition, KafkaStorageError(offline.reason))
         self._create_logs(image, image.topics.values())
         self._swap_in(image, image.topics.values())
         known = {(topic.name, partition.index) for topic in image.topics.values() for partition in topic.partitions}
         for key in sorted(self._logs.keys() - known):
             log.warning("%s-%d: on disk but not in the metadata; it is kept and not served", *key)
 
-    def _log_config_of(self, image: MetadataImage):  # type: ignore[no-untyped-def]
+    def _take(self, log_dir: LogDir, topic: str, index: int, opened: Log | KafkaError) -> None:
+        self._logs[topic, index] = opened
+        self._directories[topic, index] = log_dir
+
+    @staticmethod
+    def _checked(storage_log: Log, name: str, image: MetadataImage) -> Log | KafkaError:
+        """A log that belongs to another topic of the same name is not served."""
+        topic = image.topics.get(name)
+        if topic is None or storage_log.topic_id in (None, topic.topic_id):
+            return storage_log
+        reason = f"partition.metadata names another topic id than the metadata of {name}"
+        log.error("%s: offline: %s", storage_log.name, reason)
+        return KafkaStorageError(reason)
+
+    def _log_config_of(self, image: MetadataImage) -> Callable[[str], LogConfig]:
         def config_for(topic: str) -> LogConfig:
             return self._log_config(image.topic_configs.get(topic, {}))
 
@@ -146,26 +161,28 @@ class PartitionManager:
         for name in self.topics:
             self._configure(name, image)
 
-    def _create_logs(self, image: MetadataImage, topics) -> None:  # type: ignore[no-untyped-def]
+    def _create_logs(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         counts = {log_dir: 0 for log_dir in self.log_dirs}
         for log_dir in self._directories.values():
             counts[log_dir] += 1
+        placed: dict[LogDir, list[NewLog]] = {log_dir: [] for log_dir in counts}
         for topic in topics:
             config = self._log_config(image.topic_configs.get(topic.name, {}))
             for partition in topic.partitions:
-                key = (topic.name, partition.index)
-                if key in self._logs:
-                    continue
-                log_dir = min(counts, key=lambda candidate: counts[candidate])
-                counts[log_dir] += 1
-                self._directories[key] = log_dir
-                try:
-                    self._logs[key] = log_dir.create_log(topic.name, partition.index, topic.topic_id, config)
-                except KafkaError as error:
-                    log.error("%s-%d: cannot be created: %s", topic.name, partition.index, error.message)
-                    self._logs[key] = error
+                if (topic.name, partition.index) not in self._logs:
+                    log_dir = min(counts, key=lambda candidate: counts[candidate])
+                    counts[log_dir] += 1
+                    placed[log_dir].append(NewLog(topic.name, partition.index, topic.topic_id, config))
+        for log_dir, new in placed.items():
+            try:
+                created: Sequence[Log | KafkaError] = log_dir.create_logs(new)
+            except KafkaError as error:
+                log.error("%s: %d partition(s) cannot be created: %s", log_dir.path, len(new), error.message)
+                created = [error] * len(new)
+            for item, opened in zip(new, created, strict=True):
+                self._take(log_dir, item.topic, item.partition, opened)
 
-    def _swap_in(self, image: MetadataImage, topics) -> None:  # type: ignore[no-untyped-def]
+    def _swap_in(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         for topic in topics:
             found = self.topics.get(topic.name)
             if found is None:
@@ -180,17 +197,16 @@ class PartitionManager:
                 served.replica_count = len(partition.isr)
             for partition in topic.partitions[len(found.partitions) :]:
                 opened = self._logs[topic.name, partition.index]
-                failed = isinstance(opened, KafkaError)
                 served = Partition(
                     topic.name,
                     topic.topic_id,
                     partition.index,
-                    None if failed else opened,
+                    opened if isinstance(opened, Log) else None,
                     leader_epoch=partition.leader_epoch,
                     values=values,
                     metrics=found.metrics,
                     internal=topic.internal,
-                    offline_reason=opened.message if failed else "",
+                    offline_reason=opened.message if isinstance(opened, KafkaError) else "",
                 )
                 served.replica_count = len(partition.isr)
                 found.partitions.append(served)
@@ -212,14 +228,12 @@ class PartitionManager:
         if found is None:
             return
         self._metrics.forget_topic(topic.name)
-        removed: list[tuple[LogDir, Log]] = []
+        removed: list[tuple[LogDir, str, int]] = []
         for partition in found.partitions:
             key = (partition.topic, partition.index)
-            opened = self._logs.pop(key, None)
-            log_dir = self._directories.pop(key)
+            self._logs.pop(key, None)
+            removed.append((self._directories.pop(key), *key))
             partition.go_offline("the topic was deleted")
-            if isinstance(opened, Log):
-                removed.append((log_dir, opened))
         future = asyncio.get_running_loop().run_in_executor(self._executor, _delete_logs, removed)
         self._removals.add(future)
         future.add_done_callback(self._removals.discard)
@@ -242,9 +256,11 @@ class PartitionManager:
             log_dir.close(clean=True)
 
 
-def _delete_logs(removed: list[tuple[LogDir, Log]]) -> None:
-    for log_dir, storage_log in removed:
+def _delete_logs(removed: list[tuple[LogDir, str, int]]) -> None:
+    for log_dir, topic, index in removed:
         try:
-            log_dir.delete_log(storage_log)
+            log_dir.delete_log(topic, index)
+        except FileNotFoundError:
+            log.warning("%s-%d: was not on the disk any more", topic, index)
         except (KafkaError, OSError) as error:
-            log.error("%s: cannot be deleted: %s", storage_log.name, error)
+            log.error("%s-%d: cannot be deleted: %s", topic, index, error)

@@ -24,7 +24,7 @@ from klamm.broker.controller.controller import Controller
 from klamm.broker.controller.startup import WrongCluster
 from klamm.broker.fetch_session import FetchSessions
 from klamm.broker.flusher import Flusher
-from klamm.broker.http import HttpServer, PortTaken
+from klamm.broker.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
 from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import StoreError
@@ -82,6 +82,8 @@ class Server:
         raise_descriptor_limit()
         config = self.config
         filesystem = OsFilesystem()
+        wanted_id = config["klamm.cluster.id"]
+        cluster_id = str(wanted_id) if wanted_id is not None else None
         for path in config.log_dirs:
             try:
                 self._log_dirs.append(
@@ -90,32 +92,32 @@ class Server:
                         clock=self.clock,
                         filesystem=filesystem,
                         node_id=config.node_id,
-                        cluster_id=config.cluster_id,
+                        cluster_id=cluster_id,
                         producer_expiration_ms=config.integer("producer.id.expiration.ms"),
                     )
                 )
+                cluster_id = self._log_dirs[0].meta.cluster_id
             except LogDirError as error:
                 raise CannotStart(str(error)) from None
         first = self._log_dirs[0]
         try:
             store = SqliteStore(first.path / FILE_NAME)
             self._controller = Controller(store, config, clock=self.clock)
-            self._controller.start(
-                clean=all(log_dir.clean for log_dir in self._log_dirs), cluster_id=first.cluster_id or config.cluster_id
-            )
+            self._controller.start(clean=all(log_dir.was_clean for log_dir in self._log_dirs), cluster_id=cluster_id)
         except (StoreError, WrongCluster) as error:
             raise CannotStart(str(error)) from None
-        for log_dir in self._log_dirs:
-            log_dir.join_cluster(self._controller.image.cluster_id)
         self._partitions = PartitionManager(self._log_dirs, self._controller.config, self.metrics, self._disk)
-        self._partitions.load(self._controller.image)
+        try:
+            self._partitions.load(self._controller.image)
+        except LogDirError as error:
+            raise CannotStart(str(error)) from None
 
     def release(self) -> None:
         """Give back the locks, leaving everything on disk as it is (so the next start recovers)."""
         if self._controller is not None:
             self._controller.close()
         for log_dir in self._log_dirs:
-            log_dir.release()
+            log_dir.close(clean=False)
         self._disk.shutdown()
         self._flushes.shutdown()
 
@@ -131,7 +133,7 @@ class Server:
         controller, partitions = self._controller, self._partitions
         broker = self._wire(controller, partitions)
         network = Network(Dispatcher(broker), NetworkLimits.from_config(self.config), clock=self.clock)
-        http = HttpServer(self.metrics, ready=lambda: not stop.is_set())
+        http = HttpServer(self.metrics, healthy=lambda: None, ready=lambda: "stopping" if stop.is_set() else None)
         try:
             await controller.finish_deletions()
             addresses = self._bind(network)
@@ -142,9 +144,9 @@ class Server:
             network.close()
             self.release()
             return EXIT_UNUSABLE
-        self.metrics.watch_network(network)
+        self.metrics.set_network(network)
         self.metrics.set_partition_source(partitions.sizes)
-        self.metrics.start(loop)
+        self.metrics.start_lag_sampling(loop)
         upkeep = Upkeep(broker, self._disk)
         upkeep.start()
         for listener in network.listeners:
@@ -157,6 +159,7 @@ class Server:
         await upkeep.stop()
         await broker.flusher.drain()
         await http.close()
+        self.metrics.stop_lag_sampling()
         await partitions.removed()
         await loop.run_in_executor(self._disk, partitions.close)
         controller.close()
@@ -217,9 +220,16 @@ class Server:
 
     async def _open_http(self, http: HttpServer) -> str:
         """Serve metrics and health; returns the URL for the ready line, or none."""
+        text = self.config.text("klamm.metrics.listener")
         try:
-            return await http.open(
-                self.config.text("klamm.metrics.listener"), configured=self.config.is_set("klamm.metrics.listener")
-            )
-        except PortTaken as error:
+            wanted = parse_listener(text)
+        except ValueError as error:
             raise CannotStart(str(error)) from None
+        if wanted is None:
+            return "none"
+        is_default = wanted == (DEFAULT_HOST, DEFAULT_PORT) and not self.config.is_set("klamm.metrics.listener")
+        try:
+            host, port = await http.start(*wanted, may_move=is_default)
+        except OSError as error:
+            raise CannotStart(f"klamm.metrics.listener: cannot listen on {text}: {error.strerror or error}") from None
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"

@@ -40,7 +40,7 @@ def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest)
         context.connection.client_software = (name, software_version)
     if version >= IDENTITY_FROM and not _is_us(broker, request):
         return ApiVersionsResponse(error_code=int(ErrorCode.REBOOTSTRAP_REQUIRED), api_keys=[])
-    response = ApiVersionsResponse(api_keys=_api_keys())
+    response = ApiVersionsResponse(error_code=0, api_keys=_api_keys())
     if version >= SOFTWARE_FROM:
         features = broker.image.features
         response.supported_features = [

@@ -142,9 +142,7 @@ class Dispatcher:
 
     # -- answers ------------------------------------------------------------------------------------------------
 
-    def _reply(
-        self, route: Route, context: RequestContext, response: Any, started: float, request_size: int
-    ) -> Reply:
+    def _reply(self, route: Route, context: RequestContext, response: Any, started: float, request_size: int) -> Reply:
         head = bytearray(RESPONSE_HEADER.pack(0, context.correlation_id))
         if route.flexible_response:
             head.append(0)
@@ -188,9 +186,7 @@ class Dispatcher:
                 except CloseConnection as close:
                     reply.set_exception(close)
                     return
-            reply.set_result(
-                None if response is None else self._reply(route, context, response, started, request_size)
-            )
+            reply.set_result(None if response is None else self._reply(route, context, response, started, request_size))
 
         def abandoned(future: asyncio.Future[Reply | None]) -> None:
             if future.cancelled() and not awaitable.done():  # the connection is gone: nobody waits any more
@@ -226,9 +222,7 @@ class Dispatcher:
     def _error_response(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
         """The one place where an exception becomes a response."""
         if not isinstance(error, KafkaError):
-            log.error(
-                "%s v%d from %s failed", route.name, context.api_version, context.connection.peer, exc_info=error
-            )
+            log.error("%s v%d from %s failed", route.name, context.api_version, context.connection.peer, exc_info=error)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says how")
         if route.error_response is not None:
             return route.error_response(request, error, context.api_version)

@@ -33,7 +33,6 @@ from klamm.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from klamm.protocol.records.batch import whole_batches_size
 from klamm.protocol.records.message_set import down_convert
 from klamm.protocol.regions import FileRegion
 
@@ -76,7 +75,7 @@ def handle(
 def error_response(request: FetchRequest, error: KafkaError, version: int) -> FetchResponse:
     """A session error stands alone at the top; before sessions it is given for every partition."""
     if version >= 7:
-        return FetchResponse(error_code=int(error.code))
+        return FetchResponse(error_code=int(error.code), responses=[])
     return FetchResponse(
         responses=[
             FetchableTopicResponse(
@@ -212,7 +211,7 @@ class Fetch:
         found = partition.read(
             wanted.fetch_offset,
             max_bytes=min(wanted.max_bytes, remaining),
-            min_one=first and version > HARD_LIMIT_UP_TO,
+            min_one=first,  # what is cut (v0-2) is cut after the conversion
             up_to=up_to,
         )
         if found.region is not None:
@@ -222,6 +221,7 @@ class Fetch:
     def _data(self, partition: Partition, *, committed: bool) -> PartitionData:
         return PartitionData(
             partition_index=partition.index,
+            error_code=0,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log_start_offset,
@@ -296,10 +296,10 @@ class Fetch:
                 if self._incremental and not changed:
                     continue
             if current is None or current.topic != wanted.topic or current.topic_id != wanted.topic_id:
-                current = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
+                current = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
                 topics.append(current)
             current.partitions.append(data)
-        return FetchResponse(session_id=session.id if session is not None else 0, responses=topics)
+        return FetchResponse(error_code=0, session_id=session.id if session is not None else 0, responses=topics)
 
     async def converted_response(self) -> FetchResponse:
         """The response for a client that knows message sets only."""
@@ -310,9 +310,9 @@ class Fetch:
                 continue
             try:
                 if region.size > CONVERT_IN_THREAD_BYTES:
-                    converted = await asyncio.to_thread(_convert, region, magic)
+                    converted = await asyncio.to_thread(_convert, region, magic, wanted.fetch_offset)
                 else:
-                    converted = _convert(region, magic)
+                    converted = _convert(region, magic, wanted.fetch_offset)
             except KafkaError as error:
                 failed = _failed(wanted.partition, error, self._version)
                 data.error_code, data.records = failed.error_code, NO_RECORDS
@@ -322,9 +322,8 @@ class Fetch:
         return self.response()
 
 
-def _convert(region: FileRegion, magic: int) -> bytes:
-    data = memoryview(region.read())
-    return bytes(down_convert(data[: whole_batches_size(data)], magic))
+def _convert(region: FileRegion, magic: int, first_offset: int) -> bytes:
+    return down_convert(region.read(), magic, first_offset=first_offset)
 
 
 def _failed(index: int, error: KafkaError, version: int) -> PartitionData:

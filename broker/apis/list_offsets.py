@@ -92,12 +92,14 @@ def _offset(
     else:
         limit = partition.high_watermark
     if version == 0:
-        offsets = log.segment_offsets(wanted.timestamp, wanted.max_num_offsets, limit)
-        return ListOffsetsPartitionResponse(partition_index=partition.index, old_style_offsets=offsets)
+        offsets = log.segment_offsets(wanted.timestamp, wanted.max_num_offsets)
+        return ListOffsetsPartitionResponse(
+            partition_index=partition.index, error_code=0, old_style_offsets=[min(offset, limit) for offset in offsets]
+        )
 
     def answer(timestamp: int, offset: int, epoch: int) -> ListOffsetsPartitionResponse:
         return ListOffsetsPartitionResponse(
-            partition_index=partition.index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+            partition_index=partition.index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
         )
 
     timestamp = wanted.timestamp
@@ -106,8 +108,7 @@ def _offset(
     if timestamp == LATEST:
         return answer(UNKNOWN, limit, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        epoch = log.leader_epochs.epoch_for_offset(log.log_start_offset)
-        return answer(UNKNOWN, log.log_start_offset, UNKNOWN if epoch is None else epoch)
+        return answer(UNKNOWN, log.log_start_offset, log.leader_epochs.epoch_of(log.log_start_offset))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return answer(UNKNOWN, UNKNOWN, UNKNOWN)
     if timestamp < EARLIEST_PENDING_UPLOAD:

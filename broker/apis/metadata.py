@@ -87,7 +87,7 @@ def _wanted(
         topic = image.topics_by_id.get(wanted.topic_id)
         if topic is None:
             return MetadataResponseTopic(
-                error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=wanted.topic_id
+                error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=wanted.topic_id, partitions=[]
             )
         return _described(broker, topic, version, operations)
     name = wanted.name or ""
@@ -103,17 +103,19 @@ def _wanted(
             broker.controller.check_topic_name(name)
         except InvalidTopicException:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return MetadataResponseTopic(error_code=int(code), name=name)
+    return MetadataResponseTopic(error_code=int(code), name=name, partitions=[])
 
 
 def _described(broker: Broker, topic: TopicImage, version: int, operations: int) -> MetadataResponseTopic:
     offline = broker.partitions.offline(topic.name)
     return MetadataResponseTopic(
+        error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=[
             MetadataResponsePartition(
+                error_code=0,
                 partition_index=partition.index,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,

@@ -67,4 +67,4 @@ def _end_offset(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) ->
             epoch, end_offset = partition.online_log().end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=int(error.code))
-    return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
+    return EpochEndOffset(partition=wanted.partition, error_code=0, leader_epoch=epoch, end_offset=end_offset)

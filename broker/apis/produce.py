@@ -13,7 +13,7 @@ there is no transaction coordinator yet.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.errors import (
@@ -71,7 +71,10 @@ def handle(
                     raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
                 partition = _writable(found, entry.index, context, acks)
                 result = partition.append(
-                    entry.records, produce_version=version, now_ms=now_ms, transactional_id=request.transactional_id
+                    cast("memoryview | None", entry.records),
+                    produce_version=version,
+                    now_ms=now_ms,
+                    transactional_id=request.transactional_id,
                 )
             except KafkaError as error:
                 first_error = first_error or error
@@ -81,6 +84,7 @@ def handle(
             else:
                 answer = PartitionProduceResponse(
                     index=entry.index,
+                    error_code=0,
                     base_offset=result.base_offset,
                     log_append_time_ms=result.log_append_time_ms,
                     log_start_offset=partition.log_start_offset,
@@ -90,9 +94,7 @@ def handle(
                     unflushed.append((partition, answer))
         if found is not None:
             found.metrics.produce_requests += 1
-        responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-        )
+        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     if unflushed:
         waits = [broker.flusher.flush(partition) for partition, _ in unflushed]
         if acks:
