@@ -13,6 +13,8 @@ from klamm.protocol.apis import API, ApiKey, request_class, response_class
 from klamm.protocol.headers import RequestHeader, ResponseHeader
 from klamm.protocol.schema import Message
 from tests.support.definitions import (
+    NEWEST,
+    OLD,
     Definition,
     FieldLayout,
     declared_layout,
@@ -21,7 +23,7 @@ from tests.support.definitions import (
     is_flexible,
     layout,
 )
-from tests.support.jars import NEWEST, OLD
+from tests.support.jars import JarSet
 
 pytestmark = pytest.mark.java
 
@@ -36,7 +38,7 @@ CLASSES: list[tuple[str, type[Message]]] = [
 ]
 
 
-def broker_definitions(project: str) -> dict[int, Definition]:
+def broker_definitions(project: JarSet) -> dict[int, Definition]:
     return {
         definition.api_key: definition
         for definition in definitions(project).values()

@@ -12,11 +12,15 @@ import zipfile
 from dataclasses import dataclass
 from dataclasses import field as plain_field
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from klamm.protocol.fields import FOREVER, FieldSpec, parse_versions, specs
 from klamm.protocol.schema import Message
-from tests.support.jars import NEWEST, OLD, jar
+from tests.support.jars import JarSet, jar
+
+# Kafka 4.4 for its versions, 3.9 for the ones that 4.0 removed.
+NEWEST: Final[JarSet] = "clients"
+OLD: Final[JarSet] = "clients-old"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,12 @@ class Definition:
     fields: tuple[dict[str, Any], ...]
     structs: dict[str, tuple[dict[str, Any], ...]]
 
+    @staticmethod
+    def within(version: int, versions: str) -> bool:
+        """Whether a version is one of `versions`, as written in a definition."""
+        first, last = parse_versions(versions)
+        return first <= version <= last
+
 
 def snake_case(name: str) -> str:
     """`LeaderId` is `leader_id`; `Enable2Pc` is `enable2_pc`, as Kafka itself does it."""
@@ -57,10 +67,10 @@ def snake_case(name: str) -> str:
 
 
 @cache
-def definitions(project: str) -> dict[str, Definition]:
+def definitions(project: JarSet) -> dict[str, Definition]:
     """All definitions in the kafka-clients jar of a project, by name."""
     found = {}
-    with zipfile.ZipFile(jar(project, "kafka-clients")) as archive:
+    with zipfile.ZipFile(jar(project, "kafka-clients-")) as archive:
         for entry in archive.namelist():
             if re.fullmatch(r"common/message/\w+\.json", entry):
                 definition = _read(archive.read(entry).decode())
@@ -70,7 +80,8 @@ def definitions(project: str) -> dict[str, Definition]:
 
 def definition_of(name: str, version: int) -> Definition | None:
     """The newest definition that has this version."""
-    for project in (NEWEST, OLD):
+    projects: tuple[JarSet, ...] = (NEWEST, OLD)
+    for project in projects:
         found = definitions(project).get(name)
         if found is not None and found.valid[0] <= version <= found.valid[1]:
             return found
@@ -109,19 +120,19 @@ def _field_layout(definition: Definition, field: dict[str, Any], version: int) -
     nested: tuple[dict[str, Any], ...] = ()
     if element[0].isupper():
         nested = tuple(field["fields"]) if "fields" in field else definition.structs[element]
-    tagged = "tag" in field and _within(version, field.get("taggedVersions", "none"))
-    present = _within(version, field["versions"])
+    tagged = "tag" in field and Definition.within(version, field.get("taggedVersions", "none"))
+    present = Definition.within(version, field["versions"])
     own = field.get("flexibleVersions")
     return FieldLayout(
         name=snake_case(field["name"]),
         present=present,
         type=element,
         array=array,
-        nullable=present and _within(version, field.get("nullableVersions", "none")),
+        nullable=present and Definition.within(version, field.get("nullableVersions", "none")),
         tag=field["tag"] if tagged else None,
         default=_default(element, array, bool(nested), field.get("default")),
         ignorable=bool(field.get("ignorable", False)),
-        flexible=own is None or _within(version, own),
+        flexible=own is None or Definition.within(version, own),
         fields=tuple(_field_layout(definition, inner, version) for inner in nested),
         versions=parse_versions(field["versions"]),
     )
@@ -143,11 +154,6 @@ def _default(element: str, array: bool, is_struct: bool, given: Any) -> Any:
     if element == "float64":
         return float(given)
     return int(given, 0) if isinstance(given, str) else given
-
-
-def _within(version: int, versions: str) -> bool:
-    first, last = parse_versions(versions)
-    return first <= version <= last
 
 
 def declared_layout(cls: type, version: int) -> tuple[FieldLayout, ...]:
