@@ -24,15 +24,15 @@ _pack_int32 = struct_module.Struct(">i").pack
 
 @message(kind="header", versions="0-2", flexible="2+")
 class RequestHeader:
-    request_api_key: Int16
-    request_api_version: Int16
-    correlation_id: Int32
+    request_api_key: Int16 = field()
+    request_api_version: Int16 = field()
+    correlation_id: Int32 = field()
     client_id: String | None = field("1+", nullable="1+", ignorable=True, flexible="none")
 
 
 @message(kind="header", versions="0-1", flexible="1+")
 class ResponseHeader:
-    correlation_id: Int32
+    correlation_id: Int32 = field()
 
 
 def request_header_version(*, flexible: bool) -> int:

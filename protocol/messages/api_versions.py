@@ -22,9 +22,9 @@ class ApiVersionsRequest:
 
 @struct
 class ApiVersion:
-    api_key: Int16
-    min_version: Int16
-    max_version: Int16
+    api_key: Int16 = field()
+    min_version: Int16 = field()
+    max_version: Int16 = field()
 
 
 @struct
@@ -43,8 +43,8 @@ class FinalizedFeatureKey:
 
 @message(key=18, kind="response", versions="0-5", flexible="3+")
 class ApiVersionsResponse:
-    error_code: Int16
-    api_keys: list[ApiVersion]
+    error_code: Int16 = field()
+    api_keys: list[ApiVersion] = field()
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     supported_features: list[SupportedFeatureKey] = field("3+", tag=0, ignorable=True)
     finalized_features_epoch: Int64 = field("3+", tag=1, default=-1, ignorable=True)

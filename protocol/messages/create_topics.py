@@ -13,28 +13,28 @@ from klamm.protocol.wire import Bool, Int8, Int16, Int32, String, Uuid
 
 @struct
 class CreatableReplicaAssignment:
-    partition_index: Int32
-    broker_ids: list[Int32]
+    partition_index: Int32 = field()
+    broker_ids: list[Int32] = field()
 
 
 @struct
 class CreatableTopicConfig:
-    name: String
+    name: String = field()
     value: String | None = field(nullable="0+")
 
 
 @struct
 class CreatableTopic:
-    name: String
-    num_partitions: Int32
-    replication_factor: Int16
-    assignments: list[CreatableReplicaAssignment]
-    configs: list[CreatableTopicConfig]
+    name: String = field()
+    num_partitions: Int32 = field()
+    replication_factor: Int16 = field()
+    assignments: list[CreatableReplicaAssignment] = field()
+    configs: list[CreatableTopicConfig] = field()
 
 
 @message(key=19, kind="request", versions="0-7", flexible="5+")
 class CreateTopicsRequest:
-    topics: list[CreatableTopic]
+    topics: list[CreatableTopic] = field()
     timeout_ms: Int32 = field(default=60000)
     validate_only: Bool = field("1+", default=False)
 
@@ -50,9 +50,9 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    name: String
+    name: String = field()
     topic_id: Uuid = field("7+", ignorable=True)
-    error_code: Int16
+    error_code: Int16 = field()
     error_message: String | None = field("1+", nullable="0+", ignorable=True)
     topic_config_error_code: Int16 = field("5+", tag=0, ignorable=True)
     num_partitions: Int32 = field("5+", default=-1, ignorable=True)
@@ -63,4 +63,4 @@ class CreatableTopicResult:
 @message(key=19, kind="response", versions="0-7", flexible="5+")
 class CreateTopicsResponse:
     throttle_time_ms: Int32 = field("2+", ignorable=True)
-    topics: list[CreatableTopicResult]
+    topics: list[CreatableTopicResult] = field()

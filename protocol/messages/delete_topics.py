@@ -20,18 +20,18 @@ class DeleteTopicState:
 class DeleteTopicsRequest:
     topics: list[DeleteTopicState] = field("6+")
     topic_names: list[String] = field("0-5", ignorable=True)
-    timeout_ms: Int32
+    timeout_ms: Int32 = field()
 
 
 @struct
 class DeletableTopicResult:
     name: String | None = field(nullable="6+")
     topic_id: Uuid = field("6+", ignorable=True)
-    error_code: Int16
+    error_code: Int16 = field()
     error_message: String | None = field("5+", nullable="5+", default=None, ignorable=True)
 
 
 @message(key=20, kind="response", versions="0-6", flexible="4+")
 class DeleteTopicsResponse:
     throttle_time_ms: Int32 = field("1+", ignorable=True)
-    responses: list[DeletableTopicResult]
+    responses: list[DeletableTopicResult] = field()

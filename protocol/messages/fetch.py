@@ -22,12 +22,12 @@ class ReplicaState:
 
 @struct
 class FetchPartition:
-    partition: Int32
+    partition: Int32 = field()
     current_leader_epoch: Int32 = field("9+", default=-1, ignorable=True)
-    fetch_offset: Int64
+    fetch_offset: Int64 = field()
     last_fetched_epoch: Int32 = field("12+", default=-1)
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
-    partition_max_bytes: Int32
+    partition_max_bytes: Int32 = field()
     replica_directory_id: Uuid = field("17+", tag=0, ignorable=True)
     high_watermark: Int64 = field("18+", tag=1, default=2**63 - 1, ignorable=True)
 
@@ -36,7 +36,7 @@ class FetchPartition:
 class FetchTopic:
     topic: String = field("0-12", ignorable=True)
     topic_id: Uuid = field("13+", ignorable=True)
-    partitions: list[FetchPartition]
+    partitions: list[FetchPartition] = field()
 
 
 @struct
@@ -51,13 +51,13 @@ class FetchRequest:
     cluster_id: String | None = field("12+", nullable="12+", tag=0, default=None, ignorable=True)
     replica_id: Int32 = field("0-14", default=-1)
     replica_state: ReplicaState = field("15+", tag=1)
-    max_wait_ms: Int32
-    min_bytes: Int32
+    max_wait_ms: Int32 = field()
+    min_bytes: Int32 = field()
     max_bytes: Int32 = field("3+", default=0x7FFFFFFF, ignorable=True)
     isolation_level: Int8 = field("4+", default=0, ignorable=True)
     session_id: Int32 = field("7+", default=0, ignorable=True)
     session_epoch: Int32 = field("7+", default=-1, ignorable=True)
-    topics: list[FetchTopic]
+    topics: list[FetchTopic] = field()
     forgotten_topics_data: list[ForgottenTopic] = field("7+")
     rack_id: String = field("11+", default="", ignorable=True)
 
@@ -88,9 +88,9 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    partition_index: Int32
-    error_code: Int16
-    high_watermark: Int64
+    partition_index: Int32 = field()
+    error_code: Int16 = field()
+    high_watermark: Int64 = field()
     last_stable_offset: Int64 = field("4+", default=-1, ignorable=True)
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
     diverging_epoch: EpochEndOffset = field("12+", tag=0)
@@ -105,7 +105,7 @@ class PartitionData:
 class FetchableTopicResponse:
     topic: String = field("0-12", ignorable=True)
     topic_id: Uuid = field("13+", ignorable=True)
-    partitions: list[PartitionData]
+    partitions: list[PartitionData] = field()
 
 
 @struct
@@ -121,5 +121,5 @@ class FetchResponse:
     throttle_time_ms: Int32 = field("1+", ignorable=True)
     error_code: Int16 = field("7+", ignorable=True)
     session_id: Int32 = field("7+", default=0)
-    responses: list[FetchableTopicResponse]
+    responses: list[FetchableTopicResponse] = field()
     node_endpoints: list[NodeEndpoint] = field("16+", tag=0)

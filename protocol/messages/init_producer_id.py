@@ -13,7 +13,7 @@ from klamm.protocol.wire import Bool, Int16, Int32, Int64, String
 @message(key=22, kind="request", versions="0-6", flexible="2+")
 class InitProducerIdRequest:
     transactional_id: String | None = field(nullable="0+")
-    transaction_timeout_ms: Int32
+    transaction_timeout_ms: Int32 = field()
     producer_id: Int64 = field("3+", default=-1)
     producer_epoch: Int16 = field("3+", default=-1)
     enable2_pc: Bool = field("6+", default=False)
@@ -23,8 +23,8 @@ class InitProducerIdRequest:
 @message(key=22, kind="response", versions="0-6", flexible="2+")
 class InitProducerIdResponse:
     throttle_time_ms: Int32 = field(ignorable=True)
-    error_code: Int16
+    error_code: Int16 = field()
     producer_id: Int64 = field(default=-1)
-    producer_epoch: Int16
+    producer_epoch: Int16 = field()
     ongoing_txn_producer_id: Int64 = field("6+", default=-1)
     ongoing_txn_producer_epoch: Int16 = field("6+", default=-1)

@@ -22,30 +22,30 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
 @struct
 class ListOffsetsPartition:
-    partition_index: Int32
+    partition_index: Int32 = field()
     current_leader_epoch: Int32 = field("4+", default=-1, ignorable=True)
-    timestamp: Int64
+    timestamp: Int64 = field()
     max_num_offsets: Int32 = field("0", default=1)
 
 
 @struct
 class ListOffsetsTopic:
-    name: String
-    partitions: list[ListOffsetsPartition]
+    name: String = field()
+    partitions: list[ListOffsetsPartition] = field()
 
 
 @message(key=2, kind="request", versions="0-11", flexible="6+")
 class ListOffsetsRequest:
-    replica_id: Int32
+    replica_id: Int32 = field()
     isolation_level: Int8 = field("2+")
-    topics: list[ListOffsetsTopic]
+    topics: list[ListOffsetsTopic] = field()
     timeout_ms: Int32 = field("10+", ignorable=True)
 
 
 @struct
 class ListOffsetsPartitionResponse:
-    partition_index: Int32
-    error_code: Int16
+    partition_index: Int32 = field()
+    error_code: Int16 = field()
     old_style_offsets: list[Int64] = field("0")
     timestamp: Int64 = field("1+", default=-1)
     offset: Int64 = field("1+", default=-1)
@@ -54,11 +54,11 @@ class ListOffsetsPartitionResponse:
 
 @struct
 class ListOffsetsTopicResponse:
-    name: String
-    partitions: list[ListOffsetsPartitionResponse]
+    name: String = field()
+    partitions: list[ListOffsetsPartitionResponse] = field()
 
 
 @message(key=2, kind="response", versions="0-11", flexible="6+")
 class ListOffsetsResponse:
     throttle_time_ms: Int32 = field("2+", ignorable=True)
-    topics: list[ListOffsetsTopicResponse]
+    topics: list[ListOffsetsTopicResponse] = field()

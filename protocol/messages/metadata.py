@@ -30,39 +30,39 @@ class MetadataRequest:
 
 @struct
 class MetadataResponseBroker:
-    node_id: Int32
-    host: String
-    port: Int32
+    node_id: Int32 = field()
+    host: String = field()
+    port: Int32 = field()
     rack: String | None = field("1+", nullable="1+", default=None, ignorable=True)
 
 
 @struct
 class MetadataResponsePartition:
-    error_code: Int16
-    partition_index: Int32
-    leader_id: Int32
+    error_code: Int16 = field()
+    partition_index: Int32 = field()
+    leader_id: Int32 = field()
     leader_epoch: Int32 = field("7+", default=-1, ignorable=True)
-    replica_nodes: list[Int32]
-    isr_nodes: list[Int32]
+    replica_nodes: list[Int32] = field()
+    isr_nodes: list[Int32] = field()
     offline_replicas: list[Int32] = field("5+", ignorable=True)
 
 
 @struct
 class MetadataResponseTopic:
-    error_code: Int16
+    error_code: Int16 = field()
     name: String | None = field(nullable="12+")
     topic_id: Uuid = field("10+", ignorable=True)
     is_internal: Bool = field("1+", default=False, ignorable=True)
-    partitions: list[MetadataResponsePartition]
+    partitions: list[MetadataResponsePartition] = field()
     topic_authorized_operations: Int32 = field("8+", default=NO_AUTHORIZED_OPERATIONS)
 
 
 @message(key=3, kind="response", versions="0-13", flexible="9+")
 class MetadataResponse:
     throttle_time_ms: Int32 = field("3+", ignorable=True)
-    brokers: list[MetadataResponseBroker]
+    brokers: list[MetadataResponseBroker] = field()
     cluster_id: String | None = field("2+", nullable="2+", default=None, ignorable=True)
     controller_id: Int32 = field("1+", default=-1, ignorable=True)
-    topics: list[MetadataResponseTopic]
+    topics: list[MetadataResponseTopic] = field()
     cluster_authorized_operations: Int32 = field("8-10", default=NO_AUTHORIZED_OPERATIONS)
     error_code: Int16 = field("13+", ignorable=True)

@@ -12,38 +12,38 @@ from klamm.protocol.wire import Int16, Int32, Int64, String
 
 @struct
 class OffsetForLeaderPartition:
-    partition: Int32
+    partition: Int32 = field()
     current_leader_epoch: Int32 = field("2+", default=-1, ignorable=True)
-    leader_epoch: Int32
+    leader_epoch: Int32 = field()
 
 
 @struct
 class OffsetForLeaderTopic:
-    topic: String
-    partitions: list[OffsetForLeaderPartition]
+    topic: String = field()
+    partitions: list[OffsetForLeaderPartition] = field()
 
 
 @message(key=23, kind="request", versions="0-4", flexible="4+")
 class OffsetForLeaderEpochRequest:
     replica_id: Int32 = field("3+", default=-2, ignorable=True)
-    topics: list[OffsetForLeaderTopic]
+    topics: list[OffsetForLeaderTopic] = field()
 
 
 @struct
 class EpochEndOffset:
-    error_code: Int16
-    partition: Int32
+    error_code: Int16 = field()
+    partition: Int32 = field()
     leader_epoch: Int32 = field("1+", default=-1, ignorable=True)
     end_offset: Int64 = field(default=-1)
 
 
 @struct
 class OffsetForLeaderTopicResult:
-    topic: String
-    partitions: list[EpochEndOffset]
+    topic: String = field()
+    partitions: list[EpochEndOffset] = field()
 
 
 @message(key=23, kind="response", versions="0-4", flexible="4+")
 class OffsetForLeaderEpochResponse:
     throttle_time_ms: Int32 = field("2+", ignorable=True)
-    topics: list[OffsetForLeaderTopicResult]
+    topics: list[OffsetForLeaderTopicResult] = field()

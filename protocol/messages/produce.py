@@ -15,7 +15,7 @@ from klamm.protocol.wire import Int16, Int32, Int64, Records, String, Uuid
 
 @struct
 class PartitionProduceData:
-    index: Int32
+    index: Int32 = field()
     records: Records = field(nullable="0+")
 
 
@@ -23,15 +23,15 @@ class PartitionProduceData:
 class TopicProduceData:
     name: String = field("0-12", ignorable=True)
     topic_id: Uuid = field("13+", ignorable=True)
-    partition_data: list[PartitionProduceData]
+    partition_data: list[PartitionProduceData] = field()
 
 
 @message(key=0, kind="request", versions="0-13", flexible="9+")
 class ProduceRequest:
     transactional_id: String | None = field("3+", nullable="3+", default=None)
-    acks: Int16
-    timeout_ms: Int32
-    topic_data: list[TopicProduceData]
+    acks: Int16 = field()
+    timeout_ms: Int32 = field()
+    topic_data: list[TopicProduceData] = field()
 
 
 @struct
@@ -48,9 +48,9 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionProduceResponse:
-    index: Int32
-    error_code: Int16
-    base_offset: Int64
+    index: Int32 = field()
+    error_code: Int16 = field()
+    base_offset: Int64 = field()
     log_append_time_ms: Int64 = field("2+", default=-1, ignorable=True)
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
     record_errors: list[BatchIndexAndErrorMessage] = field("8+", ignorable=True)
@@ -62,7 +62,7 @@ class PartitionProduceResponse:
 class TopicProduceResponse:
     name: String = field("0-12", ignorable=True)
     topic_id: Uuid = field("13+", ignorable=True)
-    partition_responses: list[PartitionProduceResponse]
+    partition_responses: list[PartitionProduceResponse] = field()
 
 
 @struct
@@ -75,6 +75,6 @@ class NodeEndpoint:
 
 @message(key=0, kind="response", versions="0-13", flexible="9+")
 class ProduceResponse:
-    responses: list[TopicProduceResponse]
+    responses: list[TopicProduceResponse] = field()
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     node_endpoints: list[NodeEndpoint] = field("10+", tag=0)
