@@ -98,7 +98,7 @@ def _shape(path: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise StoreCorrupt(f"metadata node {path} has not the shape it should have: {error!r}") from None
+        raise StoreCorrupt(f"metadata node {path}, or one below it, lacks its shape: {error!r}") from None
 
 
 def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int = -1) -> MetadataImage:
