@@ -233,6 +233,17 @@ def replace_file(filesystem: Filesystem, path: Path, content: bytes, *, sync: bo
         filesystem.sync_directory(path.parent)
 
 
+def make_durable_directory(filesystem: Filesystem, path: Path) -> None:
+    """Make a directory and its missing parents so that they survive a power cut."""
+    missing = []
+    while not filesystem.exists(path):
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        filesystem.make_directories(directory)
+        filesystem.sync_directory(directory.parent)
+
+
 def unlink_if_exists(filesystem: Filesystem, path: Path) -> bool:
     try:
         filesystem.unlink(path)

@@ -23,7 +23,13 @@ from pathlib import Path
 
 from klamm.storage import paths
 from klamm.storage.clock import Clock
-from klamm.storage.filesystem import Entry, Filesystem, describe, storage_errors, unlink_if_exists
+from klamm.storage.filesystem import (
+    Entry,
+    Filesystem,
+    make_durable_directory,
+    storage_errors,
+    unlink_if_exists,
+)
 from klamm.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log import Log
@@ -85,10 +91,12 @@ class Loader:
             segments = self._find_segments()
             if segments:
                 epochs_known = self._epochs.load()
-                if not (self._clean and self._open_clean(segments)):
+                end = self._open_clean(segments) if self._clean else None
+                if end is None:
                     self._clean = False
                     segments = self._recover(segments)
-                log_end_offset = self._end_of(segments)
+                    end = self._end_of(segments)
+                log_end_offset = end
                 self._check_end(log_end_offset)
             else:
                 log_end_offset = self._log_start_offset
@@ -183,8 +191,8 @@ class Loader:
 
     # After a clean close
 
-    def _open_clean(self, segments: list[Segment]) -> bool:
-        """Take over what the files say; False when they do not fit together and must be checked."""
+    def _open_clean(self, segments: list[Segment]) -> int | None:
+        """Take over what the files say; the log end, or None when they do not fit together and must be checked."""
         for segment, following in zip(segments, [*segments[1:], None], strict=False):
             end = following.base_offset if following is not None else None
             if not self._open_indexes(segment, end):
@@ -195,9 +203,9 @@ class Loader:
             end_offset = segments[-1].load_end()
         except ValueError as error:
             logger.warning("%s: not as a clean close leaves it: %s", self._name, error)
-            return False
+            return None
         self._load_producers(segments, end_offset)
-        return True
+        return end_offset
 
     def _open_indexes(self, segment: Segment, end_offset: int | None) -> bool:
         """Whether both indexes are there and their last entries make sense."""
@@ -272,7 +280,7 @@ class Loader:
         if self._quarantine is None:
             return None
         directory = self._quarantine / f"{self._name}.{self._clock.wall_ms()}"
-        self._filesystem.make_directories(directory)
+        make_durable_directory(self._filesystem, directory)
         for segment in segments:
             if segment.size_bytes > position:
                 copy = self._filesystem.open(directory / f"{segment.path.name}.from-{position}", create=True)
@@ -281,7 +289,6 @@ class Loader:
                 copy.sync()
             position = 0
         self._filesystem.sync_directory(directory)
-        self._filesystem.sync_directory(self._quarantine)
         return directory
 
     # Both
@@ -348,8 +355,3 @@ def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
             if head.leader_epoch > epochs.latest:
                 epochs.assign(head.leader_epoch, head.base_offset)
     logger.info("%s: rebuilt the leader epochs: %s", epochs.path.parent.name, list(epochs))
-
-
-def describe_damage(error: Exception) -> str:
-    """One line for an operator."""
-    return describe(error) if isinstance(error, OSError) else str(error)

@@ -31,6 +31,7 @@ from klamm.storage.filesystem import (
     Lock,
     OsFilesystem,
     describe,
+    make_durable_directory,
     replace_file,
     storage_errors,
     unlink_if_exists,
@@ -129,7 +130,7 @@ class LogDir:
         clock = clock if clock is not None else SystemClock()
         filesystem = filesystem if filesystem is not None else OsFilesystem()
         try:
-            filesystem.make_directories(path)
+            make_durable_directory(filesystem, path)
             lock = filesystem.lock(path / paths.LOCK)
         except BlockingIOError as error:
             raise LogDirLocked(f"{path}: another process holds {paths.LOCK}") from error

@@ -9,6 +9,7 @@ Readers hold the file itself, not the segment: its descriptor closes when the la
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from klamm.storage.filesystem import Buffer, File, Filesystem, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from klamm.storage.scan import heads
 
+logger = logging.getLogger(__name__)
+
 
 class Segment:
     """Batches with offsets from `base_offset` on."""
@@ -26,6 +29,7 @@ class Segment:
         "_file",
         "_filesystem",
         "_index_interval_bytes",
+        "_index_rebuilt",
         "_log_path",
         "_max_offset_entries",
         "_max_time_entries",
@@ -79,6 +83,7 @@ class Segment:
         self.last_batch_position = -1
         self._unindexed_bytes = 0
         self.writable = True
+        self._index_rebuilt = False
 
     def set_index_limits(self, index_interval_bytes: int, segment_index_bytes: int) -> None:
         self._index_interval_bytes = index_interval_bytes
@@ -155,12 +160,27 @@ class Segment:
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Position and head of the first batch whose last offset is at least `offset`."""
         if offset >= self.last_batch_offset >= 0:
-            start = self.last_batch_position
-        else:
-            start = self.offset_index.lookup(offset)
-        for position, head in heads(self.file, start, self.size_bytes):
+            return self._find_from(self.last_batch_position, offset)
+        start = max(0, self.offset_index.lookup(offset))
+        found = self._find_from(start, offset)
+        if (
+            start
+            and not self._index_rebuilt
+            and (found is None or (found[0] == start and found[1].last_offset > offset))
+        ):
+            # An index entry is never behind what is looked up: this one lies, unless the offset was compacted away.
+            logger.warning(
+                "%s: index does not fit, rebuilding it: offset=%d position=%d", self._log_path, offset, start
+            )
+            self.rebuild_indexes()
+            self._index_rebuilt = True
+            return self.find(offset)
+        return found
+
+    def _find_from(self, position: int, offset: int) -> tuple[int, BatchHeader] | None:
+        for at, head in heads(self.file, position, self.size_bytes):
             if head.last_offset >= offset:
-                return position, head
+                return at, head
         return None
 
     def heads(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

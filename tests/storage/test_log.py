@@ -1,0 +1,439 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.protocol.errors import InvalidProducerEpoch, KafkaStorageError, OffsetOutOfRange, OutOfOrderSequenceNumber
+from klamm.protocol.records.batch import batches, read_header
+from klamm.storage.filesystem import OsFilesystem
+from klamm.storage.log import Log
+from klamm.storage.log_config import LogConfig
+from tests.storage.batches import DIRECTORY, EVERYTHING, all_offsets, all_records, batch, fill, open_log, read_bytes
+from tests.support.manual_clock import START_MS, ManualClock
+from tests.support.memory_filesystem import MemoryFilesystem
+
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
+
+
+def names(filesystem: MemoryFilesystem, directory: Path = DIRECTORY) -> set[str]:
+    return {entry.name for entry in filesystem.list(directory)}
+
+
+def test_append_stamps_offset_and_epoch_in_place() -> None:
+    log = open_log(MemoryFilesystem())
+    first = log.append(batch(START_MS, START_MS), leader_epoch=3)
+    second = log.append(batch(), leader_epoch=3)
+    assert (first.base_offset, first.last_offset, first.duplicate) == (0, 1, False)
+    assert (second.base_offset, second.last_offset) == (2, 2)
+    header = read_header(read_bytes(log, 2))
+    assert (header.base_offset, header.leader_epoch) == (2, 3)
+    assert log.log_end_offset == 3
+
+
+def test_read_begins_with_the_batch_that_holds_the_offset() -> None:
+    log = open_log(MemoryFilesystem())
+    fill(log, 3, records_each=5)
+    assert read_header(read_bytes(log, 7)).base_offset == 5
+
+
+def test_read_at_the_end_is_empty_and_beyond_is_an_error() -> None:
+    log = open_log(MemoryFilesystem())
+    fill(log, 2)
+    assert log.read(2, max_bytes=100, max_offset=EVERYTHING) == (None, 0, False)
+    with pytest.raises(OffsetOutOfRange, match=r"t-0: offset 3 not in \[0, 2\]"):
+        log.read(3, max_bytes=100, max_offset=EVERYTHING)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(-1, max_bytes=100, max_offset=EVERYTHING)
+
+
+def test_read_gives_the_first_batch_whole_however_large() -> None:
+    log = open_log(MemoryFilesystem())
+    fill(log, 2, value=bytes(1000))
+    size = read_header(read_bytes(log, 0)).size_bytes
+    assert log.read(0, max_bytes=1, max_offset=EVERYTHING).size == size
+    assert log.read(0, max_bytes=0, max_offset=EVERYTHING).size == size
+
+
+def test_read_without_min_one_is_cut_at_max_bytes() -> None:
+    log = open_log(MemoryFilesystem())
+    fill(log, 2, value=bytes(1000))
+    cut = log.read(0, max_bytes=10, max_offset=EVERYTHING, min_one=False)
+    assert (cut.size, cut.truncated) == (10, True)
+    assert log.read(0, max_bytes=0, max_offset=EVERYTHING, min_one=False).region is None
+
+
+def test_read_stops_below_max_offset() -> None:
+    log = open_log(MemoryFilesystem())
+    fill(log, 5)
+    data = read_bytes(log, 1, max_offset=3)
+    assert [header.base_offset for _, header in batches(data)] == [1, 2]
+    assert read_bytes(log, 3, max_offset=3) == b""
+
+
+def test_rolls_by_size_and_reads_across_segments() -> None:
+    log = open_log(MemoryFilesystem(), config=SMALL)
+    fill(log, 30)
+    assert len(log.segments) > 3
+    assert all(segment.size_bytes <= 400 for segment in log.segments)
+    assert all_offsets(log) == list(range(30))
+
+
+def test_rolls_by_record_time_of_the_first_batch() -> None:
+    log = open_log(MemoryFilesystem(), config=LogConfig(segment_ms=1000))
+    log.append(batch(START_MS), leader_epoch=0)
+    log.append(batch(START_MS + 1000), leader_epoch=0)
+    assert len(log.segments) == 1
+    log.append(batch(START_MS + 1001), leader_epoch=0)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_rolls_by_age_when_records_have_no_timestamp() -> None:
+    clock = ManualClock()
+    log = open_log(MemoryFilesystem(clock.wall_ms), config=LogConfig(segment_ms=1000), clock=clock)
+    log.append(batch(-1), leader_epoch=0)
+    clock.advance(1001)
+    log.append(batch(-1), leader_epoch=0)
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+
+
+def test_roll_jitter_makes_segments_roll_earlier() -> None:
+    log = Log.open(
+        DIRECTORY,
+        LogConfig(segment_ms=1000, segment_jitter_ms=100),
+        clock=ManualClock(),
+        filesystem=MemoryFilesystem(),
+        clean=True,
+        jitter=lambda limit: limit - 1,
+    )
+    log.append(batch(START_MS), leader_epoch=0)
+    log.append(batch(START_MS + 902), leader_epoch=0)
+    assert len(log.segments) == 2
+
+
+def test_rolls_when_the_index_is_full() -> None:
+    log = open_log(MemoryFilesystem(), config=LogConfig(index_interval_bytes=0, segment_index_bytes=40))
+    fill(log, 20)
+    assert all(segment.offset_index.count <= 5 for segment in log.segments)
+    assert len(log.segments) >= 3
+    assert all_offsets(log) == list(range(20))
+
+
+def test_an_empty_active_segment_never_rolls() -> None:
+    log = open_log(MemoryFilesystem())
+    log.roll()
+    log.roll()
+    assert len(log.segments) == 1
+    fill(log, 1)
+    log.roll()
+    log.roll()
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+
+
+def test_a_duplicate_is_answered_with_its_first_offsets() -> None:
+    log = open_log(MemoryFilesystem())
+    for sequence in range(7):
+        log.append(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
+    again = log.append(batch(producer_id=9, epoch=0, sequence=2), leader_epoch=0)
+    assert (again.base_offset, again.last_offset, again.duplicate) == (2, 2, True)
+    assert log.log_end_offset == 7
+    with pytest.raises(OutOfOrderSequenceNumber):  # the sixth last is not kept
+        log.append(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
+
+
+def test_sequence_gaps_and_old_epochs_are_refused() -> None:
+    log = open_log(MemoryFilesystem())
+    log.append(batch(producer_id=9, epoch=1, sequence=0), leader_epoch=0)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        log.append(batch(producer_id=9, epoch=1, sequence=2), leader_epoch=0)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        log.append(batch(producer_id=9, epoch=2, sequence=1), leader_epoch=0)
+    with pytest.raises(InvalidProducerEpoch):
+        log.append(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
+    assert log.append(batch(producer_id=9, epoch=2, sequence=0), leader_epoch=0).base_offset == 1
+
+
+def test_flush_moves_the_recovery_point_after_the_sync_only() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    fill(log, 3)
+    assert log.unflushed_messages == 3
+    filesystem.inject("sync", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="flush failed"):
+        log.flush()
+    assert log.recovery_point == 0
+
+
+def test_flush_up_to_an_offset() -> None:
+    log = open_log(MemoryFilesystem(), config=SMALL)
+    fill(log, 10)
+    log.flush(4)
+    assert log.recovery_point == 4
+    log.flush()
+    assert log.recovery_point == 10
+
+
+def test_after_a_failed_fsync_nothing_is_appended_or_synced_any_more() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    failures: list[str] = []
+    log.on_sync_failure = failures.append
+    fill(log, 1)
+    filesystem.inject("sync", errno.EIO, ".log", times=1)
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    syncs = filesystem.syncs
+    with pytest.raises(KafkaStorageError, match="offline"):
+        log.flush()
+    with pytest.raises(KafkaStorageError, match="offline"):
+        fill(log, 1)
+    assert filesystem.syncs == syncs
+    assert len(failures) == 1
+    assert read_bytes(log, 0)
+
+
+def test_flush_is_due_by_messages_and_by_time() -> None:
+    clock = ManualClock()
+    log = open_log(MemoryFilesystem(), config=LogConfig(flush_messages=3, flush_ms=1000), clock=clock)
+    assert not log.flush_due(clock.wall_ms() + 10_000)
+    fill(log, 2)
+    assert not log.flush_due(clock.wall_ms() + 999)
+    assert log.flush_due(clock.wall_ms() + 1000)
+    fill(log, 1)
+    assert log.flush_due(clock.wall_ms())
+    log.flush()
+    assert not log.flush_due(clock.wall_ms() + 10_000)
+
+
+def test_full_disk_refuses_appends_serves_reads_and_resumes() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    fill(log, 2)
+    before = read_bytes(log, 0)
+    filesystem.space_bytes = 10
+    with pytest.raises(KafkaStorageError, match="ENOSPC"):
+        fill(log, 1)
+    assert (log.log_end_offset, read_bytes(log, 0)) == (2, before)
+    assert log.segments[0].file.size() == len(before)
+    filesystem.space_bytes = None
+    fill(log, 1)
+    assert all_offsets(log) == [0, 1, 2]
+
+
+def test_full_disk_at_roll_keeps_the_old_segment() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    while log.segments[-1].has_room(80, log.log_end_offset, segment_bytes=400):
+        fill(log, 1)
+    end = log.log_end_offset
+    filesystem.inject("create", errno.ENOSPC, ".log")
+    with pytest.raises(KafkaStorageError, match="roll failed"):
+        fill(log, 1)
+    assert (log.log_end_offset, len(log.segments)) == (end, 1)
+    filesystem.heal()
+    fill(log, 1)
+    assert all_offsets(log) == list(range(end + 1))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot.tmp", "leader-epoch-checkpoint.tmp"])
+def test_the_data_path_lives_on_without_room_for_indexes_and_snapshots(suffix: str) -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    filesystem.inject("create", errno.ENOSPC, suffix)
+    fill(log, 30)
+    assert all_offsets(log) == list(range(30))
+
+
+def test_io_error_on_write_stops_appends_but_not_reads() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    fill(log, 1)
+    filesystem.inject("write", errno.EIO, ".log", times=1)
+    with pytest.raises(KafkaStorageError, match="EIO"):
+        fill(log, 1)
+    with pytest.raises(KafkaStorageError, match="offline"):
+        fill(log, 1)
+    assert all_offsets(log) == [0]
+
+
+def test_io_error_on_read_hits_that_read_only() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    fill(log, 2)
+    filesystem.inject("read", errno.EIO, ".log", times=1)
+    with pytest.raises(KafkaStorageError, match="read failed"):
+        log.read(0, max_bytes=100, max_offset=EVERYTHING)
+    assert all_offsets(log) == [0, 1]
+
+
+def test_a_region_outlives_the_deletion_of_its_segment(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "t-0", LogConfig(), clock=ManualClock(), filesystem=OsFilesystem(), clean=True)
+    fill(log, 3)
+    region = log.read(0, max_bytes=EVERYTHING, max_offset=EVERYTHING).region
+    assert region is not None
+    expected = region.read()
+    for segment in log.segments:
+        segment.delete()
+    log.abandon("deleted")
+    assert not list((tmp_path / "t-0").glob("*.log"))
+    assert region.read() == expected
+
+
+def test_truncate_removes_the_batch_that_holds_the_offset() -> None:
+    log = open_log(MemoryFilesystem(), config=SMALL)
+    fill(log, 20, records_each=3)
+    log.truncate_to(31)
+    assert log.log_end_offset == 30
+    assert all_offsets(log) == list(range(0, 30, 3))
+    fill(log, 2, records_each=3)
+    assert all_offsets(log) == list(range(0, 36, 3))
+
+
+def test_truncate_below_the_first_segment_begins_anew() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    fill(log, 20)
+    log.advance_log_start(15)
+    log.delete_unreachable()
+    log.truncate_to(3)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (3, 3, 0)
+    fill(log, 1)
+    assert all_offsets(log) == [3]
+
+
+def test_truncate_forgets_producers_and_epochs_behind() -> None:
+    log = open_log(MemoryFilesystem())
+    log.append(batch(producer_id=1, epoch=0, sequence=0), leader_epoch=0)
+    log.append(batch(producer_id=1, epoch=0, sequence=1), leader_epoch=4)
+    log.append(batch(producer_id=2, epoch=0, sequence=0), leader_epoch=4)
+    log.truncate_to(1)
+    assert list(log.leader_epochs) == [(0, 0)]
+    assert log.producers.get(2) is None
+    assert log.append(batch(producer_id=1, epoch=0, sequence=1), leader_epoch=5).base_offset == 1
+
+
+def test_log_start_hides_records_and_unreachable_segments_go() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    fill(log, 30)
+    log.advance_log_start(17)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(16, max_bytes=1, max_offset=EVERYTHING)
+    deleted = log.delete_unreachable()
+    assert deleted > 0
+    assert log.segments[0].base_offset <= 17
+    assert not any(name.startswith(f"{0:020d}") for name in names(filesystem))
+    assert all_records(log)[0][0] == 17
+    with pytest.raises(OffsetOutOfRange):
+        log.advance_log_start(31)
+
+
+def test_end_offset_for_epoch() -> None:
+    log = open_log(MemoryFilesystem())
+    fill(log, 2, epoch=0)
+    fill(log, 3, epoch=4)
+    assert log.end_offset_for_epoch(0) == (0, 2)
+    assert log.end_offset_for_epoch(3) == (0, 2)
+    assert log.end_offset_for_epoch(4) == (4, 5)
+    assert log.end_offset_for_epoch(5) == (-1, -1)
+
+
+def test_segment_offsets_for_list_offsets_v0() -> None:
+    log = open_log(MemoryFilesystem(), config=SMALL)
+    fill(log, 12)
+    bases = [segment.base_offset for segment in log.segments]
+    assert log.segment_offsets(-1, 100) == [12, *reversed(bases)]
+    assert log.segment_offsets(-2, 100) == [0]
+    assert log.segment_offsets(-1, 2) == [12, bases[-1]]
+    assert log.segment_offsets(START_MS - 1, 100) == []
+
+
+def test_max_timestamp_is_the_first_record_that_has_it() -> None:
+    log = open_log(MemoryFilesystem(), config=SMALL)
+    assert log.max_timestamp() is None
+    log.append(batch(5, 9, 7), leader_epoch=2)
+    log.append(batch(9, 3), leader_epoch=2)
+    assert log.max_timestamp() == (9, 1, 2)
+    log.advance_log_start(2)
+    assert log.max_timestamp() == (9, 3, 2)
+    log.advance_log_start(4)
+    log.append(batch(4), leader_epoch=2)
+    assert log.max_timestamp() == (4, 5, 2)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), max_size=40),
+    st.integers(0, 20),
+    st.booleans(),
+)
+def test_no_record_at_or_after_a_timestamp_is_missed(times: list[list[int]], log_start: int, reopen: bool) -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    for batch_times in times:
+        log.append(batch(*batch_times), leader_epoch=0)
+    log.advance_log_start(min(log_start, log.log_end_offset))
+    if reopen:
+        log.close()
+        log = open_log(filesystem, config=SMALL, clean=True, log_start_offset=log.log_start_offset)
+    model = [
+        (offset, timestamp)
+        for offset, timestamp in enumerate(time for batch_times in times for time in batch_times)
+        if offset >= log.log_start_offset
+    ]
+    assert all_records(log) == model
+    for timestamp in range(62):
+        expected = next(((time, offset, 0) for offset, time in model if time >= timestamp), None)
+        assert log.lookup_timestamp(timestamp) == expected
+    largest = max((time for _, time in model), default=-1)
+    expected = next(((time, offset, 0) for offset, time in model if time == largest), None)
+    assert log.max_timestamp() == expected
+
+
+def test_a_clean_reopen_scans_no_segment() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    fill(log, 50)
+    log.close()
+    filesystem.inject("read", errno.EIO, ".log", skip=1)  # the tail of the active segment, nothing else
+    again = open_log(filesystem, config=SMALL, clean=True)
+    filesystem.heal()
+    assert (again.log_end_offset, again.recovery_point) == (50, 50)
+    assert all_offsets(again) == list(range(50))
+
+
+def test_closing_an_untouched_log_again_writes_nothing() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    fill(log, 20)
+    log.close()
+    again = open_log(filesystem, config=SMALL, clean=True)
+    changes = filesystem.changes
+    again.close()
+    assert filesystem.changes == changes
+
+
+def test_an_index_that_lies_is_rebuilt_when_it_is_found_out() -> None:
+    filesystem = MemoryFilesystem()
+    config = LogConfig(index_interval_bytes=100)
+    log = open_log(filesystem, config=config)
+    fill(log, 50)
+    log.roll()
+    fill(log, 1)
+    log.close()
+    path = log.segments[0].offset_index.path
+    entries = bytearray(filesystem.read_bytes(path))
+    entries[12:16] = (60_000).to_bytes(4, "big")  # a position far behind the end
+    filesystem.open(path).write_at(entries, 0)
+    again = open_log(filesystem, config=config, clean=True)
+    assert [read_header(read_bytes(again, offset)).base_offset for offset in range(51)] == list(range(51))
+
+
+def test_config_changes_take_effect_at_once() -> None:
+    log = open_log(MemoryFilesystem())
+    fill(log, 5)
+    log.config = SMALL
+    fill(log, 10)
+    assert len(log.segments) > 1

@@ -1,0 +1,360 @@
+"""A filesystem in memory that forgets what was not synced, and fails on demand.
+
+What it models, as `klamm.storage.filesystem` promises it and no more:
+- bytes survive `crash` (a power cut) as of the last `File.sync`, names as of the last `sync_directory`;
+- with a random generator, `crash` instead keeps any part of the unsynced writes, torn at 512 bytes, and any prefix of
+  the unsynced changes of each directory, as real disks do;
+- `kill` is the death of the process: nothing is lost but locks and open files.
+Files that were open before either of them answer with an error afterwards.
+
+Faults: `inject` makes calls fail, `space_bytes` is what is left of the disk, and `crash_after` raises `Crash` in place
+of the n-th change from now, so that a test can stop at every step of what it does.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from klamm.storage.filesystem import Buffer, Entry
+from klamm.storage.log_dir import BOOT_ID
+
+SECTOR_BYTES = 512
+
+
+class Crash(BaseException):
+    """The moment at which the power goes."""
+
+
+@dataclass(eq=False)
+class Inode:
+    """A file: what readers see, what is on the platter, and the writes in between."""
+
+    data: bytearray = field(default_factory=bytearray)
+    synced: bytes = b""
+    pending: list[tuple[int, bytes] | int] = field(default_factory=list)  # (position, data), or a new size
+    modified_ms: int = 0
+
+
+@dataclass(eq=False)
+class Directory:
+    """Names, and those that are on the platter."""
+
+    names: dict[str, Inode | Directory] = field(default_factory=dict)
+    synced: dict[str, Inode | Directory] = field(default_factory=dict)
+    pending: list[dict[str, Inode | Directory]] = field(default_factory=list)  # the names after each change
+
+    def change(self, name: str, target: Inode | Directory | None) -> None:
+        if target is None:
+            del self.names[name]
+        else:
+            self.names[name] = target
+        self.pending.append(dict(self.names))
+
+
+@dataclass
+class Fault:
+    """Calls of `operation` on paths that end with `suffix` fail: after `skip` of them, `times` times."""
+
+    operation: str
+    code: int
+    suffix: str
+    skip: int
+    times: float
+
+
+class MemoryFile:
+    """An open file."""
+
+    def __init__(self, filesystem: MemoryFilesystem, path: Path, inode: Inode) -> None:
+        self._filesystem = filesystem
+        self._generation = filesystem.generation
+        self.path = path
+        self._inode = inode
+        self._fd = -1
+
+    def fileno(self) -> int:
+        """A real descriptor with the content of this moment."""
+        if self._fd < 0:
+            self._fd = os.memfd_create(self.path.name)
+        os.pwrite(self._fd, self._inode.data, 0)
+        return self._fd
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def _use(self, operation: str) -> None:
+        if self._generation != self._filesystem.generation:
+            raise OSError(errno.EBADF, "opened before the crash")
+        self._filesystem.use(operation, self.path)
+
+    def read_at(self, size: int, position: int) -> bytes:
+        if position < 0:
+            raise OSError(errno.EINVAL, "negative position")
+        self._use("read")
+        return bytes(self._inode.data[position : position + size])
+
+    def write_at(self, data: Buffer, position: int) -> None:
+        content = bytes(data)
+        self._use("write")
+        inode = self._inode
+        room = self._filesystem.take_space(max(0, position + len(content) - len(inode.data)))
+        written = content if room is None else content[: max(0, len(inode.data) + room - position)]
+        _write(inode.data, written, position)
+        inode.pending.append((position, written))
+        inode.modified_ms = self._filesystem.now_ms()
+        if len(written) < len(content):
+            raise OSError(errno.ENOSPC, "no space left")
+
+    def truncate(self, size: int) -> None:
+        self._use("truncate")
+        _resize(self._inode.data, size)
+        self._inode.pending.append(size)
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def sync(self) -> None:
+        self._use("sync")
+        self._filesystem.syncs += 1
+        self._inode.synced = bytes(self._inode.data)
+        self._inode.pending.clear()
+
+
+class MemoryLock:
+    """Held until it is released or the process dies."""
+
+    def __init__(self, filesystem: MemoryFilesystem, path: Path) -> None:
+        self._filesystem = filesystem
+        self._path = path
+
+    def release(self) -> None:
+        self._filesystem.locks.discard(self._path)
+
+
+class MemoryFilesystem:
+    """The twin of `OsFilesystem`."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self.now_ms = now_ms
+        self.generation = 0
+        self.syncs = 0
+        self.directory_syncs = 0
+        self.changes = 0
+        self.space_bytes: int | None = None
+        self.locks: set[Path] = set()
+        self._faults: list[Fault] = []
+        self._crash_at: int | None = None
+        self._root = Directory()
+        self._boots = 0
+        self.make_directories(BOOT_ID.parent)
+        self._boot()
+
+    # Faults and crashes
+
+    def inject(
+        self, operation: str, code: int, suffix: str = "", *, skip: int = 0, times: float = float("inf")
+    ) -> Fault:
+        """Let calls of `open read write truncate sync rename unlink sync_directory list` fail from now on."""
+        fault = Fault(operation, code, suffix, skip, times)
+        self._faults.append(fault)
+        return fault
+
+    def heal(self) -> None:
+        self._faults.clear()
+        self._crash_at = None
+
+    def crash_after(self, changes: int) -> None:
+        self._crash_at = self.changes + changes
+
+    def crash(self, rng: random.Random | None = None) -> None:
+        """Cut the power: keep what was synced, and, with `rng`, any part of what was not."""
+        self._restore(self._root, rng, {})
+        self._boot()
+        self.kill()
+
+    def kill(self) -> None:
+        """Let the process die."""
+        self.generation += 1
+        self.locks.clear()
+        self.heal()
+
+    def _restore(self, directory: Directory, rng: random.Random | None, done: dict[int, bool]) -> None:
+        states = [directory.synced, *directory.pending]
+        directory.names = dict(states[0] if rng is None else rng.choice(states))
+        directory.synced = dict(directory.names)
+        directory.pending.clear()
+        for target in directory.names.values():
+            if isinstance(target, Directory):
+                self._restore(target, rng, done)
+            elif not done.setdefault(id(target), False):
+                done[id(target)] = True
+                data = bytearray(target.synced)
+                for change in target.pending if rng is not None else ():
+                    _maybe_apply(data, change, rng)  # type: ignore[arg-type]
+                target.data = data
+                target.synced = bytes(data)
+                target.pending.clear()
+
+    def _boot(self) -> None:
+        self._boots += 1
+        content = f"boot-{self._boots}\n".encode()
+        node = self._root
+        for part in BOOT_ID.parent.parts[1:]:
+            node.synced = dict(node.names)
+            node = node.names.setdefault(part, Directory())  # type: ignore[assignment]
+        node.names[BOOT_ID.name] = node.synced[BOOT_ID.name] = Inode(bytearray(content), content)
+
+    def use(self, operation: str, path: Path) -> None:
+        """Account for one call: fail, crash, or let it pass."""
+        if operation not in ("read", "list", "open"):
+            self.changes += 1
+            if self._crash_at is not None and self.changes > self._crash_at:
+                raise Crash(f"{operation} {path}")
+        for fault in self._faults:
+            if fault.operation == operation and str(path).endswith(fault.suffix) and fault.times > 0:
+                if fault.skip > 0:
+                    fault.skip -= 1
+                    continue
+                fault.times -= 1
+                raise OSError(fault.code, os.strerror(fault.code), str(path))
+
+    def take_space(self, size: int) -> int | None:
+        """None when `size` more bytes fit, else how many do."""
+        if self.space_bytes is None:
+            return None
+        taken = min(size, self.space_bytes)
+        self.space_bytes -= taken
+        return None if taken == size else taken
+
+    # The seam
+
+    def _find(self, path: Path) -> Inode | Directory | None:
+        node: Inode | Directory | None = self._root
+        for part in path.parts[1:]:
+            node = node.names.get(part) if isinstance(node, Directory) else None
+        return node
+
+    def _directory(self, path: Path) -> Directory:
+        node = self._find(path)
+        if not isinstance(node, Directory):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", str(path))
+        return node
+
+    def _file(self, path: Path) -> Inode:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        if isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
+        return node
+
+    def open(self, path: Path, *, create: bool = False) -> MemoryFile:
+        self.use("open", path)
+        if create and self._find(path) is None:
+            parent = self._directory(path.parent)
+            self.use("create", path)
+            parent.change(path.name, Inode(modified_ms=self.now_ms()))
+        return MemoryFile(self, path, self._file(path))
+
+    def open_read(self, path: Path) -> MemoryFile:
+        return self.open(path)
+
+    def read_bytes(self, path: Path) -> bytes:
+        self.use("read", path)
+        return bytes(self._file(path).data)
+
+    def map(self, path: Path) -> Buffer:
+        return self.read_bytes(path)
+
+    def exists(self, path: Path) -> bool:
+        return self._find(path) is not None
+
+    def list(self, path: Path) -> list[Entry]:
+        self.use("list", path)
+        return [
+            Entry(name, False, len(node.data), node.modified_ms) if isinstance(node, Inode) else Entry(name, True, 0, 0)
+            for name, node in self._directory(path).names.items()
+        ]
+
+    def make_directories(self, path: Path) -> None:
+        node = self._root
+        for part in path.parts[1:]:
+            if part not in node.names:
+                self.use("mkdir", path)
+                node.change(part, Directory())
+            following = node.names[part]
+            if not isinstance(following, Directory):
+                raise FileExistsError(errno.EEXIST, "is a file", str(path))
+            node = following
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.use("rename", old)
+        node = self._find(old)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(old))
+        source, target = self._directory(old.parent), self._directory(new.parent)
+        if source is target:  # one step, or a crash could find neither name
+            del source.names[old.name]
+        target.change(new.name, node)
+        if source is not target:
+            source.change(old.name, None)
+
+    def unlink(self, path: Path) -> None:
+        self._file(path)
+        self.use("unlink", path)
+        self._directory(path.parent).change(path.name, None)
+
+    def remove_directory(self, path: Path) -> None:
+        if self._directory(path).names:
+            raise OSError(errno.ENOTEMPTY, "not empty", str(path))
+        self.use("rmdir", path)
+        self._directory(path.parent).change(path.name, None)
+
+    def sync_directory(self, path: Path) -> None:
+        directory = self._directory(path)
+        self.use("sync_directory", path)
+        self.directory_syncs += 1
+        directory.synced = dict(directory.names)
+        directory.pending.clear()
+
+    def lock(self, path: Path) -> MemoryLock:
+        self.open(path, create=True)
+        if path in self.locks:
+            raise BlockingIOError(errno.EAGAIN, "locked", str(path))
+        self.locks.add(path)
+        return MemoryLock(self, path)
+
+
+def _resize(data: bytearray, size: int) -> None:
+    if size < len(data):
+        del data[size:]
+    else:
+        data.extend(bytes(size - len(data)))
+
+
+def _write(data: bytearray, content: bytes, position: int) -> None:
+    if position > len(data):
+        _resize(data, position)
+    data[position : position + len(content)] = content
+
+
+def _maybe_apply(data: bytearray, change: tuple[int, bytes] | int, rng: random.Random) -> None:
+    """Apply an unsynced change wholly, in part, or not at all."""
+    fate = rng.random()
+    if isinstance(change, int):
+        if fate < 0.5:
+            _resize(data, change)
+        return
+    position, content = change
+    if fate < 0.5:
+        _write(data, content, position)
+    elif fate < 0.75:  # the sectors of one write reach the disk in any order
+        for at in range(0, len(content), SECTOR_BYTES):
+            if rng.random() < 0.5:
+                _write(data, content[at : at + SECTOR_BYTES], position + at)
