@@ -35,7 +35,7 @@ from klamm.broker.partition_manager import PartitionManager
 from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.upkeep import Upkeep
 from klamm.config.broker_config import BrokerConfig
-from klamm.storage.clock import SystemClock
+from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log_dir import LogDir, LogDirError
 
@@ -65,9 +65,9 @@ def run(config: BrokerConfig) -> int:
 class Server:
     """One broker process. Verbs in order: `open` (blocking, before the loop), `serve`; `release` undoes `open`."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.config = config
-        self.clock = SystemClock()
+        self.clock: Clock = clock if clock is not None else SystemClock()
         self.metrics = Metrics()
         self._log_dirs: list[LogDir] = []
         self._controller: Controller | None = None
@@ -112,14 +112,24 @@ class Server:
         except LogDirError as error:
             raise CannotStart(str(error)) from None
 
+    def close(self) -> None:
+        """Flush and close everything, leave the marks of a clean shutdown. Blocks."""
+        assert self._controller is not None and self._partitions is not None, "open it first"
+        self._partitions.close()
+        self._controller.close()
+        self._shut_threads()
+
     def release(self) -> None:
         """Give back the locks, leaving everything on disk as it is (so the next start recovers)."""
         if self._controller is not None:
             self._controller.close()
         for log_dir in self._log_dirs:
             log_dir.close(clean=False)
-        self._disk.shutdown()
-        self._flushes.shutdown()
+        self._shut_threads()
+
+    def _shut_threads(self) -> None:
+        self._disk.shutdown(wait=False)
+        self._flushes.shutdown(wait=False)
 
     # -- serve --------------------------------------------------------------------------------------------------
 
@@ -129,9 +139,8 @@ class Server:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        assert self._controller is not None and self._partitions is not None
-        controller, partitions = self._controller, self._partitions
-        broker = self._wire(controller, partitions)
+        broker = self.wire()
+        controller, partitions = broker.controller, broker.partitions
         network = Network(Dispatcher(broker), NetworkLimits.from_config(self.config), clock=self.clock)
         http = HttpServer(self.metrics, healthy=lambda: None, ready=lambda: "stopping" if stop.is_set() else None)
         try:
@@ -161,14 +170,14 @@ class Server:
         await http.close()
         self.metrics.stop_lag_sampling()
         await partitions.removed()
-        await loop.run_in_executor(self._disk, partitions.close)
-        controller.close()
-        self._disk.shutdown()
-        self._flushes.shutdown()
+        await loop.run_in_executor(self._disk, self.close)
         log.info("stopped")
         return EXIT_OK
 
-    def _wire(self, controller: Controller, partitions: PartitionManager) -> Broker:
+    def wire(self) -> Broker:
+        """The broker over what `open` has opened, listening to changes of the metadata."""
+        assert self._controller is not None and self._partitions is not None, "open it first"
+        controller, partitions = self._controller, self._partitions
         broker = Broker(
             controller.config,
             clock=self.clock,
