@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from klamm.protocol.apis import API, request_class, response_class
-from klamm.protocol.errors import ErrorCode, KafkaError, error_for
+from klamm.protocol.errors import ErrorCode
 from klamm.protocol.headers import RequestHeader, ResponseHeader
 from klamm.protocol.schema import Message
 from tests.support.definitions import NEWEST, OLD, Definition, definition_of, definitions
@@ -79,11 +79,3 @@ def test_error_codes_are_kafkas(kafkas: Kafkas) -> None:
     ours = [(code.value, code.name, code.retriable) for code in ErrorCode]
     assert ours == kafkas.of(NEWEST).errors()
     assert len(ours) == 138
-
-
-@pytest.mark.parametrize("code", [code for code in ErrorCode if code is not ErrorCode.NONE], ids=lambda code: code.name)
-def test_every_error_code_has_an_exception(code: ErrorCode) -> None:
-    error = error_for(code, "why")
-    assert isinstance(error, KafkaError)
-    assert (error.code, error.message) == (code, "why")
-    assert type(error).__name__ == "".join(part.capitalize() for part in code.name.split("_"))
