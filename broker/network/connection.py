@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from klamm.broker.network.file_pieces import ShortFile
+from klamm.broker.network.limits import plain_address
 from klamm.broker.network.outbox import Outbox
 from klamm.broker.network.reply import CloseConnection, Reply
 from klamm.broker.network.warnings import describe_junk
@@ -121,7 +122,8 @@ class Connection:
     def local_address(self) -> tuple[str, int]:
         """The address that the client dialled, as far as this machine knows."""
         if self._local_address is None:
-            self._local_address = self._socket.getsockname()[:2]
+            host, port = self._socket.getsockname()[:2]
+            self._local_address = (plain_address(host), port)
         return self._local_address
 
     @property
@@ -224,6 +226,8 @@ class Connection:
                     else:
                         replies.append(answer)
                         left_bytes -= len(answer.head)
+                        if answer.regions:
+                            left_bytes -= sum([region.size for _, region in answer.regions])
                 elif answer is not None:
                     self._put_pending(answer, size, produce=frame[:2] == PRODUCE_KEY)
                     if self._muted & WAITING:
@@ -239,7 +243,8 @@ class Connection:
             self._refuse(error)
         except Exception:
             logger.exception("%s: the dispatcher failed", self)
-            self._end("bug", "internal error")
+            frames.discard()
+            self._mark_ending("bug", "internal error")
         frames.settle()
         if replies:
             self._send(replies)

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from klamm.broker.network.connection import Connection
 from klamm.broker.network.limits import ListenerLimits, plain_address
@@ -150,15 +150,19 @@ def bind(host: str, port: int, network: Network) -> socket.socket:
     """A listening socket on the first address of `host`; all addresses, of both families, for an empty one."""
     if host:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    elif socket.has_dualstack_ipv6():
-        family, address = socket.AF_INET6, ("::", port)
-    else:
-        family, address = socket.AF_INET, ("0.0.0.0", port)
+        return _bind(family, address, network, dual_stack=False)
+    if socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):  # IPv6 may be compiled in and switched off; a taken port fails again below
+            return _bind(socket.AF_INET6, ("::", port), network, dual_stack=True)
+    return _bind(socket.AF_INET, ("0.0.0.0", port), network, dual_stack=False)
+
+
+def _bind(family: int, address: tuple[Any, ...], network: Network, *, dual_stack: bool) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)
         if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual_stack else 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Accepted sockets inherit all of these.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,464 @@
+"""Order, back-pressure, deadlines and ends of a connection, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+
+import pytest
+
+from klamm.broker.network.connection import RENEWAL_BYTES, TURN_FRAMES
+from klamm.broker.network.limits import NetworkLimits
+from tests.broker.network.harness import PRODUCE, frame, node, run, spin
+
+
+def test_5000_pipelined_requests_are_answered_in_order() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            requests = [b"echo %d" % number for number in range(5000)]
+            client.send(*requests)
+            assert [await client.receive() for _ in requests] == requests
+
+    run(main())
+
+
+def test_replies_of_one_read_leave_in_one_send() -> None:
+    async def main() -> None:
+        async with node() as one:
+            plain = socket.create_connection(one.listener.address)
+            plain.sendall(b"".join(frame(b"echo %d" % number) for number in range(10)))
+            await one.until_seen(10)
+            await spin()
+            data = plain.recv(65536)  # all there at once
+            assert data == b"".join(frame(b"echo %d" % number) for number in range(10))
+            plain.close()
+
+    run(main())
+
+
+def test_a_pending_reply_holds_back_everything_behind_it() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(b"wait a", b"echo 1", b"wait b", b"echo 2")
+            await spin()
+            assert one.seen == [b"wait a"]
+            one.answer("a")
+            assert await client.receive() == b"answer a"
+            assert await client.receive() == b"echo 1"
+            assert one.seen == [b"wait a", b"echo 1", b"wait b"]
+            one.answer("b")
+            assert [await client.receive() for _ in range(2)] == [b"answer b", b"echo 2"]
+
+    run(main())
+
+
+def test_produce_goes_ahead_of_unacknowledged_produce_and_answers_stay_in_order() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(*[PRODUCE + b"wait %d" % number for number in range(3)], PRODUCE + b"echo x", b"echo last")
+            await one.until_seen(4)
+            await spin()
+            assert len(one.seen) == 4  # all Produce, but not what comes behind
+            for name in "210":
+                one.answer(name)
+            received = [await client.receive() for _ in range(5)]
+            assert received == [b"answer 0", b"answer 1", b"answer 2", PRODUCE + b"echo x", b"echo last"]
+
+    run(main())
+
+
+def test_produce_waits_behind_other_requests() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(b"wait a", PRODUCE + b"echo 1")
+            await spin()
+            assert one.seen == [b"wait a"]
+            one.answer("a")
+            assert [await client.receive() for _ in range(2)] == [b"answer a", PRODUCE + b"echo 1"]
+
+    run(main())
+
+
+def test_produce_in_flight_is_bounded() -> None:
+    async def main() -> None:
+        async with node(NetworkLimits(max_inflight=3)) as one:
+            client = await one.connect()
+            client.send(*[PRODUCE + b"wait %d" % number for number in range(8)])
+            await one.until_seen(3)
+            await spin()
+            assert len(one.seen) == 3
+            one.answer("0")
+            await one.until_seen(4)
+            await spin()
+            assert len(one.seen) == 4
+            for number in range(1, 8):
+                await one.until_seen(number + 1)
+                one.answer(str(number))
+            assert [await client.receive() for _ in range(8)] == [b"answer %d" % number for number in range(8)]
+
+    run(main())
+
+
+def test_nothing_is_read_while_a_reply_is_pending() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(b"wait a")
+            await one.until_seen(1)
+            client.writer.write(b"x" * (16 << 20))
+            await spin(100)
+            assert client.writer.transport.get_write_buffer_size() > 0  # the kernel's buffers are full: back-pressure
+            assert len(one.seen) == 1
+
+    run(main())
+
+
+def test_requests_without_a_reply_are_skipped() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(PRODUCE + b"none", b"echo 1", PRODUCE + b"wait a", PRODUCE + b"none", b"echo 2")
+            await one.until_seen(4)
+            one.answer("a")
+            assert [await client.receive() for _ in range(3)] == [b"echo 1", b"answer a", b"echo 2"]
+
+    run(main())
+
+
+def test_a_slow_reader_is_muted_and_others_are_served() -> None:
+    async def main() -> None:
+        async with node() as one:
+            slow = await one.connect()
+            slow.reader._limit = 1 << 16  # type: ignore[attr-defined]
+            slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            slow.send(*[b"big 1000000"] * 40)
+            quick = await one.connect()
+            await spin(200)
+            reached = len(one.seen)
+            assert reached < 40
+            unsent = one.connections[0]._outbox.unsent_bytes
+            assert one.network.limits.unsent_high_water_bytes < unsent < 4_000_000
+            assert await quick.ask(b"echo quick") == b"echo quick"
+            slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            for _ in range(40):
+                assert len(await slow.receive()) == 1_000_000
+
+    run(main())
+
+
+def test_a_huge_frame_comes_whole_and_its_memory_goes() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            payload = b"echo " + bytes(range(256)) * 40_000
+            assert await client.ask(payload) == payload
+            assert await client.ask(b"echo small") == b"echo small"
+            assert one.connections[0]._frames.capacity_bytes == 0
+
+    run(main())
+
+
+def test_a_busy_connection_leaves_turns_to_others() -> None:
+    async def main() -> None:
+        async with node() as one:
+            busy, other = await one.connect(), await one.connect()
+            await busy.ask(b"echo warm"), await other.ask(b"echo warm")
+            one.seen.clear()
+            busy.send(*[b"echo %d" % number for number in range(2000)])
+            other.send(b"echo other")
+            await busy.receive()
+            assert await other.receive() == b"echo other"
+            assert one.seen.index(b"echo other") <= 4 * TURN_FRAMES
+            for _ in range(1999):
+                await busy.receive()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"),
+        (bytes.fromhex("16030100f5010000f10303"), "a TLS handshake"),
+        (struct.pack(">i", -1), "frame size -1"),
+        (struct.pack(">i", 0), "frame size 0"),
+        (struct.pack(">i", 2**31 - 1), "frame size 2147483647"),
+    ],
+)
+def test_junk_closes_the_connection_with_one_warning(
+    data: bytes, wanted: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with node() as one:
+            for _ in range(3):
+                client = await one.connect()
+                client.send(b"echo before")
+                client.writer.write(data)
+                assert await client.receive() == b"echo before"
+                assert await client.at_end()
+                one.network.sweep()
+            assert one.network.counters.closed == {"bad_frame": 3}
+            one.clock.advance(11_000)
+            client = await one.connect()
+            client.writer.write(data)
+            assert await client.at_end()
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert len(caplog.records) == 2
+    assert wanted in caplog.text
+    assert "(and 2 more like it)" in caplog.text
+
+
+def test_a_refusal_closes_after_the_replies_before_it() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(PRODUCE + b"wait a", b"echo 1")
+            client.send(b"refuse", b"echo never")
+            await one.until_seen(1)
+            one.answer("a")
+            assert [await client.receive() for _ in range(2)] == [b"answer a", b"echo 1"]
+            assert await client.at_end()
+            assert b"echo never" not in one.seen
+            assert one.network.counters.closed == {"refused": 1}
+
+    run(main())
+
+
+def test_a_pending_request_that_fails_ends_the_connection_there(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(*[PRODUCE + b"wait %d" % number for number in range(3)])
+            await one.until_seen(3)
+            one.answer("0")
+            one.waiting["1"].set_exception(ZeroDivisionError("a bug in a handler"))
+            one.waiting["2"].set_exception(ValueError("nobody looks at this one"))
+            assert await client.receive() == b"answer 0"
+            assert await client.at_end()
+            assert one.network.counters.closed == {"bug": 1}
+
+    run(main())
+    assert "a bug in a handler" in caplog.text
+    assert "never retrieved" not in caplog.text
+
+
+def test_a_bug_in_the_dispatcher_costs_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with node() as one:
+            client, other = await one.connect(), await one.connect()
+            client.send(b"echo 1", b"bug")
+            assert await client.receive() == b"echo 1"
+            assert await client.at_end()
+            assert await other.ask(b"echo 2") == b"echo 2"
+
+    run(main())
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_dispatcher_may_close_the_connection() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            closed = []
+            await client.ask(b"echo 1")
+            one.connections[0].on_close(lambda: closed.append(1))
+            client.send(b"close", b"echo never")
+            assert await client.at_end()
+            assert one.seen[-1] == b"close"
+            assert closed == [1]
+            assert one.connections[0].closed
+
+    run(main())
+
+
+def test_a_half_close_is_answered_and_then_closed() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(b"wait a", b"echo 1")
+            client.writer.write_eof()
+            await one.until_seen(1)
+            await spin()
+            one.answer("a")
+            assert [await client.receive() for _ in range(2)] == [b"answer a", b"echo 1"]
+            assert await client.at_end()
+            assert one.network.counters.closed == {"eof": 1}
+
+    run(main())
+
+
+def test_half_a_frame_and_the_end_of_the_stream_close() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.writer.write(frame(b"echo whole")[:-1])
+            client.writer.write_eof()
+            assert await client.at_end()
+            assert one.network.counters.closed == {"half_frame": 1}
+            assert one.seen == []
+
+    run(main())
+
+
+def test_half_a_frame_has_a_deadline_that_only_real_progress_moves() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            assert await client.ask(b"echo 1") == b"echo 1"
+            client.writer.write(struct.pack(">i", 1_000_000))
+            await spin()
+            one.sweep_after(0)
+            for _ in range(2):  # enough new bytes: a new deadline
+                one.sweep_after(20_000)
+                client.writer.write(b"x" * RENEWAL_BYTES)
+                await spin()
+            one.sweep_after(1)
+            for _ in range(29):  # trickling
+                one.sweep_after(1000)
+                client.writer.write(b"x")
+                await spin()
+            assert not one.connections[0].closed
+            one.sweep_after(1000)
+            assert one.connections[0].closed
+            assert one.network.counters.closed == {"frame_timeout": 1}
+
+    run(main())
+
+
+def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
+    async def main() -> None:
+        async with node(NetworkLimits(max_idle_ms=1000)) as one:
+            idle, waiting = await one.connect(), await one.connect()
+            await idle.ask(b"echo 1")
+            waiting.send(b"wait a")
+            await one.until_seen(2)
+            one.sweep_after(0)
+            one.sweep_after(999)
+            assert len(one.network.connections) == 2
+            one.sweep_after(1)
+            assert await idle.at_end()
+            one.answer("a")
+            assert await waiting.receive() == b"answer a"
+            assert one.network.counters.closed == {"idle": 1}
+
+    run(main())
+
+
+def test_a_peer_that_never_reads_is_closed_when_idle() -> None:
+    async def main() -> None:
+        async with node(NetworkLimits(max_idle_ms=1000)) as one:
+            plain = socket.create_connection(one.listener.address)
+            plain.sendall(frame(b"big 30000000"))
+            await one.until_seen(1)
+            await spin(100)
+            one.sweep_after(0)
+            one.sweep_after(1000)
+            assert one.network.counters.closed == {"idle": 1}
+            assert one.connections[0]._outbox.unsent_bytes == 0
+            plain.close()
+
+    run(main())
+
+
+def test_a_reset_while_muted_is_noticed() -> None:
+    async def main() -> None:
+        async with node() as one:
+            plain = socket.create_connection(one.listener.address)
+            plain.sendall(frame(b"wait a"))
+            await one.until_seen(1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            plain.close()
+            await spin()
+            assert one.network.counters.closed == {"error": 1}
+            one.answer("a")  # into the void
+            await spin()
+
+    run(main())
+
+
+def test_request_bytes_of_the_node_are_bounded() -> None:
+    async def main() -> None:
+        async with node(NetworkLimits(queued_max_request_bytes=50_000)) as one:
+            budget = one.network.budget
+            assert budget is not None
+            first, second = await one.connect(), await one.connect()
+            first.writer.write(struct.pack(">i", 60_000) + b"echo ")
+            await spin()
+            assert budget.held_bytes == 60_004  # what is declared counts, one frame may exceed the limit
+            second.writer.write(struct.pack(">i", 60_000) + b"echo ")
+            await spin()
+            second.writer.write(b"s" * 59_995)
+            await spin()
+            assert one.seen == []
+            first.writer.write(b"f" * 59_995)
+            assert await first.receive() == b"echo " + b"f" * 59_995
+            assert await second.receive() == b"echo " + b"s" * 59_995
+            assert budget.held_bytes == 0
+            first.send(b"wait a")
+            await one.until_seen(3)
+            assert budget.held_bytes == 6
+            one.connections[0].close("test")
+            assert budget.held_bytes == 0
+
+    run(main())
+
+
+def test_local_address_and_peer() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            await client.ask(b"echo 1")
+            connection = one.connections[0]
+            assert connection.local_address == one.listener.address
+            assert connection.peer == client.writer.get_extra_info("sockname")
+            assert connection.listener == "PLAINTEXT"
+            assert connection.principal == "User:ANONYMOUS"
+
+    run(main())
+
+
+def test_drain_answers_what_was_read_and_then_closes() -> None:
+    async def main() -> None:
+        async with node() as one:
+            clients = [await one.connect() for _ in range(5)]
+            for number, client in enumerate(clients):
+                client.send(*[PRODUCE + b"wait %d-%d" % (number, turn) for turn in range(3)], b"echo behind")
+            clients.append(await one.connect())  # idle
+            await one.until_seen(15)
+            drained = asyncio.ensure_future(one.network.drain(5.0))
+            await spin()
+            assert await clients[-1].at_end()
+            assert not drained.done()
+            for name in list(one.waiting):
+                one.answer(name)
+            for number, client in enumerate(clients[:-1]):
+                wanted = [b"answer %d-%d" % (number, turn) for turn in range(3)] + [b"echo behind"]
+                assert [await client.receive() for _ in wanted] == wanted
+                assert await client.at_end()
+            assert await drained == 0
+            with pytest.raises(OSError):
+                await one.connect()
+
+    run(main())
+
+
+def test_drain_ends_at_its_deadline(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(b"wait forever")
+            await one.until_seen(1)
+            assert await one.network.drain(0.01) == 1
+            assert await client.at_end()
+            one.answer("forever")
+
+    run(main())
+    assert "not drained" in caplog.text

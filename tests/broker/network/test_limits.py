@@ -1,0 +1,85 @@
+"""Settings and counts, without sockets."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from klamm.broker.network.limits import (
+    ConnectionQuota,
+    ListenerLimits,
+    NetworkLimits,
+    RequestBudget,
+    parse_overrides,
+    plain_address,
+    raise_descriptor_limit,
+)
+
+
+def test_limits_come_from_the_config_and_default_otherwise() -> None:
+    limits = NetworkLimits.from_config(
+        {"max.connections": 7, "max.connections.per.ip.overrides": "127.0.0.1:3,::1:4", "queued.max.request.bytes": 9}
+    )
+    assert limits.max_connections == 7
+    assert limits.max_connections_per_ip_overrides == {"127.0.0.1": 3, "::1": 4}
+    assert limits.queued_max_request_bytes == 9
+    assert limits.max_request_bytes == 104857600
+    assert limits.max_idle_ms == 600_000
+
+
+def test_listener_limits_have_the_prefix_of_the_listener() -> None:
+    originals = {"listener.name.external.max.connections": "5", "listener.name.external.connections.max.idle.ms": "100"}
+    assert ListenerLimits.from_config(originals, "EXTERNAL") == ListenerLimits(5, 100)
+    assert ListenerLimits.from_config(originals, "INTERNAL") == ListenerLimits()
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:x", ":5", "127.0.0.1:-1"])
+def test_wrong_overrides_name_the_key(text: str) -> None:
+    with pytest.raises(ValueError, match=r"max\.connections\.per\.ip\.overrides"):
+        parse_overrides(text)
+
+
+def test_overrides_resolve_names_and_take_lists() -> None:
+    assert parse_overrides(["localhost:2"])["127.0.0.1"] == 2
+    assert parse_overrides("") == {}
+
+
+def test_an_ipv4_peer_of_a_dual_stack_socket_is_plain() -> None:
+    assert plain_address("::ffff:10.1.2.3") == "10.1.2.3"
+    assert plain_address("fe80::1%eth0") == "fe80::1"
+    assert plain_address("::1") == "::1"
+
+
+def test_the_quota_counts_back() -> None:
+    quota = ConnectionQuota(NetworkLimits(max_connections=2, max_connections_per_ip=1))
+    assert quota.admit("a")
+    assert not quota.admit("a")
+    assert quota.admit("b")
+    assert quota.node_is_full
+    quota.release("a")
+    assert not quota.node_is_full
+    assert quota.admit("a")
+    assert quota.total == 2
+
+
+def test_the_budget_lets_one_frame_exceed_it_and_wakes_the_waiting() -> None:
+    woken = []
+    budget = RequestBudget(100)
+    assert budget.change(0, 150, lambda: None)
+    assert not budget.change(0, 10, lambda: woken.append("b"))
+    assert budget.change(150, 120, lambda: None)
+    assert woken == []
+    assert budget.change(120, 0, lambda: None)
+    assert woken == ["b"]
+    assert budget.held_bytes == 0
+
+
+def test_the_descriptor_limit_is_raised_to_the_hard_one() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        assert raise_descriptor_limit() == hard
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

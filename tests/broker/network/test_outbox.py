@@ -1,0 +1,161 @@
+"""File regions between memory, at every size and at every speed of the peer; the disk never holds up the loop."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+import pytest
+
+from klamm.broker.network import file_pieces
+from klamm.broker.network.file_pieces import COPY_BYTES, WINDOW_BYTES
+from tests.broker.network.harness import Node, node, run, spin
+
+CONTENT = bytes(range(256)) * 12_000 + b"tail"
+
+
+@pytest.fixture
+def log() -> Iterator[BinaryIO]:
+    with tempfile.TemporaryFile() as file:
+        file.write(CONTENT)
+        file.flush()
+        yield file
+
+
+async def fetch_all(one: Node, sizes: Sequence[int]) -> None:
+    client = await one.connect()
+    requests = [request for size in sizes for request in (b"region 7 %d" % size, b"echo between %d" % size)]
+    client.send(*requests)
+    for size in sizes:
+        assert await client.receive() == b"<" + CONTENT[7 : 7 + size] + b">"
+        assert await client.receive() == b"echo between %d" % size
+
+
+SIZES = [0, 1, 100, COPY_BYTES, COPY_BYTES + 1, 100_000, WINDOW_BYTES, WINDOW_BYTES + 1, 3_000_000]
+
+
+def test_regions_and_memory_leave_in_order(log: BinaryIO) -> None:
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            await fetch_all(one, SIZES * 3)
+
+    run(main())
+
+
+def test_a_slow_reader_of_regions_gets_all_and_costs_no_memory(log: BinaryIO) -> None:
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            client = await one.connect()
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.send(*[b"region 0 3000000"] * 30)
+            await spin(300)
+            assert len(one.seen) < 30  # muted
+            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            for _ in range(30):
+                assert await client.receive() == b"<" + CONTENT[:3_000_000] + b">"
+
+    run(main())
+
+
+def test_pages_that_are_not_in_memory_are_read_in_a_thread(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cold(descriptor: int, buffers: Sequence[bytearray], position: int, flags: int = 0) -> int:
+        if flags:
+            raise BlockingIOError(errno.EAGAIN, "not in the page cache")
+        return preadv(descriptor, buffers, position)
+
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", cold)
+
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            await fetch_all(one, SIZES)
+            windows = sum(-(-size // WINDOW_BYTES) for size in SIZES)
+            assert one.network.page_cache_misses == windows
+
+    run(main())
+
+
+def test_a_client_that_leaves_during_a_read_ahead_leaves_nothing(
+    log: BinaryIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_pieces, "is_cached", lambda *_: False)
+
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            client = await one.connect()
+            client.send(b"region 0 3000000")
+            await one.until_seen(1)
+            one.connections[0].close("test")
+            await spin()
+            assert await client.at_end() or True
+            assert one.network.connections == set()
+
+    run(main())
+
+
+def test_a_filesystem_without_nowait_counts_as_cached(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "preadv", unsupported)
+
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            await fetch_all(one, SIZES)
+            assert one.network.page_cache_misses == 0
+
+    run(main())
+
+
+def test_hot_positions_are_not_probed(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    class HotFile:
+        hot_position = 0
+
+        def fileno(self) -> int:
+            return log.fileno()
+
+    def never(*_: object) -> int:
+        raise AssertionError("probed")
+
+    monkeypatch.setattr(os, "preadv", never)
+
+    async def main() -> None:
+        async with node() as one:
+            one.file = HotFile()  # type: ignore[assignment]
+            await fetch_all(one, SIZES)
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [100, 50_000])
+def test_a_file_that_is_too_short_closes_the_connection(
+    log: BinaryIO, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            client, other = await one.connect(), await one.connect()
+            client.send(b"region %d %d" % (len(CONTENT) - 10, size))
+            while not await client.at_end():
+                pass
+            assert one.network.counters.closed == {"file": 1}
+            assert await other.ask(b"echo") == b"echo"
+
+    run(main())
+    assert "cannot be completed" in caplog.text
+
+
+def test_probe_is_cheap(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *arguments: calls.append(1) or preadv(*arguments))
+    assert file_pieces.is_cached(log.fileno(), 0, WINDOW_BYTES)
+    assert len(calls) <= WINDOW_BYTES // file_pieces.PROBE_STRIDE + 1
