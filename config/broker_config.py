@@ -58,6 +58,7 @@ class BrokerConfig:
         self._resolve_fallbacks()
         self._resolve_identity()
         self._resolve_listeners()
+        self._check_between_keys()
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
@@ -153,6 +154,28 @@ class BrokerConfig:
             raise ConfigError(f"inter.broker.listener.name={between} is not among listeners ({names})")
         if between is not None and self.is_set("security.inter.broker.protocol"):
             raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set")
+
+    def _check_between_keys(self) -> None:
+        """The limits that Kafka holds beside those of single keys."""
+        retention_ms = self.integer("log.retention.ms")
+        queued_bytes, request_bytes = self.integer("queued.max.request.bytes"), self.integer("socket.request.max.bytes")
+        rules = (
+            (retention_ms >= 1 or retention_ms == -1, "log.retention.ms must be -1 (unlimited) or at least 1"),
+            (self.integer("log.roll.ms") >= 1, "log.roll.ms must be at least 1"),
+            (self.integer("log.roll.jitter.ms") >= 0, "log.roll.jitter.ms must be at least 0"),
+            (
+                queued_bytes <= 0 or queued_bytes >= request_bytes,
+                f"queued.max.request.bytes={queued_bytes} must be at least socket.request.max.bytes={request_bytes}",
+            ),
+        )
+        for holds, problem in rules:
+            if not holds:
+                raise ConfigError(problem)
+        overrides = self.text("max.connections.per.ip.overrides")
+        for pair in filter(None, (item.strip() for item in overrides.split(","))):
+            host, colon, count = pair.rpartition(":")
+            if not (colon and host.strip() and count.strip().isdecimal()):
+                raise ConfigError(f"max.connections.per.ip.overrides: {pair!r} is not host:count")
 
 
 def expand_aliases(texts: Mapping[str, str], aliases: Mapping[str, Sequence[str]]) -> Mapping[str, str]:

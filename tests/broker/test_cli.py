@@ -1,0 +1,48 @@
+"""The command line: exit codes, what goes to which stream, what is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from klamm import __version__
+from klamm.broker import cli
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"klamm {__version__}\n"
+
+
+def test_config_lists_the_keys(capsys):
+    assert cli.main(["config"]) == 0
+    assert "\nlog.segment.bytes=1073741824\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["start", "--override", "log.segment.bytes=12"], ["start", "/nowhere/x.properties"]]
+)
+def test_a_bad_config_is_one_line_and_exit_code_2(arguments, capsys):
+    assert cli.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("klamm: ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["stop"], ["start", "--log-level", "loud"]])
+def test_a_bad_command_line_is_exit_code_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_the_config_is_read_without_heavy_imports():
+    program = "import sys, klamm.broker.cli; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"numpy", "asyncio", "uvloop", "dataclasses", "prometheus_client", "sqlite3"} & set(done.stdout.split())
