@@ -42,6 +42,7 @@ UNKNOWN = -1
 DEBUGGING_REPLICA = -2
 READ_COMMITTED = 1
 STORAGE_ERROR_FROM = 3
+LEADER_EPOCH_FROM = 4
 
 
 def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -99,7 +100,11 @@ def _offset(
 
     def answer(timestamp: int, offset: int, epoch: int) -> ListOffsetsPartitionResponse:
         return ListOffsetsPartitionResponse(
-            partition_index=partition.index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
+            partition_index=partition.index,
+            error_code=0,
+            timestamp=timestamp,
+            offset=offset,
+            leader_epoch=epoch if version >= LEADER_EPOCH_FROM else UNKNOWN,
         )
 
     timestamp = wanted.timestamp
