@@ -1,74 +1,45 @@
 """The controller: every change of the cluster's metadata, one at a time.
 
-A change is planned against the current image, made durable in the store as one transaction, and then becomes the next
-image; planning and storing happen in one thread, so the loop never waits for the disk. The order for listeners is::
-
-    store.multi(...)   durable: from here on the change survives a crash
-    prepare(old, new)  await: logs of new partitions are made while nobody can ask for them
-    on_image(old, new) on the loop, no await: everybody sees the change at once
-    settle()           await: logs of removed topics leave the disk
-    return to the client
+What changes is planned by `topics`, `configs` and `features`; how it becomes durable and visible is in `changes`.
 
 Deletion of a topic has two transactions: the first marks it in ``/admin/delete_topics``, the second, after the logs,
-removes its nodes. After a crash between them `finish_deletions` goes on. A failed transaction changes nothing and is
-KAFKA_STORAGE_ERROR for the client. A client that goes away does not stop a change half-way.
+removes its nodes. After a crash between them `finish_deletions` goes on.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from klamm.broker.controller import configs, features, startup, topics
+from klamm.broker.controller.auto_creation import AutoCreation
+from klamm.broker.controller.changes import Change, Changes
 from klamm.broker.controller.configs import ConfigUpdate
 from klamm.broker.controller.features import FeatureUpdate
 from klamm.broker.controller.placement import Placer
 from klamm.broker.controller.topics import NewPartitions, NewTopic, TopicKey, TopicPlanner, TopicResult
 from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import BrokerImage, FeaturesImage, MetadataImage
-from klamm.broker.metadata.store import MetadataStore, Operation, Set, StoreError
-from klamm.protocol.errors import KafkaError, KafkaStorageError, PolicyViolation, TopicDeletionDisabled
+from klamm.broker.metadata.store import MetadataStore, Operation, Set
+from klamm.protocol.errors import KafkaError, PolicyViolation, TopicDeletionDisabled
 
 if TYPE_CHECKING:
-    from klamm.config.broker_config import BrokerConfig
+    from klamm.config import BrokerConfig
     from klamm.storage.clock import Clock
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 PRODUCER_ID_BLOCK_SIZE = 1_000
 MAX_PRODUCER_ID = 2**63 - 1
 
-OnImage = Callable[[MetadataImage, MetadataImage], None]
-Prepare = Callable[[MetadataImage, MetadataImage], Awaitable[None]]
-Settle = Callable[[], Awaitable[None]]
 
+class Controller(Changes):
+    """Owns the image and the store. Make it, `start` it (blocking), add listeners, then `finish_deletions`.
 
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """Who is told of a new image; the steps are in the head of the module."""
-
-    on_image: OnImage
-    prepare: Prepare | None = None
-    settle: Settle | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
-    """A plan: what the caller gets, what is to be stored, and the image that follows (None: the old one stays)."""
-
-    result: T
-    operations: Sequence[Operation] = ()
-    image: MetadataImage | None = None
-
-
-class Controller:
-    """Owns the image and the store. Make it, `start` it (blocking), add listeners, then `finish_deletions`."""
+    ``config`` is the broker's config with the dynamic one above it; it changes before listeners are told of an image.
+    """
 
     def __init__(
         self,
@@ -78,23 +49,17 @@ class Controller:
         clock: Clock,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self.image = MetadataImage()
+        super().__init__(store)
         self.config = config
         self.node_id: int = config.node_id
         self.supported_features: Mapping[str, tuple[int, int]] = features.SUPPORTED
         self.controller_epoch = 0
         self._static_config = config
-        self._store = store
         self._clock = clock
         self._random_bytes = random_bytes
         self._placer = Placer(lambda below: int.from_bytes(random_bytes(4), "big") % below)
-        self._listeners: list[Listener] = []
-        self._lock = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="klamm-metadata")
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._deleting: frozenset[str] = frozenset()
-        self._auto: dict[str, asyncio.Future[KafkaError | None]] = {}
-        self._auto_task: asyncio.Task[None] | None = None
+        self._auto_creation = AutoCreation(self)
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -125,15 +90,6 @@ class Controller:
         if self._deleting:
             log.info("finishing the deletion of topics: %s", ", ".join(sorted(self._deleting)))
             await self._shielded(self._delete_marked(sorted(self._deleting)))
-
-    def close(self) -> None:
-        """Resign: the registration goes away with the session. Blocks; call it when no change is under way."""
-        self._thread.shutdown(wait=True)
-        self._store.close()
-
-    def add_listener(self, on_image: OnImage, prepare: Prepare | None = None, settle: Settle | None = None) -> None:
-        """Tell of every new image, in the order of the head of this module; listeners in the order they were added."""
-        self._listeners.append(Listener(on_image, prepare, settle))
 
     async def register(self, broker: BrokerImage) -> None:
         """Replace the registration of this broker, as its ports are known now."""
@@ -192,41 +148,7 @@ class Controller:
 
         Concurrent callers share the work: each name is made once, all names that wait in one transaction.
         """
-        if not self.config["auto.create.topics.enable"]:
-            return {}
-        loop = asyncio.get_running_loop()
-        waiting = {}
-        for name in names:
-            if name not in self.image.topics:
-                waiting[name] = self._auto.get(name) or self._auto.setdefault(name, loop.create_future())
-        if not waiting:
-            return {}
-        if self._auto_task is None:
-            self._auto_task = loop.create_task(self._auto_create_all())
-        await asyncio.wait(waiting.values())
-        outcomes = {name: future.result() for name, future in waiting.items()}
-        return {name: error for name, error in outcomes.items() if error is not None}
-
-    async def _auto_create_all(self) -> None:
-        try:
-            while self._auto:
-                batch, self._auto = self._auto, {}
-                try:
-                    results = await self.create_topics([configs.automatic_topic(name, self.config) for name in batch])
-                    errors = {result.name: result.error for result in results}
-                except KafkaError as error:
-                    errors = dict.fromkeys(batch, error)
-                except Exception:
-                    log.exception("automatic creation of %d topic(s) failed", len(batch))
-                    errors = dict.fromkeys(batch, KafkaStorageError("the topic could not be created"))
-                for name, future in batch.items():
-                    failure = errors[name]
-                    if name in self.image.topics:
-                        failure = None  # somebody else was faster
-                    if not future.done():
-                        future.set_result(failure)
-        finally:
-            self._auto_task = None
+        return await self._auto_creation.create(names) if self.config.flag("auto.create.topics.enable") else {}
 
     async def create_partitions(
         self, new: Sequence[NewPartitions], validate_only: bool = False
@@ -280,11 +202,13 @@ class Controller:
     async def _remove_marked(self, names: Sequence[str]) -> None:
         """The steps after the mark. What fails stays marked, its name stays taken, and the next start goes on."""
         await self._publish(self.image.without_topics(name for name in names if name in self.image.topics))
-        operations = [operation for name in names for operation in topics.deletion(name)]
-        await self._in_thread(self._multi, operations)
+        await self._in_thread(self._delete_nodes, names)
         self._deleting -= frozenset(names)
         for name in names:
             log.info("topic %s: deleted", name)
+
+    def _delete_nodes(self, names: Sequence[str]) -> None:
+        self._multi([operation for name in names for operation in topics.deletion(name, self._store.exists)])
 
     # -- configs, features, producer ids ------------------------------------------------------------------------
 
@@ -325,65 +249,11 @@ class Controller:
 
         return await self._change(plan)
 
-    # -- the one way of changing --------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------------
 
-    async def _change(self, plan: Callable[[MetadataImage], Change[T]]) -> T:
-        """Plan, store, publish. Raises what the plan raises, and KafkaStorageError."""
-        return await self._shielded(self._change_now(plan))
-
-    async def _change_now(self, plan: Callable[[MetadataImage], Change[T]]) -> T:
-        async with self._lock:
-            change: Change[T] = await self._in_thread(self._plan_and_store, plan)
-            if change.image is not None:
-                await self._publish(change.image)
-            return change.result
-
-    def _plan_and_store(self, plan: Callable[[MetadataImage], Change[T]]) -> Change[T]:
-        change = plan(self.image)  # only changes under the lock, which the caller holds
-        if change.operations:
-            self._multi(change.operations)
-        return change
-
-    def _multi(self, operations: Sequence[Operation]) -> None:
-        try:
-            self._store.multi(operations)
-        except StoreError as error:
-            log.error("a change of the metadata was not stored: %s", error)
-            raise KafkaStorageError(str(error)) from None
-
-    async def _publish(self, new: MetadataImage) -> None:
-        """Show the image to everybody; a listener that fails does not keep it from the others."""
-        old = self.image
-        for listener in self._listeners:
-            if listener.prepare is not None:
-                try:
-                    await listener.prepare(old, new)
-                except Exception:
-                    log.exception("preparing a change of the metadata failed")
-        self.image = new
+    def _before_listeners(self, old: MetadataImage, new: MetadataImage) -> None:
         if new.broker_configs is not old.broker_configs:
             self.config = configs.effective(self._static_config, new, self.node_id)
-        for listener in self._listeners:
-            try:
-                listener.on_image(old, new)
-            except Exception:
-                log.exception("a listener failed on a change of the metadata")
-        for listener in self._listeners:
-            if listener.settle is not None:
-                await listener.settle()
-
-    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        result: T = await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
-        return result
-
-    async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run to the end even if the caller is cancelled: store and image must not part."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
-
-    # -- helpers ------------------------------------------------------------------------------------------------
 
     def _defaults(self) -> topics.Defaults:
         return topics.Defaults(self.config.integer("num.partitions"), self.config.integer("default.replication.factor"))

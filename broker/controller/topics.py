@@ -339,10 +339,11 @@ def deletion_mark(name: str) -> Operation:
     return Create(paths.delete_topic(name))
 
 
-def deletion(name: str) -> list[Operation]:
+def deletion(name: str, exists: Callable[[str], bool]) -> list[Operation]:
     """The last step, after the logs."""
-    return [
+    operations = [
         Delete(paths.topic(name), recursive=True),
         Delete(paths.topic_config(name)),
         Delete(paths.delete_topic(name)),
     ]
+    return [operation for operation in operations if exists(operation.path)]

@@ -1,5 +1,8 @@
-"""What every engine of the metadata store must do. A test class derives from `StoreContract` and has a fixture `stores`:
-a function that opens the store; calling it again after `close` opens it as the next process would."""
+"""What every engine of the metadata store must do.
+
+A test class derives from `StoreContract` and has a fixture `stores`: a function that opens the store; calling it again
+after `close` opens it as the next process would.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ class Model:
             return None
         if path not in self.nodes:
             return NoNode
-        value, version = self.nodes[path]
+        _, version = self.nodes[path]
         if operation.version not in (-1, version):
             return BadVersion
         if isinstance(operation, Set):

@@ -93,9 +93,9 @@ def test_a_changed_byte_of_a_value_is_found_by_the_checksum(tmp_path: Path) -> N
     assert content.count(b"value of 117") == 20
     path.write_bytes(content.replace(b"value of 117", b"value of 118", 1))
     store = SqliteStore(path)
-    with pytest.raises(StoreCorrupt, match="/node117 .* is damaged"):
+    with pytest.raises(StoreCorrupt, match=r"/node117 .* is damaged"):
         store.get("/node117")
-    with pytest.raises(StoreCorrupt, match="/node117 .* is damaged"):
+    with pytest.raises(StoreCorrupt, match=r"/node117 .* is damaged"):
         list(store.subtree("/"))
     store.close()
 
