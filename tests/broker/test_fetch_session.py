@@ -27,7 +27,9 @@ class Cache:
         return session
 
 
-def request(session_id: int, epoch: int, partitions: tuple[int, ...] = (), forget: tuple[int, ...] = ()) -> FetchRequest:
+def request(
+    session_id: int, epoch: int, partitions: tuple[int, ...] = (), forget: tuple[int, ...] = ()
+) -> FetchRequest:
     topics = [FetchTopic(topic="t", partitions=[FetchPartition(partition=index) for index in partitions])]
     forgotten = [ForgottenTopic(topic="t", partitions=list(forget))]
     return FetchRequest(

@@ -25,7 +25,6 @@ from klamm.protocol.apis import API, ApiKey, response_class
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, encode_batch
-
 from tests.support.manual_clock import ManualClock
 
 CORRELATION_ID = 7
@@ -133,7 +132,9 @@ class EmbeddedBroker:
 
 def batch(*values: bytes, timestamp: int = NOW_MS, **options: Any) -> bytes:
     """One record batch with these values and a key each."""
-    return bytes(encode_batch([Record(offset, timestamp, b"k", value, ()) for offset, value in enumerate(values)], **options))
+    return bytes(
+        encode_batch([Record(offset, timestamp, b"k", value, ()) for offset, value in enumerate(values)], **options)
+    )
 
 
 def encode_frame(request: Any, version: int, client_id: str | None = "test") -> memoryview:

@@ -1,59 +1,66 @@
-"""ListOffsets: the answer can be encoded in every version, with what that version has."""
+"""ListOffsets: both ends, a point in time, the largest timestamp, and v0's list."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from klamm.broker.apis.list_offsets import EARLIEST, LATEST, handle
-from klamm.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-
-EPOCH = 3
+from klamm.protocol.errors import ErrorCode
+from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.support.embedded import NOW_MS, EmbeddedBroker, batch
 
 
-def broker() -> Any:
-    log = SimpleNamespace(
-        log_start_offset=2,
-        log_end_offset=7,
-        leader_epochs=SimpleNamespace(epoch_of=lambda _: EPOCH),
-        segment_offsets=lambda timestamp, _: [7, 5, 2] if timestamp == LATEST else [2],
-    )
-    partition = SimpleNamespace(
-        index=0,
-        leader_epoch=EPOCH,
-        high_watermark=7,
-        last_stable_offset=7,
-        online_log=lambda: log,
-        check_leader_epoch=lambda _: None,
-    )
-    return SimpleNamespace(partitions=SimpleNamespace(get=lambda *_: partition))
+def ask(broker: EmbeddedBroker, version: int, timestamp: int, **options: Any) -> Any:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp, **options)
+    topics = [ListOffsetsTopic(name="t", partitions=[partition])]
+    return broker.call(ListOffsetsRequest(replica_id=-1, topics=topics), version).topics[0].partitions[0]
 
 
-@pytest.mark.parametrize("version", range(12))
-@pytest.mark.parametrize(("timestamp", "offset"), [(LATEST, 7), (EARLIEST, 2)])
-def test_every_version_gets_the_fields_that_it_has(version: int, timestamp: int, offset: int) -> None:
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        topics=[
-            ListOffsetsTopic(
-                name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=3)]
-            )
-        ],
-    )
-    context: Any = SimpleNamespace(api_version=version)
-    response = handle(broker(), context, request)
-    data = ListOffsetsResponse.encode[version](response, bytearray())  # type: ignore[attr-defined]
-    decoded = ListOffsetsResponse.decode[version](data)[0]  # type: ignore[attr-defined]
-    answer = decoded.topics[0].partitions[0]
-    if version == 0:
-        assert answer.old_style_offsets == ([7, 5, 2] if timestamp == LATEST else [2])
-    else:
-        assert answer.offset == offset
-        assert answer.leader_epoch == (EPOCH if version >= 4 else -1)
+@pytest.fixture
+def filled(broker: EmbeddedBroker) -> EmbeddedBroker:
+    for step in (0, 20, 10):
+        broker.produce("t", batch(b"x", b"y", timestamp=NOW_MS + step))
+    return broker
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_earliest_and_latest(filled: EmbeddedBroker, version: int) -> None:
+    assert [ask(filled, version, timestamp).offset for timestamp in (-2, -1)] == [0, 6]
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_the_first_record_at_or_after_a_time(filled: EmbeddedBroker, version: int) -> None:
+    found = [ask(filled, version, NOW_MS + step) for step in (-5, 1, 20)]
+    assert [(answer.offset, answer.timestamp - NOW_MS) for answer in found] == [(0, 0), (2, 20), (2, 20)]
+    late = ask(filled, version, NOW_MS + 21)
+    assert (late.error_code, late.offset, late.timestamp) == (0, -1, -1)
+
+
+def test_the_largest_timestamp_needs_v7(filled: EmbeddedBroker) -> None:
+    answer = ask(filled, 7, -3)
+    assert (answer.offset, answer.timestamp) == (2, NOW_MS + 20)
+    assert ask(filled, 6, -3).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_tiers(filled: EmbeddedBroker) -> None:
+    assert ask(filled, 8, -4).offset == 0
+    assert [ask(filled, 11, timestamp).offset for timestamp in (-5, -6)] == [-1, -1]
+
+
+def test_v0_lists_segments(filled: EmbeddedBroker) -> None:
+    assert ask(filled, 0, -1, max_num_offsets=10).old_style_offsets == [6, 0]
+    assert ask(filled, 0, -1, max_num_offsets=1).old_style_offsets == [6]
+    assert ask(filled, 0, -2, max_num_offsets=10).old_style_offsets == [0]
+
+
+def test_errors(broker: EmbeddedBroker) -> None:
+    assert ask(broker, 4, -1, current_leader_epoch=9).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    partition = ListOffsetsPartition(partition_index=9, timestamp=-1)
+    topics = [ListOffsetsTopic(name="t", partitions=[partition])]
+    answer = broker.call(ListOffsetsRequest(replica_id=-1, topics=topics), 5).topics[0].partitions[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    twice = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * 2
+    topics = [ListOffsetsTopic(name="t", partitions=twice)]
+    answers = broker.call(ListOffsetsRequest(replica_id=-1, topics=topics), 5).topics[0].partitions
+    assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2

@@ -1,0 +1,225 @@
+"""Fetch at all its versions: limits, waiting, sessions, old formats."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klamm.broker.controller.topics import TopicKey
+from klamm.protocol.errors import ErrorCode
+from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from klamm.protocol.records import message_set
+from klamm.protocol.records.batch import Record, batches, encode_batch, records
+from tests.support.embedded import NOW_MS, EmbeddedBroker, batch
+
+MAX = 1 << 20
+BATCH_VERSIONS = range(4, 19)
+
+
+def request(
+    broker: EmbeddedBroker,
+    version: int,
+    *offsets: int,
+    max_bytes: int = MAX,
+    partition_max_bytes: int = MAX,
+    **options: Any,
+) -> FetchRequest:
+    """Partition i from the i-th offset on."""
+    topic_id = broker.broker.image.topics["t"].topic_id
+    partitions = [
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+        for index, offset in enumerate(offsets)
+    ]
+    topic = FetchTopic(partitions=partitions)
+    if version >= 13:
+        topic.topic_id = topic_id
+    else:
+        topic.topic = "t"
+    options = {"max_wait_ms": 0, "min_bytes": 1, **options}
+    return FetchRequest(max_bytes=max_bytes, topics=[topic] if offsets else [], forgotten_topics_data=[], **options)
+
+
+def values(data: Any) -> list[bytes | None]:
+    return [
+        record.value
+        for position, header in batches(data.records)
+        for record in records(data.records, header, MAX, position)
+    ]
+
+
+def partitions(response: Any) -> dict[int, Any]:
+    return {data.partition_index: data for topic in response.responses for data in topic.partitions}
+
+
+@pytest.mark.parametrize("version", BATCH_VERSIONS)
+def test_what_was_produced_is_fetched_byte_for_byte(broker: EmbeddedBroker, version: int) -> None:
+    sent = batch(b"one", b"two")
+    broker.produce("t", sent)
+    broker.produce("t", batch(b"three"))
+    data = partitions(broker.call(request(broker, version, 0), version))[0]
+    assert (data.error_code, data.high_watermark) == (0, 3)
+    assert bytes(data.records)[16 : len(sent)] == sent[16:]
+    assert values(data) == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+def test_old_versions_get_message_sets(broker: EmbeddedBroker, version: int, magic: int) -> None:
+    broker.produce("t", batch(b"one", b"two"))
+    broker.produce("t", batch(b"three"))
+    data = partitions(broker.call(request(broker, version, 1), version))[0]
+    found = list(message_set.messages(data.records))
+    assert [(message.offset, message.value, message.magic) for message in found] == [
+        (1, b"two", magic),
+        (2, b"three", magic),
+    ]
+
+
+def test_before_v3_records_are_cut_at_the_limit(broker: EmbeddedBroker) -> None:
+    broker.produce("t", batch(b"x" * 1000))
+    data = partitions(broker.call(request(broker, 2, 0, partition_max_bytes=100), 2))[0]
+    assert len(data.records) == 100
+
+
+def test_the_first_batch_comes_whole_and_limits_hold_for_the_rest(broker: EmbeddedBroker) -> None:
+    large = batch(b"x" * 1000)
+    for partition in (0, 1):
+        broker.produce("t", large, partition=partition)
+    found = partitions(broker.call(request(broker, 11, 0, 0, max_bytes=100), 11))
+    assert [len(found[0].records), len(found[1].records)] == [len(large), 0]
+    found = partitions(broker.call(request(broker, 11, 0, 0, partition_max_bytes=100), 11))
+    assert len(found[0].records) == len(large) and len(found[1].records) <= 100
+
+
+@pytest.mark.parametrize("offset", [-5, 3])
+def test_an_offset_outside_of_the_log_is_out_of_range(broker: EmbeddedBroker, offset: int) -> None:
+    broker.produce("t", batch(b"x"))
+    data = partitions(broker.call(request(broker, 11, offset), 11))[0]
+    assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_negative_limits_are_not_unlimited(broker: EmbeddedBroker) -> None:
+    response = broker.call(request(broker, 11, 0, max_bytes=-1), 11)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    data = partitions(broker.call(request(broker, 11, 0, partition_max_bytes=-1), 11))[0]
+    assert data.error_code == ErrorCode.INVALID_REQUEST
+    data = partitions(broker.call(request(broker, 5, 0, isolation_level=9), 5))[0]
+    assert data.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_unknown_partitions_topics_and_ids(broker: EmbeddedBroker) -> None:
+    fetch = request(broker, 12, 0, 0, 0)
+    fetch.topics[0].topic = "nope"
+    assert partitions(broker.call(fetch, 12))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = partitions(broker.call(request(broker, 12, 0, 0, 0), 12))
+    assert found[2].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    fetch = request(broker, 13, 0)
+    fetch.topics[0].topic_id = b"\1" * 16
+    assert partitions(broker.call(fetch, 13))[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_leader_epochs_are_checked(broker: EmbeddedBroker) -> None:
+    for epoch, expected in ((0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        fetch = request(broker, 12, 0)
+        fetch.topics[0].partitions[0].current_leader_epoch = epoch
+        assert partitions(broker.call(fetch, 12))[0].error_code == expected
+    broker.broker.partitions.topics["t"].partitions[0].leader_epoch = 4
+    assert partitions(broker.call(fetch, 12))[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_diverging_epoch_is_told(broker: EmbeddedBroker) -> None:
+    broker.produce("t", batch(b"x"))
+    fetch = request(broker, 12, 1)
+    fetch.topics[0].partitions[0].last_fetched_epoch = 3
+    data = partitions(broker.call(fetch, 12))[0]
+    assert data.diverging_epoch.end_offset == -1 and data.error_code == 0
+
+
+def test_replicas(broker: EmbeddedBroker) -> None:
+    broker.produce("t", batch(b"x"))
+    for version in (11, 15):
+        for replica, expected in ((-2, 0), (7, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
+            fetch = request(broker, version, 0)
+            if version >= 15:
+                fetch.replica_state = ReplicaState(replica_id=replica)
+            else:
+                fetch.replica_id = replica
+            assert partitions(broker.call(fetch, version))[0].error_code == expected
+
+
+def test_a_fetch_waits_until_records_come(broker: EmbeddedBroker) -> None:
+    waiting = broker.start(request(broker, 11, 0, 0, max_wait_ms=20_000), 11)
+    broker.run(asyncio.sleep(0.01))
+    assert not waiting.done()
+    broker.produce("t", batch(b"x"), partition=1)
+    found = partitions(broker.run(waiting))
+    assert values(found[1]) == [b"x"] and not found[0].records
+    assert not broker.broker.partitions.topics["t"].partitions[0].waiters
+
+
+def test_a_fetch_waits_for_min_bytes(broker: EmbeddedBroker) -> None:
+    one = batch(b"x" * 100)
+    waiting = broker.start(request(broker, 11, 0, max_wait_ms=20_000, min_bytes=2 * len(one)), 11)
+    broker.produce("t", one)
+    broker.run(asyncio.sleep(0.01))
+    assert not waiting.done()
+    broker.produce("t", one)
+    assert len(values(partitions(broker.run(waiting))[0])) == 2
+
+
+def test_a_fetch_gives_up_after_max_wait(broker: EmbeddedBroker) -> None:
+    found = partitions(broker.call(request(broker, 11, 0, max_wait_ms=10, min_bytes=1 << 30), 11))
+    assert found[0].error_code == 0 and not found[0].records
+    assert not broker.broker.partitions.topics["t"].partitions[0].waiters
+
+
+def test_a_waiting_old_client_gets_its_format(broker: EmbeddedBroker) -> None:
+    waiting = broker.start(request(broker, 2, 0, max_wait_ms=20_000), 2)
+    broker.produce("t", batch(b"x"))
+    found = list(message_set.messages(partitions(broker.run(waiting))[0].records))
+    assert [message.magic for message in found] == [1]
+
+
+def test_a_deleted_topic_wakes_its_readers(broker: EmbeddedBroker) -> None:
+    waiting = broker.start(request(broker, 11, 0, max_wait_ms=20_000), 11)
+    broker.run(broker.broker.controller.delete_topics([TopicKey(name="t")]))
+    assert partitions(broker.run(waiting))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_an_incremental_response_tells_only_what_changed(broker: EmbeddedBroker) -> None:
+    opened = broker.call(request(broker, 12, 0, 0, session_epoch=0), 12)
+    assert opened.session_id > 0 and set(partitions(opened)) == {0, 1}
+    quiet = broker.call(request(broker, 12, session_id=opened.session_id, session_epoch=1), 12)
+    assert quiet.session_id == opened.session_id and partitions(quiet) == {}
+    broker.produce("t", batch(b"x"), partition=1)
+    told = broker.call(request(broker, 12, session_id=opened.session_id, session_epoch=2), 12)
+    assert set(partitions(told)) == {1} and values(partitions(told)[1]) == [b"x"]
+
+
+def test_a_session_error_stands_alone(broker: EmbeddedBroker) -> None:
+    response = broker.call(request(broker, 12, 0, session_id=5, session_epoch=3), 12)
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND and not response.responses
+
+
+def test_zstd_needs_v10(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", config={"compression.type": "zstd"})
+        broker.produce("t", batch(b"x"))
+        for version, expected in ((9, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (10, 0)):
+            assert partitions(broker.call(request(broker, version, 0), version))[0].error_code == expected
+
+
+def test_read_committed_names_no_aborted_transactions(broker: EmbeddedBroker) -> None:
+    broker.produce("t", batch(b"x"))
+    data = partitions(broker.call(request(broker, 11, 0, isolation_level=1), 11))[0]
+    assert data.aborted_transactions == [] and data.last_stable_offset == 1
+    assert partitions(broker.call(request(broker, 11, 0), 11))[0].aborted_transactions is None
+
+
+def test_records_with_headers_survive_the_conversion_without_them(broker: EmbeddedBroker) -> None:
+    sent = bytes(encode_batch([Record(0, NOW_MS, b"k", b"v", (("h", b"1"),))]))
+    broker.produce("t", sent)
+    found = list(message_set.messages(partitions(broker.call(request(broker, 3, 0), 3))[0].records))
+    assert [(message.key, message.value) for message in found] == [(b"k", b"v")]
