@@ -24,7 +24,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from klamm.broker.network.file_pieces import ShortFile
 from klamm.broker.network.limits import plain_address
@@ -165,7 +165,8 @@ class Connection:
         self._stop_reading()
         self._outbox.close()
         self._frames.discard()
-        self._pending.clear()  # their futures may still finish, see _on_answer
+        abandoned = [answer for answer, _ in self._pending if _may_be_abandoned(answer)]
+        self._pending.clear()
         self._inflight_bytes = 0
         if self._charged:
             self._charge()
@@ -174,6 +175,8 @@ class Connection:
         callbacks, self._on_close = self._on_close, []
         for callback in callbacks:
             callback()
+        for answer in abandoned:
+            answer.cancel()
 
     def drain(self) -> None:
         """Answer what has been read, send it, then close."""
@@ -469,6 +472,11 @@ class Connection:
         except OSError:
             pass  # would block, or reset: nothing more to be had
         self.close(self._end_reason, self._end_kind)
+
+
+def _may_be_abandoned(answer: Reply | asyncio.Future[Reply | None] | None) -> TypeGuard[asyncio.Future[Reply | None]]:
+    """A wait for something to happen, as of a long poll; a task may be half-way through its work and goes on."""
+    return isinstance(answer, asyncio.Future) and not isinstance(answer, asyncio.Task)
 
 
 def _look_at(future: asyncio.Future[Reply | None]) -> None:

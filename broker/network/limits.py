@@ -13,7 +13,7 @@ import resource
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +24,13 @@ class Values(Protocol):
     """What is read of a BrokerConfig, or a plain dict in a test."""
 
     def __getitem__(self, name: str, /) -> object: ...
+
+
+@runtime_checkable
+class SomeSet(Protocol):
+    """A config that tells what an operator has set from defaults."""
+
+    def is_set(self, name: str, /) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,9 @@ class NetworkLimits:
     def from_config(cls, config: Values) -> NetworkLimits:
         default = cls()
 
-        def value(name: str, default: int) -> int:
+        def value(name: str, default: int, *, only_if_set: bool = False) -> int:
+            if only_if_set and isinstance(config, SomeSet) and not config.is_set(name):
+                return default
             return _integer(config, name, default)
 
         return cls(
@@ -59,6 +68,10 @@ class NetworkLimits:
             queued_max_request_bytes=value("queued.max.request.bytes", -1),
             max_idle_ms=value("connections.max.idle.ms", default.max_idle_ms),
             frame_timeout_ms=value("klamm.frame.timeout.ms", default.frame_timeout_ms),
+            # Kafka's defaults, 100 KiB and 50, are from another time: the kernel tunes buffers better by itself.
+            backlog=value("socket.listen.backlog.size", default.backlog, only_if_set=True),
+            send_buffer_bytes=value("socket.send.buffer.bytes", -1, only_if_set=True),
+            receive_buffer_bytes=value("socket.receive.buffer.bytes", -1, only_if_set=True),
         )
 
 

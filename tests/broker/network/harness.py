@@ -1,8 +1,8 @@
 """A network with a dispatcher that does what the requests say, and clients on loopback.
 
-Requests are text: `echo ...` is answered at once, `wait NAME` when the test calls `answer(NAME)`, `none` not at all,
-`refuse` closes, `bug` raises, `region AT SIZE` sends bytes of a file between `<` and `>`. Two zero bytes in front,
-the API key of Produce, make it a Produce request.
+Requests are text: `echo ...` is answered at once; `wait NAME` (`task NAME`: by a task) when the test calls
+`answer(NAME)`; `none` not at all; `refuse` closes; `bug` raises; `big SIZE` gives as many bytes; `region AT SIZE` sends
+bytes of a file between `<` and `>`. Two zero bytes in front, the API key of Produce, make it a Produce request.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ class Node:
             case "wait":
                 future = self.waiting[rest] = asyncio.get_running_loop().create_future()
                 return future
+            case "task":
+                self.waiting[rest] = asyncio.get_running_loop().create_future()
+                return asyncio.get_running_loop().create_task(self._await(rest))
             case "none":
                 return None
             case "refuse":
@@ -76,6 +79,9 @@ class Node:
 
     def answer(self, name: str) -> None:
         self.waiting[name].set_result(Reply(frame(b"answer " + name.encode())))
+
+    async def _await(self, name: str) -> Reply | None:
+        return await self.waiting[name]
 
     async def connect(self) -> Client:
         reader, writer = await asyncio.open_connection(*self.listener.address, limit=1 << 24)

@@ -378,7 +378,22 @@ def test_a_reset_while_muted_is_noticed() -> None:
             plain.close()
             await spin()
             assert one.network.counters.closed == {"error": 1}
-            one.answer("a")  # into the void
+            assert one.waiting["a"].cancelled()
+
+    run(main())
+
+
+def test_a_connection_that_goes_cancels_its_waits_but_not_its_tasks() -> None:
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            client.send(PRODUCE + b"wait a", PRODUCE + b"task b")
+            await one.until_seen(2)
+            one.connections[0].close("test")
+            await spin()
+            assert one.waiting["a"].cancelled()
+            assert not one.waiting["b"].cancelled()
+            one.answer("b")
             await spin()
 
     run(main())
@@ -458,7 +473,6 @@ def test_drain_ends_at_its_deadline(caplog: pytest.LogCaptureFixture) -> None:
             await one.until_seen(1)
             assert await one.network.drain(0.01) == 1
             assert await client.at_end()
-            one.answer("forever")
 
     run(main())
     assert "not drained" in caplog.text

@@ -28,6 +28,17 @@ def test_limits_come_from_the_config_and_default_otherwise() -> None:
     assert limits.max_idle_ms == 600_000
 
 
+def test_socket_buffers_are_left_to_the_kernel_unless_set() -> None:
+    class Config(dict[str, object]):
+        def is_set(self, name: str) -> bool:
+            return name == "socket.send.buffer.bytes"
+
+    limits = NetworkLimits.from_config(
+        Config({"socket.send.buffer.bytes": 1, "socket.receive.buffer.bytes": 2, "socket.listen.backlog.size": 50})
+    )
+    assert (limits.send_buffer_bytes, limits.receive_buffer_bytes, limits.backlog) == (1, -1, 1024)
+
+
 def test_listener_limits_have_the_prefix_of_the_listener() -> None:
     originals = {"listener.name.external.max.connections": "5", "listener.name.external.connections.max.idle.ms": "100"}
     assert ListenerLimits.from_config(originals, "EXTERNAL") == ListenerLimits(5, 100)
