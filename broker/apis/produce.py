@@ -133,7 +133,7 @@ async def _after_flush(
 ) -> ProduceResponse:
     for (_, answer), wait in zip(unflushed, waits, strict=True):
         try:
-            await wait
+            await asyncio.shield(wait)  # others wait for the same flush
         except KafkaError as error:
             answer.error_code = _error_code(error, version)
             answer.error_message = error.message
