@@ -94,7 +94,6 @@ def test_a_client_that_leaves_during_a_read_ahead_leaves_nothing(
             await one.until_seen(1)
             one.connections[0].close("test")
             await spin()
-            assert await client.at_end() or True
             assert one.network.connections == set()
 
     run(main())
@@ -154,8 +153,12 @@ def test_a_file_that_is_too_short_closes_the_connection(
 
 
 def test_probe_is_cheap(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+    def counted(descriptor: int, buffers: Sequence[bytearray], position: int, flags: int) -> int:
+        calls.append(position)
+        return preadv(descriptor, buffers, position, flags)
+
+    calls: list[int] = []
     preadv = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *arguments: calls.append(1) or preadv(*arguments))
+    monkeypatch.setattr(os, "preadv", counted)
     assert file_pieces.is_cached(log.fileno(), 0, WINDOW_BYTES)
     assert len(calls) <= WINDOW_BYTES // file_pieces.PROBE_STRIDE + 1
