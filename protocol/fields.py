@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from functools import cache
 from typing import Any
@@ -58,14 +59,7 @@ class FieldSpec:
     )
 
     def __init__(
-        self,
-        versions: str,
-        nullable: str,
-        default: Any,
-        tag: int | None,
-        tagged: str,
-        ignorable: bool,
-        flexible: str,
+        self, versions: str, nullable: str, default: Any, tag: int | None, tagged: str, ignorable: bool, flexible: str
     ) -> None:
         self.name = ""
         self.module = ""
@@ -112,6 +106,12 @@ class FieldSpec:
             self.default = self.wire.default
         elif self.array and isinstance(self.default, list):
             self.default = UNSET  # always a fresh empty list
+
+    def element(self) -> FieldSpec:
+        """The element of an array, seen as a field. It is never null."""
+        element = copy.copy(self)
+        element.array, element.nullable = False, parse_versions("none")
+        return element
 
     @property
     def has_fresh_default(self) -> bool:

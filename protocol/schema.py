@@ -4,17 +4,17 @@ A struct is a class whose annotations are wire types, other structs, `list[...]`
 
     @struct
     class MetadataResponseBroker:
-        node_id: Int32
+        node_id: Int32 = field()
         rack: String | None = field("1+", nullable="1+", default=None, ignorable=True)
 
     @message(key=3, kind="response", versions="0-13", flexible="9+")
     class MetadataResponse:
-        brokers: list[MetadataResponseBroker]
+        brokers: list[MetadataResponseBroker] = field()
 
-Versions are written as Kafka writes them: "0+", "3-7", "4", "none". A field without `field()` is in all versions. A
-field without a default has Kafka's default of its type. The decorators replace the class by a slotted one with a
-keyword constructor, equality and repr; a message also gets `decode[version]` and `encode[version]`, compiled on first
-use.
+Versions are written as Kafka writes them: "0+", "3-7", "4", "none". A field without a default has Kafka's default of
+its type. A plain annotation works like `field()`, but a type checker takes it for a required keyword. The decorators
+replace the class by a slotted one with a keyword constructor, equality and repr; a message also gets
+`decode[version]` and `encode[version]`, compiled on first use.
 
 Class creation is kept cheap (no dataclass, no evaluated type hints): a broker declares some five hundred structs.
 """
@@ -25,29 +25,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
-from klamm.protocol.compiler import compile_decoder, compile_encoder
-from klamm.protocol.fields import (
-    UNSET,
-    FieldSpec,
-    Struct,
-    declare_specs,
-    parse_versions,
-    specs,
-)
+from klamm.protocol.decoder import compile_decoder
+from klamm.protocol.encoder import compile_encoder
+from klamm.protocol.fields import UNSET, FieldSpec, Struct, declare_specs, parse_versions, specs
 from klamm.protocol.regions import FileRegion
 from klamm.protocol.wire import Buffer
 
-__all__ = [
-    "Decoder",
-    "Encoder",
-    "FieldSpec",
-    "Message",
-    "Struct",
-    "field",
-    "message",
-    "specs",
-    "struct",
-]
+__all__ = ["Decoder", "Encoder", "FieldSpec", "Message", "Struct", "field", "message", "specs", "struct"]
 
 T = TypeVar("T")
 
@@ -70,15 +54,7 @@ def field(
     """
     if tag is not None and tagged == "none":
         tagged = versions
-    return FieldSpec(
-        versions,
-        nullable,
-        default,
-        tag,
-        tagged,
-        ignorable,
-        "0+" if flexible is None else flexible,
-    )
+    return FieldSpec(versions, nullable, default, tag, tagged, ignorable, "0+" if flexible is None else flexible)
 
 
 class Decoder(Protocol):
@@ -87,11 +63,7 @@ class Decoder(Protocol):
 
 class Encoder(Protocol):
     def __call__(
-        self,
-        message: Any,
-        out: bytearray,
-        regions: list[tuple[int, FileRegion]] | None = None,
-        /,
+        self, message: Any, out: bytearray, regions: list[tuple[int, FileRegion]] | None = None, /
     ) -> bytearray: ...
 
 
@@ -118,7 +90,8 @@ class Message(Struct):
 
     `decode[version](buf, pos=0) -> (message, next position)` raises `Malformed`.
     `encode[version](message, out, regions=None) -> out` raises `NotEncodable`. `regions` collects (position in `out`,
-    FileRegion) for record data that is to be spliced in there; without it the data is read into `out`.
+    FileRegion) for record data that is to be spliced in there; without it the data is read into `out`. A message that
+    is refused may leave a part of itself in `out`.
     """
 
     __slots__ = ()

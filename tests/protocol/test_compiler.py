@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.protocol import compiler
+from klamm.protocol import decoder
 from klamm.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -19,7 +19,19 @@ from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.regions import FileRegion
 from klamm.protocol.schema import Message, field, message, struct
-from klamm.protocol.wire import Bool, Bytes, Float64, Int8, Int32, Malformed, NotEncodable, String, UInt16, Uuid
+from klamm.protocol.wire import (
+    Bool,
+    Bytes,
+    Float64,
+    Int8,
+    Int32,
+    Malformed,
+    NotEncodable,
+    String,
+    UInt16,
+    Uuid,
+    put_uvarint,
+)
 
 
 @struct
@@ -164,6 +176,14 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert Everything.decode[1](data) == (Everything(extra=Leaf(small=9)), len(data))
 
 
+@pytest.mark.parametrize("count", [1, 126, 127, 128, 129, 300])
+def test_any_number_of_tagged_fields(count: int) -> None:
+    tags = bytearray()
+    put_uvarint(tags, count)
+    data = encode(Everything(), 1)[:-1] + tags + b"\x07\x00" * count
+    assert Everything.decode[1](data) == (Everything(), len(data))
+
+
 @pytest.mark.parametrize(
     "tags",
     [
@@ -219,8 +239,8 @@ def test_array_is_held_against_the_bytes_left_before_it_is_read() -> None:
 
 
 def test_elements_are_counted_over_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "MAX_REQUEST_ELEMENTS", 10)
-    decode = compiler.compile_decoder(MetadataRequest, 1)
+    monkeypatch.setattr(decoder, "MAX_REQUEST_ELEMENTS", 10)
+    decode = decoder.compile_decoder(MetadataRequest, 1)
     for count in (10, 11):
         data = encode(MetadataRequest(topics=[MetadataRequestTopic(name="t")] * count), 1)
         if count == 10:

@@ -1,0 +1,230 @@
+"""Compiles the decoder of one version of a message: `decode(buf, pos=0) -> (message, next position)`.
+
+What makes it safe: positions only grow; a fixed field beyond the end of the frame raises in `unpack_from`, everything
+with a length is held against the end; arrays are held against the bytes left, counted with the smallest possible
+element, before anything is allocated, and their elements are counted over the whole message. Whatever goes wrong in a
+decoder leaves it as `Malformed`. A known tagged field whose size does not fit its content is malformed too; Apache
+Kafka ignores that size.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from klamm.protocol.fields import FieldSpec, specs
+from klamm.protocol.source import SMALL_ARRAY, Source, fixed
+from klamm.protocol.wire import MAX_STRING_BYTES, Malformed, read_uvarint
+
+if TYPE_CHECKING:
+    from klamm.protocol.schema import Message
+
+# An object takes some fifty times the memory of the smallest element on the wire, so the bytes of a frame alone do not
+# bound what it decodes to: count elements over all arrays of a message (those of short arrays of numbers do not count).
+MAX_REQUEST_ELEMENTS = 1 << 20
+MAX_RESPONSE_ELEMENTS = 1 << 24
+
+
+def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
+    """The decoder of a version that the message has."""
+    return _DecoderSource(
+        cls,
+        version,
+        Malformed=Malformed,
+        new=object.__new__,
+        read_uvarint=read_uvarint,
+        too_many=_too_many,
+        unpack_from=struct.unpack_from,
+    ).compile()
+
+
+class _DecoderSource(Source):
+    def compile(self) -> Callable[..., Any]:
+        with self.block("def decode(buf, pos=0):"):
+            with self.block("try:"):
+                self.emit("end = len(buf)")
+                self.emit(f"budget = {MAX_REQUEST_ELEMENTS if self.cls.kind == 'request' else MAX_RESPONSE_ELEMENTS}")
+                self.read_struct("message", self.cls)
+                self.flush()
+                self.emit("return message, pos")
+            with self.block("except (StructError, IndexError) as error:"):
+                self.emit(f"raise Malformed(f'{self.title}: truncated: {{error}}') from error")
+            with self.block("except Malformed as error:"):
+                self.emit(f"raise Malformed(f'{self.title}: {{error}}') from None")
+        return self.define("decode")
+
+    def flush(self) -> None:
+        """Read the pending run of fixed-size values."""
+        if not self.run:
+            return
+        formats = "".join(part for part, _ in self.run)
+        targets = ", ".join(target for _, target in self.run)
+        self.run.clear()
+        if formats == "B":
+            self.emit(f"{targets} = buf[pos]")
+            self.emit("pos += 1")
+            return
+        layout = struct.Struct(">" + formats)
+        read = self.constant("read", formats, lambda: layout.unpack_from)
+        self.emit(f"{targets}, = {read}(buf, pos)")
+        self.emit(f"pos += {layout.size}")
+
+    def read_struct(self, target: str, cls: type) -> None:
+        self.emit(f"{target} = new({self.constant(cls.__name__, cls, lambda: cls)})")
+        for spec in specs(cls):
+            if self.in_line(spec):
+                self.read_value(f"{target}.{spec.name}", spec)
+            else:
+                self.emit(f"{target}.{spec.name} = {self.default(spec)}")
+        if self.flexible:
+            self.read_tags(target, cls)
+
+    def default(self, spec: FieldSpec) -> str:
+        if spec.has_fresh_default:
+            return "[]" if spec.array else f"{self.constant(spec.struct_name, spec.struct, lambda: spec.struct)}()"
+        if isinstance(spec.default, (int, float, str, type(None))):
+            return repr(spec.default)
+        return self.constant("default", spec.default, lambda: spec.default)
+
+    def read_tags(self, target: str, cls: type) -> None:
+        tags, tag, size, after = (self.variable(hint) for hint in ("tags", "tag", "size", "after"))
+        self.run.append(("B", tags))
+        self.flush()
+        with self.block(f"if {tags}:"):
+            self.emit(f"if {tags} > 127: {tags}, pos = read_uvarint(buf, pos - 1)")
+            self.emit(f"if {tags} * 2 > end - pos: raise Malformed('more tagged fields than bytes')")
+            with self.block(f"for _ in range({tags}):"):
+                self.emit(f"{tag}, pos = read_uvarint(buf, pos)")
+                self.emit(f"{size}, pos = read_uvarint(buf, pos)")
+                self.emit(f"{after} = pos + {size}")
+                self.emit(f"if {after} > end: raise Malformed('tagged field longer than the frame')")
+                for number, spec in enumerate(self.tagged(cls)):
+                    with self.block(f"{'elif' if number else 'if'} {tag} == {spec.tag}:"):
+                        self.read_value(f"{target}.{spec.name}", spec)
+                        self.flush()
+                        self.emit(f"if pos != {after}: raise Malformed('tagged field {spec.name} has a wrong size')")
+                self.emit(f"pos = {after}")
+
+    def read_value(self, target: str, spec: FieldSpec) -> None:
+        """A fixed value joins the run; anything else is read at once."""
+        wire = fixed(spec)
+        if wire is not None:
+            self.run.append((wire.format, target))
+        elif spec.array:
+            self.read_array(target, spec)
+        elif spec.wire is None:
+            self.read_nested(target, spec)
+        else:
+            self.read_bytes(target, spec)
+
+    def read_nested(self, target: str, spec: FieldSpec) -> None:
+        value = self.variable(spec.name)
+        if not spec.nullable_in(self.version):
+            self.read_struct(value, spec.struct)
+            self.emit(f"{target} = {value}")
+            return
+        present = self.variable("present")
+        self.run.append(("b", present))
+        self.flush()
+        with self.unless_null(target, spec, f"{present} < 0"):
+            self.read_struct(value, spec.struct)
+            self.flush()
+            self.emit(f"{target} = {value}")
+
+    def read_length(self, spec: FieldSpec) -> tuple[str, str]:
+        """Read a length: its variable and the condition that says null. Compact ones are one too big."""
+        length = self.variable("n")
+        self.run.append((self.length_format(spec), length))
+        self.flush()
+        if self.compact(spec):
+            self.emit(f"if {length} > 127: {length}, pos = read_uvarint(buf, pos - 1)")
+            return length, f"{length} == 0"
+        return length, f"{length} < 0"
+
+    @contextmanager
+    def unless_null(self, target: str, spec: FieldSpec, is_null: str) -> Iterator[None]:
+        """What is emitted inside runs for a value that is there; a null is assigned or refused."""
+        if spec.nullable_in(self.version):
+            self.emit(f"if {is_null}: {target} = None")
+            with self.block("else:"):
+                yield
+        else:
+            self.emit(f"if {is_null}: raise Malformed('{spec.name} must not be null')")
+            yield
+
+    def read_bytes(self, target: str, spec: FieldSpec) -> None:
+        assert spec.wire is not None
+        length, is_null = self.read_length(spec)
+        after = self.variable("after")
+        piece = f"buf[pos:{after}]"
+        value = {"string": f"str({piece}, 'utf-8', 'replace')", "bytes": f"bytes({piece})", "records": piece}
+        with self.unless_null(target, spec, is_null):
+            if self.compact(spec) and spec.wire.kind == "string":
+                self.emit(f"if {length} > {MAX_STRING_BYTES + 1}: raise Malformed('{spec.name} is too long')")
+            self.emit(f"{after} = pos + {length}{' - 1' if self.compact(spec) else ''}")
+            self.emit(f"if {after} > end: raise Malformed('{spec.name} is longer than the frame')")
+            self.emit(f"{target} = {value[spec.wire.kind]}")
+            self.emit(f"pos = {after}")
+
+    def read_array(self, target: str, spec: FieldSpec) -> None:
+        length, is_null = self.read_length(spec)
+        with self.unless_null(target, spec, is_null):
+            if self.compact(spec):
+                self.emit(f"{length} -= 1")
+            if spec.wire is not None and spec.wire.kind == "fixed":
+                self.read_fixed_array(target, spec, length)
+            else:
+                self.read_loop(target, spec, length)
+
+    def read_loop(self, target: str, spec: FieldSpec, length: str) -> None:
+        items, item = self.variable(spec.name), self.variable("item")
+        smallest = max(1, self.smallest(spec.element()))
+        self.emit(f"if {length} * {smallest} > end - pos: too_many('{spec.name}', {length}, end - pos)")
+        self.spend(spec, length)
+        self.emit(f"{items} = []")
+        with self.block(f"for _ in range({length}):"):
+            if spec.wire is None:
+                self.read_struct(item, spec.struct)
+            else:
+                self.read_bytes(item, spec.element())
+            self.flush()
+            self.emit(f"{items}.append({item})")
+        self.emit(f"{target} = {items}")
+
+    def read_fixed_array(self, target: str, spec: FieldSpec, length: str) -> None:
+        assert spec.wire is not None
+        form, size = spec.wire.format, spec.wire.size
+        readers = self.constant(
+            "readers", form, lambda: tuple(struct.Struct(">" + form * n).unpack_from for n in range(SMALL_ARRAY))
+        )
+        with self.block(f"if {length} < {SMALL_ARRAY}:"):
+            self.emit(f"{target} = list({readers}[{length}](buf, pos))")
+        with self.block("else:"):
+            self.emit(f"if {length} * {size} > end - pos: too_many('{spec.name}', {length}, end - pos)")
+            self.spend(spec, length)
+            if form == "16s":
+                self.emit(f"{target} = [bytes(buf[i : i + 16]) for i in range(pos, pos + {length} * 16, 16)]")
+            else:
+                self.emit(f"{target} = list(unpack_from(f'>{{{length}}}{form}', buf, pos))")
+        self.emit(f"pos += {length} * {size}")
+
+    def spend(self, spec: FieldSpec, length: str) -> None:
+        self.emit(f"budget -= {length}")
+        self.emit(f"if budget < 0: raise Malformed('{spec.name}: too many elements in one message')")
+
+    def smallest(self, spec: FieldSpec) -> int:
+        """The fewest bytes that the field takes in this version."""
+        wire = fixed(spec)
+        if wire is not None:
+            return wire.size
+        if spec.wire is not None or spec.array:
+            return struct.calcsize(">" + self.length_format(spec))
+        if spec.nullable_in(self.version):
+            return 1
+        return int(self.flexible) + sum(self.smallest(inner) for inner in specs(spec.struct) if self.in_line(inner))
+
+
+def _too_many(name: str, count: int, left: int) -> None:
+    raise Malformed(f"{name}: {count} elements in {left} bytes")

@@ -1,0 +1,230 @@
+"""Compiles the encoder of one version of a message: `encode(message, out, regions=None) -> out`.
+
+A field that the version does not have is dropped if it is ignorable, else refused unless it has its default. Tagged
+fields are written only when they differ from their default. Record data that is a file region is not read but noted in
+`regions`, with the position in `out` where it belongs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from klamm.protocol.fields import FieldSpec, specs
+from klamm.protocol.regions import FileRegion
+from klamm.protocol.source import SMALL_ARRAY, Source, fixed
+from klamm.protocol.wire import MAX_STRING_BYTES, NotEncodable, put_uvarint
+
+if TYPE_CHECKING:
+    from klamm.protocol.schema import Message
+
+
+def compile_encoder(cls: type[Message], version: int) -> Callable[..., Any]:
+    """The encoder of a version that the message has."""
+    return _EncoderSource(
+        cls,
+        version,
+        FileRegion=FileRegion,
+        NotEncodable=NotEncodable,
+        pack=struct.pack,
+        put_length=_put_length,
+        put_string_length=_put_string_length,
+        put_uvarint=put_uvarint,
+        refuse=_refuse,
+    ).compile()
+
+
+class _EncoderSource(Source):
+    out = "out"  # the name of the buffer that is being written: tagged fields are written aside first
+
+    def compile(self) -> Callable[..., Any]:
+        with self.block("def encode(message, out, regions=None):"):
+            with self.block("try:"):
+                self.write_struct("message", self.cls)
+                self.flush()
+                self.emit("return out")
+            with self.block("except (StructError, AttributeError, TypeError) as error:"):
+                self.emit(f"raise NotEncodable(f'{self.title}: {{error}}') from error")
+        return self.define("encode")
+
+    def flush(self) -> None:
+        """Write the pending run of fixed-size values."""
+        formats, values = self.take_run()
+        if formats in ("x", "B"):
+            self.emit(f"{self.out}.append({values[0] if values else 0})")
+        elif formats:
+            self.emit(f"{self.out} += {self.packed(formats, values)}")
+
+    def take_run(self) -> tuple[str, list[str]]:
+        formats = "".join(part for part, _ in self.run)
+        values = [value for _, value in self.run if value]  # a pad byte has no value
+        self.run.clear()
+        return formats, values
+
+    def packed(self, formats: str, values: list[str]) -> str:
+        pack = self.constant("pack", formats, lambda: struct.Struct(">" + formats).pack)
+        return f"{pack}({', '.join(values)})"
+
+    def write_struct(self, source: str, cls: type) -> None:
+        for spec in specs(cls):
+            value = f"{source}.{spec.name}"
+            if self.in_line(spec):
+                self.write_value(value, spec)
+            elif not spec.in_version(self.version) and not spec.ignorable:
+                with self.block(f"if {self.differs(value, spec)}:"):
+                    self.emit(f"refuse('{self.title}', '{cls.__name__}.{spec.name}', {value})")
+        if self.flexible:
+            self.write_tags(source, cls)
+
+    def differs(self, value: str, spec: FieldSpec) -> str:
+        """An expression that is true when the value is not the default."""
+        default = spec.default
+        if spec.has_fresh_default:
+            if spec.array:
+                return f"{value} is None or len({value})"
+            return " or ".join(f"({self.differs(f'{value}.{inner.name}', inner)})" for inner in specs(spec.struct))
+        if default is None:
+            return f"{value} is not None"
+        if default is False:
+            return value
+        if isinstance(default, (int, float, str)):
+            return f"{value} != {default!r}"
+        return f"{value} != {self.constant('default', default, lambda: default)}"
+
+    def write_tags(self, source: str, cls: type) -> None:
+        tagged = self.tagged(cls)
+        if not tagged:
+            self.run.append(("x", ""))
+            return
+        flags = [self.variable("has") for _ in tagged]
+        for spec, flag in zip(tagged, flags, strict=True):
+            self.emit(f"{flag} = bool({self.differs(f'{source}.{spec.name}', spec)})")
+        self.run.append(("B", " + ".join(flags)))
+        self.flush()
+        outer = self.out
+        for spec, flag in zip(tagged, flags, strict=True):
+            with self.block(f"if {flag}:"):
+                self.out = self.variable("body")
+                self.emit(f"{self.out} = bytearray()")
+                self.write_value(f"{source}.{spec.name}", spec)
+                self.flush()
+                self.emit(f"{outer}.append({spec.tag})")
+                self.emit(f"put_uvarint({outer}, len({self.out}))")
+                self.emit(f"{outer} += {self.out}")
+            self.out = outer
+
+    def write_value(self, source: str, spec: FieldSpec) -> None:
+        """A fixed value joins the run; anything else is written at once, behind the run."""
+        wire = fixed(spec)
+        if wire is not None:
+            self.run.append((wire.format, source))
+            return
+        value = self.variable(spec.name)
+        self.emit(f"{value} = {source}")
+        with self.unless_null(value, spec):
+            if spec.array:
+                self.write_array(value, spec)
+            elif spec.wire is None:
+                self.write_struct(value, spec.struct)
+            else:
+                self.write_bytes(value, spec)
+
+    @contextmanager
+    def unless_null(self, value: str, spec: FieldSpec) -> Iterator[None]:
+        """What is emitted inside is for a value that is there. Both branches begin with the pending run."""
+        if not spec.nullable_in(self.version):
+            yield
+            return
+        is_struct = spec.wire is None and not spec.array
+        form = "b" if is_struct else self.length_format(spec)
+        pending = list(self.run)
+        with self.block(f"if {value} is None:"):
+            self.run.append((form, "0" if form == "B" else "-1"))
+            self.flush()
+        with self.block("else:"):
+            self.run = [*pending, ("b", "1")] if is_struct else pending
+            yield
+            self.flush()
+
+    def write_length(self, length: str, spec: FieldSpec) -> None:
+        """Write the pending run and a length."""
+        if not self.compact(spec):
+            self.run.append((self.length_format(spec), length))
+            self.flush()
+            return
+        pending = list(self.run)
+        with self.block(f"if {length} < 127:"):
+            self.run.append(("B", f"{length} + 1"))
+            self.flush()
+        is_string = not spec.array and spec.wire is not None and spec.wire.kind == "string"
+        with self.block("else:"):
+            self.run = pending
+            self.flush()
+            self.emit(f"{'put_string_length' if is_string else 'put_length'}({self.out}, {length})")
+
+    def write_bytes(self, value: str, spec: FieldSpec) -> None:
+        assert spec.wire is not None
+        length = self.variable("n")
+        if spec.wire.kind == "string":
+            self.emit(f"{value} = {value}.encode()")
+        self.emit(f"{length} = len({value})")
+        self.write_length(length, spec)
+        if spec.wire.kind != "records":
+            self.emit(f"{self.out} += {value}")
+            return
+        assert self.out == "out", "record data inside a tagged field has no position"
+        self.emit(f"if type({value}) is not FileRegion: out += {value}")
+        self.emit(f"elif regions is None: out += {value}.read()")
+        self.emit(f"else: regions.append((len(out), {value}))")
+
+    def write_array(self, value: str, spec: FieldSpec) -> None:
+        length = self.variable("n")
+        self.emit(f"{length} = len({value})")
+        if spec.wire is not None and spec.wire.kind == "fixed":
+            self.write_fixed_array(value, spec, length)
+            return
+        self.write_length(length, spec)
+        item = self.variable("item")
+        with self.block(f"for {item} in {value}:"):
+            if spec.wire is None:
+                self.write_struct(item, spec.struct)
+            else:
+                self.write_bytes(item, spec.element())
+            self.flush()
+            self.emit("pass")  # a struct may be empty in this version
+
+    def write_fixed_array(self, value: str, spec: FieldSpec, length: str) -> None:
+        assert spec.wire is not None
+        form, prefix = spec.wire.format, self.length_format(spec)
+        packers = self.constant(
+            "packers",
+            (prefix, form),
+            lambda: tuple(struct.Struct(f">{prefix}{form * n}").pack for n in range(SMALL_ARRAY)),
+        )
+        self.flush()
+        with self.block(f"if {length} < {SMALL_ARRAY}:"):
+            self.emit(f"{self.out} += {packers}[{length}]({length}{' + 1' if prefix == 'B' else ''}, *{value})")
+        with self.block("else:"):
+            self.write_length(length, spec)
+            if form == "16s":
+                self.emit(f"for item in {value}: {self.out} += item")
+            else:
+                self.emit(f"{self.out} += pack(f'>{{{length}}}{form}', *{value})")
+
+
+def _put_length(out: bytearray, length: int) -> None:
+    if length > 0x7FFFFFFE:
+        raise TypeError(f"length {length} does not fit")
+    put_uvarint(out, length + 1)
+
+
+def _put_string_length(out: bytearray, length: int) -> None:
+    if length > MAX_STRING_BYTES:
+        raise TypeError(f"a string of {length} bytes is too long")
+    put_uvarint(out, length + 1)
+
+
+def _refuse(title: str, name: str, value: object) -> None:
+    raise NotEncodable(f"{title} has no {name}, and {value!r} is not its default")
