@@ -185,19 +185,45 @@ def test_any_number_of_tagged_fields(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "tags",
+    ("tags", "why"),
     [
-        "01000409010000",  # a known one shorter than its size
-        "010002090100",  # longer than its size
-        "01070500",  # reaches beyond the frame
-        "050700",  # more than the bytes can hold
-        "ffffffff0f",
-        "ffffffffff0f",
+        ("01000409010000", "tagged field extra has a wrong size"),
+        ("010002090100", "tagged field extra has a wrong size"),
+        ("01070500", "tagged field longer than the frame"),
+        ("01070200", "tagged field longer than the frame"),
+        ("050700", "more tagged fields than bytes"),
+        ("02070007", "more tagged fields than bytes"),
+        ("ffffffff0f", "more tagged fields than bytes"),
+        ("ffffffffff0f", "varint"),
     ],
 )
-def test_bad_tagged_fields_are_malformed(tags: str) -> None:
-    with pytest.raises(Malformed):
+def test_bad_tagged_fields_are_malformed(tags: str, why: str) -> None:
+    with pytest.raises(Malformed, match=why):
         Everything.decode[1](encode(Everything(), 1)[:-1] + bytes.fromhex(tags))
+
+
+def test_a_nullable_struct_is_null_only_below_zero() -> None:
+    @message(kind="data", versions="0")
+    class Holder:
+        leaf: Leaf | None = field(nullable="0+", default=None)
+
+    for present, expected in (("ff", None), ("80", None), ("00", Leaf(small=5)), ("01", Leaf(small=5))):
+        data = bytes.fromhex(present + "050000")
+        decoded, pos = Holder.decode[0](data)
+        assert decoded.leaf == expected
+        assert pos == (1 if expected is None else len(data))
+
+
+def test_strings_are_at_most_32767_bytes() -> None:
+    def data(size: int) -> bytes:
+        out = bytearray(b"\x02" + bytes(16))
+        put_uvarint(out, size + 1)
+        return bytes(out + b"x" * size + b"\x00" + b"\x01\x00\x00" + b"\x00")
+
+    decoded, _ = MetadataRequest.decode[10](data(32767))
+    assert len(decoded.topics[0].name) == 32767
+    with pytest.raises(Malformed, match="name is too long"):
+        MetadataRequest.decode[10](data(32768))
 
 
 def test_every_truncation_is_malformed() -> None:
