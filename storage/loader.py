@@ -16,7 +16,7 @@ removed.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -26,11 +26,12 @@ from klamm.storage.clock import Clock
 from klamm.storage.filesystem import (
     Entry,
     Filesystem,
+    describe,
     make_durable_directory,
     storage_errors,
     unlink_if_exists,
 )
-from klamm.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from klamm.storage.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
@@ -86,7 +87,7 @@ class Loader:
 
     def load(self) -> Log:
         with storage_errors(self._name):
-            self._filesystem.make_directories(self._directory)
+            make_durable_directory(self._filesystem, self._directory)
             self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
             segments = self._find_segments()
             if segments:
@@ -113,7 +114,7 @@ class Loader:
             rebuild_epochs(self._epochs, segments)
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(log_start_offset)
-        self._epochs.write()
+        self._try("leader epochs", self._epochs.write)
         log = Log(
             self._directory,
             self._config,
@@ -131,6 +132,13 @@ class Loader:
         if self._clean and self._snapshots and self._snapshots[-1] == log_end_offset:
             log.nothing_to_save()
         return log
+
+    def _try(self, what: str, write: Callable[[], None]) -> None:
+        """Write what can be made again: a disk that refuses costs time at the next start, nothing else."""
+        try:
+            write()
+        except OSError as error:
+            logger.warning("%s: %s not written: %s", self._name, what, describe(error))
 
     # What is there
 
@@ -193,21 +201,30 @@ class Loader:
 
     def _open_clean(self, segments: list[Segment]) -> int | None:
         """Take over what the files say; the log end, or None when they do not fit together and must be checked."""
-        for segment, following in zip(segments, [*segments[1:], None], strict=False):
-            end = following.base_offset if following is not None else None
-            if not self._open_indexes(segment, end):
-                logger.warning("%s: rebuilding the indexes of segment %d", self._name, segment.base_offset)
-                segment.rebuild_indexes()
-                segment.write_indexes()
+        active = segments[-1]
+        for segment, following in pairwise(segments):
+            if not self._open_indexes(segment, following.base_offset):
+                self._rebuild_indexes(segment)
+        if not self._open_indexes(active, active.base_offset + MAX_RELATIVE_OFFSET):
+            self._rebuild_indexes(active)
         try:
-            end_offset = segments[-1].load_end()
+            end_offset = active.load_end()
         except ValueError as error:
             logger.warning("%s: not as a clean close leaves it: %s", self._name, error)
             return None
+        if not active.indexes_are_sane(end_offset):
+            self._rebuild_indexes(active)
+        active.load_largest_timestamp()
         self._load_producers(segments, end_offset)
         return end_offset
 
-    def _open_indexes(self, segment: Segment, end_offset: int | None) -> bool:
+    def _rebuild_indexes(self, segment: Segment) -> None:
+        logger.warning("%s: rebuilding the indexes of segment %d", self._name, segment.base_offset)
+        segment.rebuild_indexes()
+        segment.become_inactive()
+        self._try("indexes", lambda: segment.write_indexes(sync=True))
+
+    def _open_indexes(self, segment: Segment, end_offset: int) -> bool:
         """Whether both indexes are there and their last entries make sense."""
         offset_entry = self._files.get(segment.offset_index.path.name)
         time_entry = self._files.get(segment.time_index.path.name)
@@ -222,12 +239,14 @@ class Loader:
     # After an unclean one
 
     def _recover(self, segments: list[Segment]) -> list[Segment]:
-        """Check everything from the recovery point on; the segments that stay."""
-        first = max(0, bisect_right([segment.base_offset for segment in segments], self._recovery_point) - 1)
+        """Check everything from the recovery point on; the segments that stay.
+
+        A segment that ends at the recovery point was perhaps rolled after the flush: its indexes may not be complete.
+        """
+        first = max(0, bisect_left([segment.base_offset for segment in segments], self._recovery_point) - 1)
         for segment, following in pairwise(segments[: first + 1]):
             if not self._open_indexes(segment, following.base_offset):
-                logger.warning("%s: rebuilding the indexes of segment %d", self._name, segment.base_offset)
-                segment.rebuild_indexes()
+                self._rebuild_indexes(segment)
         base_offset = segments[first].base_offset
         self._snapshots = [offset for offset in self._snapshots if offset <= base_offset]
         self._load_producers(segments[:first], base_offset)
@@ -239,7 +258,13 @@ class Loader:
                 previous = segments[index - 1]
                 gap = Scan(previous.size_bytes, next_offset, f"segment {segment.base_offset} follows")
                 return self._cut(segments, index - 1, gap)
-            scan = scan_segment(segment, max(next_offset, segment.base_offset), self._epochs, self._producers)
+            scan = scan_segment(
+                segment,
+                max(next_offset, segment.base_offset),
+                self._epochs,
+                self._producers,
+                power_loss=self._power_loss,
+            )
             if scan.problem is not None:
                 return self._cut(segments, index, scan)
             if index + 1 < len(segments):

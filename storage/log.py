@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -458,8 +458,11 @@ class Log:
             self.recovery_point = max(self.recovery_point, target)
 
     def _sync_segments(self, segments: list[Segment], target: int) -> None:
-        """Sync the segments with offsets in [recovery point, target); indexes and snapshots only of complete ones."""
-        first = max(0, bisect_right([segment.base_offset for segment in segments], self.recovery_point) - 1)
+        """Sync the segments with offsets in [recovery point, target); indexes and snapshots only of complete ones.
+
+        One that ends at the recovery point may have been rolled since the last flush, with indexes to sync.
+        """
+        first = max(0, bisect_left([segment.base_offset for segment in segments], self.recovery_point) - 1)
         for index in range(first, len(segments)):
             segment = segments[index]
             if segment.base_offset >= target:

@@ -15,7 +15,7 @@ from klamm.storage.scan import MAGIC, MIN_LENGTH, batches
 from klamm.storage.segment import Segment
 
 CRC_COVERS_FROM = 21  # the attributes
-SEARCH_BYTES = 4 << 20
+SEARCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,13 @@ class Scan:
     problem: str | None
 
 
-def scan_segment(segment: Segment, next_offset: int, epochs: EpochCache, producers: ProducerState) -> Scan:
-    """Check every batch up to the first bad one.
+def scan_segment(
+    segment: Segment, next_offset: int, epochs: EpochCache, producers: ProducerState, *, power_loss: bool
+) -> Scan:
+    """Check every batch up to the first bad one. The good ones rebuild the indexes and complete epochs and producers.
 
-    The good ones rebuild the indexes and complete epochs and producers.
+    After a power cut a batch of an older epoch than the one before it is left from before a truncation: the disk has
+    forgotten what was written over it.
     """
     segment.offset_index.clear()
     segment.time_index.clear()
@@ -39,6 +42,8 @@ def scan_segment(segment: Segment, next_offset: int, epochs: EpochCache, produce
     problem = None
     for position, head, data in batches(segment.file, 0, segment.size_bytes):
         problem = problem_of(head, data, next_offset, segment.base_offset)
+        if problem is None and power_loss and 0 <= head.leader_epoch < epochs.latest:
+            problem = f"leader epoch {head.leader_epoch} after {epochs.latest}"
         if problem is not None:
             break
         segment.account(position, head)

@@ -231,9 +231,8 @@ class Segment:
         self._unindexed_bytes = self.size_bytes - start
         return next_offset
 
-    def indexes_are_sane(self, end_offset: int | None) -> bool:
-        """Whether the last entries point into the segment; `end_offset` is where the next one begins."""
-        end_offset = end_offset if end_offset is not None else self.base_offset + MAX_RELATIVE_OFFSET
+    def indexes_are_sane(self, end_offset: int) -> bool:
+        """Whether the last entries point into the segment; `end_offset` is where it ends."""
         if self.offset_index.count:
             offset, position = self.offset_index.entry(self.offset_index.count - 1)
             if not (self.base_offset <= offset < end_offset and 0 <= position < self.size_bytes):
@@ -242,6 +241,8 @@ class Segment:
             timestamp, offset = self.time_index.last()
             if not (self.base_offset <= offset < end_offset and timestamp >= 0):
                 return False
+        elif self.size_bytes:  # a closed segment has an entry, if it has timestamps
+            return self.load_first_timestamp() == NO_TIMESTAMP
         return True
 
     def become_inactive(self) -> None:

@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from klamm.protocol.errors import KafkaStorageError
+from klamm.protocol.wire import uuid_to_text
+from klamm.storage import paths
+from klamm.storage.clock import Clock
+from klamm.storage.filesystem import OsFilesystem
+from klamm.storage.log import Log
+from klamm.storage.log_config import LogConfig
+from klamm.storage.log_dir import LogDir, LogDirError, LogDirLocked, NewLog
+from klamm.storage.paths import TopicPartition
+from tests.storage.batches import all_offsets, fill
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_filesystem import MemoryFilesystem
+
+DATA = Path("/data")
+TOPIC_ID = bytes(range(16))
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
+
+
+def open_dir(filesystem: MemoryFilesystem, *, clock: Clock | None = None, load: bool = True) -> LogDir:
+    log_dir = LogDir.open(
+        DATA,
+        node_id=1,
+        cluster_id="cluster",
+        clock=clock or ManualClock(),
+        filesystem=filesystem,
+        quarantine=Path("/cut"),
+    )
+    if load:
+        log_dir.load_logs(lambda topic: SMALL)
+    return log_dir
+
+
+def create(log_dir: LogDir, topic: str = "t", partition: int = 0) -> Log:
+    return log_dir.create_log(topic, partition, TOPIC_ID, SMALL)
+
+
+def text(filesystem: MemoryFilesystem, name: str) -> str:
+    return filesystem.read_bytes(DATA / name).decode()
+
+
+def test_a_new_directory_is_identified_and_locked() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    lines = text(filesystem, paths.META_PROPERTIES).splitlines()
+    assert lines == ["cluster.id=cluster", f"directory.id={log_dir.meta.directory_id}", "node.id=1", "version=1"]
+    with pytest.raises(LogDirLocked, match=r"another process holds \.lock"):
+        open_dir(filesystem)
+    log_dir.close()
+    assert open_dir(filesystem).meta == log_dir.meta
+
+
+def test_a_foreign_directory_is_refused_untouched() -> None:
+    filesystem = MemoryFilesystem()
+    open_dir(filesystem).close()
+    before = filesystem.list(DATA)
+    for node_id, cluster_id in ((2, "cluster"), (1, "other")):
+        with pytest.raises(LogDirError, match=r"meta\.properties: (node|cluster)\.id="):
+            LogDir.open(DATA, node_id=node_id, cluster_id=cluster_id, filesystem=filesystem)
+    assert filesystem.list(DATA) == before
+    open_dir(filesystem)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"version=7\nnode.id=1\ncluster.id=x\n", b"version=1\ncluster.id=x\n"]
+)
+def test_corrupt_meta_properties_are_refused(content: bytes) -> None:  # row 20
+    filesystem = MemoryFilesystem()
+    open_dir(filesystem).close()
+    file = filesystem.open(DATA / paths.META_PROPERTIES)
+    file.truncate(0)
+    file.write_at(content, 0)
+    with pytest.raises(LogDirError, match=r"/data/meta\.properties: "):
+        open_dir(filesystem)
+    assert filesystem.exists(DATA / paths.CLEAN_SHUTDOWN)
+
+
+def test_a_read_only_directory_is_a_clear_error() -> None:  # row 24
+    filesystem = MemoryFilesystem()
+    filesystem.make_directories(DATA)
+    filesystem.inject("create", errno.EROFS)
+    with pytest.raises(LogDirError, match=r"/data: Read-only file system \(EROFS\)"):
+        open_dir(filesystem)
+    assert filesystem.list(DATA) == []
+
+
+def test_the_lock_holds_against_another_process_and_is_taken_first(tmp_path: Path) -> None:  # row 29
+    log_dir = LogDir.open(tmp_path / "data", node_id=1)
+    program = (
+        "import sys; from pathlib import Path; from klamm.storage.log_dir import LogDir, LogDirLocked\n"
+        "try: LogDir.open(Path(sys.argv[1]), node_id=2)\n"
+        "except LogDirLocked: print('locked')"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "data")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "locked\n"
+    log_dir.close()
+
+
+def test_partition_metadata_is_durable_before_the_first_data() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    create(log_dir)
+    filesystem.crash()
+    expected = f"version: 0\ntopic_id: {uuid_to_text(TOPIC_ID)}\n"
+    assert text(filesystem, "t-0/partition.metadata") == expected
+    again = open_dir(filesystem)
+    assert again.logs[TopicPartition("t", 0)].topic_id == TOPIC_ID
+
+
+def test_a_half_created_partition_is_created_again() -> None:  # row 33
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    filesystem.inject("create", errno.ENOSPC, ".log")
+    with pytest.raises(KafkaStorageError, match="ENOSPC"):
+        create(log_dir)
+    assert log_dir.logs == {}
+    filesystem.heal()
+    fill(create(log_dir), 1)
+
+
+def test_a_clean_close_writes_the_marker_and_the_next_start_takes_it_away() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    fill(create(log_dir), 30)
+    assert log_dir.close(broker_epoch=5)
+    assert json.loads(text(filesystem, paths.CLEAN_SHUTDOWN)) == {"version": 0, "brokerEpoch": 5}
+    assert text(filesystem, paths.RECOVERY_POINT_CHECKPOINT) == "0\n1\nt 0 30\n"
+    filesystem.crash()  # a clean close is durable
+    again = open_dir(filesystem)
+    assert again.was_clean
+    assert not filesystem.exists(DATA / paths.CLEAN_SHUTDOWN)
+    assert all_offsets(again.logs[TopicPartition("t", 0)]) == list(range(30))
+
+
+def test_the_empty_marker_of_old_kafka_is_accepted() -> None:
+    filesystem = MemoryFilesystem()
+    open_dir(filesystem).close()
+    filesystem.open(DATA / paths.CLEAN_SHUTDOWN).truncate(0)
+    assert open_dir(filesystem).was_clean
+
+
+def test_one_bad_partition_stops_nobody_and_keeps_what_is_known_of_it() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    for topic in ("bad", "good"):
+        log = create(log_dir, topic)
+        fill(log, 3)
+        log.flush()
+    log_dir.checkpoint()
+    filesystem.kill()
+    filesystem.open(DATA / "bad-0" / f"{0:020d}.log").truncate(20)
+    again = open_dir(filesystem)
+    assert set(again.logs) == {TopicPartition("good", 0)}
+    offline = again.offline[TopicPartition("bad", 0)]
+    assert offline.topic_id == TOPIC_ID
+    assert "below the recovery point 3" in offline.reason
+    fill(again.logs[TopicPartition("good", 0)], 1)
+    assert not again.close()  # or the next start would not look at it again
+    assert text(filesystem, paths.RECOVERY_POINT_CHECKPOINT) == "0\n2\nbad 0 3\ngood 0 4\n"
+    assert set(open_dir(filesystem).offline) == {TopicPartition("bad", 0)}
+
+
+def test_a_wrong_partition_metadata_takes_that_partition_offline() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    create(log_dir)
+    log_dir.close()
+    filesystem.open(DATA / "t-0" / paths.PARTITION_METADATA).write_at(b"X", 0)
+    assert "partition.metadata" in open_dir(filesystem).offline[TopicPartition("t", 0)].reason
+
+
+def test_power_cut_and_death_of_the_process_are_told_apart_by_the_boot_id() -> None:
+    for power_cut in (True, False):
+        filesystem = MemoryFilesystem()
+        log_dir = open_dir(filesystem)
+        log = create(log_dir)
+        fill(log, 4)
+        filesystem.open(log.segments[0].path).write_at(b"\xff", 100)  # damage in the middle
+        log.segments[0].sync()
+        filesystem.sync_directory(DATA / "t-0")
+        if power_cut:
+            filesystem.crash()
+        else:
+            filesystem.kill()
+        again = open_dir(filesystem)
+        if power_cut:
+            assert again.logs[TopicPartition("t", 0)].log_end_offset == 1
+        else:
+            assert "a good batch follows" in again.offline[TopicPartition("t", 0)].reason
+
+
+def test_deleting_renames_first_and_finishes_at_the_next_start() -> None:  # row 17
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    fill(create(log_dir), 20)
+    create(log_dir, "other")
+    renamed = log_dir.delete_log("t", 0, remove=False)
+    assert renamed.name.startswith("t-0.")
+    assert renamed.name.endswith("-delete")
+    uuid.UUID(hex=renamed.name[len("t-0.") : -len("-delete")])
+    filesystem.crash()
+    again = open_dir(filesystem)
+    assert set(again.logs) == {TopicPartition("other", 0)}
+    assert not filesystem.exists(renamed)
+
+
+def test_a_topic_of_the_same_name_begins_at_zero() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    fill(create(log_dir), 20)
+    log_dir.checkpoint()
+    log_dir.delete_log("t", 0)
+    fill(create(log_dir), 1)
+    filesystem.kill()
+    again = open_dir(filesystem)
+    assert again.offline == {}
+    assert all_offsets(again.logs[TopicPartition("t", 0)]) == [0]
+
+
+def test_the_directory_name_of_a_deleted_log_fits_the_filesystem() -> None:
+    name = paths.delete_directory(DATA / ("x" * 249 + "-7"), uuid.uuid4()).name
+    assert len(name) == 255
+    assert paths.is_delete_directory(name)
+    assert paths.parse_partition_directory(name) is None
+
+
+def test_unknown_directories_are_left_alone() -> None:  # row 13
+    filesystem = MemoryFilesystem()
+    for name in ("t-0.0123456789abcdef0123456789abcdef-stray", "lost+found", "__cluster_metadata-0", "a-b-x"):
+        filesystem.make_directories(DATA / name)
+    log_dir = open_dir(filesystem)
+    assert (log_dir.logs, log_dir.offline) == ({}, {})
+    assert len([entry for entry in filesystem.list(DATA) if entry.is_directory]) == 4
+
+
+@pytest.mark.parametrize(
+    "name", [paths.RECOVERY_POINT_CHECKPOINT, paths.LOG_START_CHECKPOINT, paths.HIGH_WATERMARK_CHECKPOINT]
+)
+@pytest.mark.parametrize("content", [b"", b"junk", b"0\n1\n", b"0\n1\nt 0 x\n", b"9\n0\n", b"\xff\x00"])
+def test_garbage_checkpoints_fall_back_to_a_scan(name: str, content: bytes) -> None:  # row 19
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    fill(create(log_dir), 20)
+    log_dir.close()
+    file = filesystem.open(DATA / name, create=True)
+    file.truncate(0)
+    file.write_at(content, 0)
+    again = open_dir(filesystem)
+    log = again.logs[TopicPartition("t", 0)]
+    assert all_offsets(log) == list(range(20))
+    assert log.recovery_point == (0 if name == paths.RECOVERY_POINT_CHECKPOINT else 20)
+
+
+def test_the_log_start_survives_and_is_never_above_what_is_durable() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    log = create(log_dir)
+    fill(log, 20)
+    log.advance_log_start(17)
+    log_dir.checkpoint()
+    assert log.recovery_point == 20
+    filesystem.crash()
+    again = open_dir(filesystem).logs[TopicPartition("t", 0)]
+    assert (again.log_start_offset, again.log_end_offset) == (17, 20)
+
+
+def test_truncation_lowers_the_checkpoints_first() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    log = create(log_dir)
+    fill(log, 20)
+    log.high_watermark = 20
+    log.flush()
+    log_dir.checkpoint()
+    log.truncate_to(4)
+    filesystem.kill()
+    again = open_dir(filesystem)
+    assert again.offline == {}
+    assert again.logs[TopicPartition("t", 0)].log_end_offset == 4
+
+
+def test_a_failed_fsync_takes_the_whole_directory_offline() -> None:  # row 26
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    first, second = create(log_dir, "a"), create(log_dir, "b")
+    fill(first, 1)
+    fill(second, 1)
+    filesystem.inject("sync", errno.EIO, "a-0/00000000000000000000.log", times=1)
+    with pytest.raises(KafkaStorageError):
+        first.flush()
+    syncs = filesystem.syncs
+    for log in (first, second):
+        with pytest.raises(KafkaStorageError, match="offline"):
+            fill(log, 1)
+        assert all_offsets(log) == [0]
+    with pytest.raises(KafkaStorageError):
+        create(log_dir, "c")
+    assert not log_dir.close()
+    assert filesystem.syncs == syncs
+    assert not open_dir(filesystem).was_clean
+
+
+def test_checkpoints_are_written_only_when_something_changed() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    create(log_dir)
+    log_dir.checkpoint()
+    changes = filesystem.changes
+    log_dir.checkpoint()
+    assert filesystem.changes == changes
+
+
+def test_a_full_disk_does_not_stop_checkpointing_for_good() -> None:  # row 23
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    log = create(log_dir)
+    fill(log, 3)
+    log.flush()
+    filesystem.space_bytes = 0
+    with pytest.raises(KafkaStorageError, match="ENOSPC"):
+        log_dir.checkpoint()
+    filesystem.space_bytes = None
+    log_dir.checkpoint()
+    assert text(filesystem, paths.RECOVERY_POINT_CHECKPOINT) == "0\n1\nt 0 3\n"
+
+
+def test_many_logs_are_created_with_one_sync_of_the_directory() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    before = filesystem.directory_syncs
+    log_dir.create_logs([NewLog("t", partition, TOPIC_ID, SMALL) for partition in range(10)])
+    assert filesystem.directory_syncs - before == 11
+    filesystem.crash()
+    assert len(open_dir(filesystem).logs) == 10
+
+
+def test_a_real_directory(tmp_path: Path) -> None:
+    log_dir = LogDir.open(tmp_path / "data", node_id=1, clock=ManualClock(), filesystem=OsFilesystem())
+    log_dir.load_logs(lambda topic: SMALL)
+    fill(log_dir.create_log("t", 0, TOPIC_ID, SMALL), 50)
+    assert log_dir.close()
+    again = LogDir.open(tmp_path / "data", node_id=1, clock=ManualClock())
+    log = again.load_logs(lambda topic: SMALL).logs[TopicPartition("t", 0)]
+    assert all_offsets(log) == list(range(50))
+    again.delete_log("t", 0)
+    assert not list((tmp_path / "data").glob("t-0*"))
+    again.close()
