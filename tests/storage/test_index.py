@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.storage.index import OffsetIndex, TimeIndex
+from tests.support.memory_filesystem import MemoryFilesystem
+
+PATH = Path("/i")
+
+
+def test_offset_index_format() -> None:
+    filesystem = MemoryFilesystem()
+    index = OffsetIndex(filesystem, PATH, 1000)
+    index.append(1004, 0)
+    index.append(1017, 4200)
+    index.write_out()
+    assert filesystem.read_bytes(PATH) == bytes.fromhex(
+        "00000004"  # relative offset 4
+        "00000000"  # position 0
+        "00000011"  # relative offset 17
+        "00001068"  # position 4200
+    )
+
+
+def test_time_index_format() -> None:
+    filesystem = MemoryFilesystem()
+    index = TimeIndex(filesystem, PATH, 1000)
+    index.maybe_append(1_700_000_000_000, 1004)
+    index.maybe_append(1_700_000_000_000, 1005)  # not above the last one: left out
+    index.maybe_append(1_700_000_000_001, 1017)
+    index.write_out()
+    assert filesystem.read_bytes(PATH) == bytes.fromhex(
+        "0000018bcfe56800"  # timestamp
+        "00000004"  # relative offset 4
+        "0000018bcfe56801"  # timestamp
+        "00000011"  # relative offset 17
+    )
+
+
+def test_write_out_cuts_a_preallocated_file() -> None:
+    filesystem = MemoryFilesystem()
+    filesystem.open(PATH, create=True).truncate(10 << 20)
+    index = OffsetIndex(filesystem, PATH, 0)
+    index.append(5, 0)
+    index.write_out()
+    assert len(filesystem.read_bytes(PATH)) == 8
+
+
+def test_truncate_below_first_entry_empties_the_index() -> None:
+    filesystem = MemoryFilesystem()
+    index = OffsetIndex(filesystem, PATH, 100)
+    index.append(105, 0)
+    index.truncate(100)
+    assert (index.count, index.lookup(200)) == (0, 0)
+
+
+def test_entries_stay_in_memory_while_the_disk_is_full() -> None:
+    filesystem = MemoryFilesystem()
+    filesystem.inject("write", errno.ENOSPC)
+    index = OffsetIndex(filesystem, PATH, 0)
+    for number in range(5000):
+        index.append(number * 2, number)
+    assert [index.lookup(number * 2 + 1) for number in (0, 2500, 4999)] == [0, 2500, 4999]
+    filesystem.heal()
+    index.append(10_000, 5000)
+    index.write_out()
+    assert len(filesystem.read_bytes(PATH)) == 5001 * 8
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 900)),
+        st.tuples(st.just("truncate"), st.integers(0, 100)),
+        st.tuples(st.just("reopen"), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@given(steps)
+def test_offset_index_against_bisect(script: list[tuple[str, int]]) -> None:
+    filesystem = MemoryFilesystem()
+    index = OffsetIndex(filesystem, PATH, 50)
+    model: list[tuple[int, int]] = []
+    for step, amount in script:
+        if step == "append":
+            for _ in range(amount):
+                entry = (model[-1][0] + 3, model[-1][1] + 7) if model else (53, 0)
+                model.append(entry)
+                index.append(*entry)
+        elif step == "truncate":
+            offset = 50 + (model[-1][0] - 50) * amount // 100 if model else 50
+            model = [entry for entry in model if entry[0] < offset]
+            index.truncate(offset)
+        else:
+            index.write_out()
+            index = OffsetIndex(filesystem, PATH, 50)
+            index.open_existing(len(filesystem.read_bytes(PATH)))
+        assert index.count == len(model)
+        offsets = [offset for offset, _ in model]
+        for offset in {50, 51, 53, *range(55, 50 + 3 * len(model) + 9, 97), *(offsets[-2:])}:
+            at = bisect_right(offsets, offset) - 1
+            assert index.lookup(offset) == (model[at][1] if at >= 0 else 0)
+
+
+@given(steps)
+def test_time_index_against_bisect(script: list[tuple[str, int]]) -> None:
+    filesystem = MemoryFilesystem()
+    index = TimeIndex(filesystem, PATH, 50)
+    model: list[tuple[int, int]] = []
+    offset = 50
+    for step, amount in script:
+        if step == "append":
+            for number in range(amount):
+                offset += 3
+                timestamp = 1000 + offset * 2 - (number % 3) * 7
+                index.maybe_append(timestamp, offset)
+                if timestamp > (model[-1][0] if model else -1):
+                    model.append((timestamp, offset))
+        elif step == "truncate":
+            offset = 50 + (offset - 50) * amount // 100
+            model = [entry for entry in model if entry[1] < offset]
+            index.truncate(offset)
+        else:
+            index.write_out()
+            index = TimeIndex(filesystem, PATH, 50)
+            index.open_existing(len(filesystem.read_bytes(PATH)))
+        assert index.count == len(model)
+        assert index.last() == (model[-1] if model else (-1, 50))
+        times = [time for time, _ in model]
+        for timestamp in {0, *range(1100, 1100 + offset * 2, 211), *times[-2:]}:
+            at = bisect_right(times, timestamp) - 1
+            assert index.lookup(timestamp) == (model[at] if at >= 0 else (-1, 50))
