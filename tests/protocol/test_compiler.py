@@ -57,6 +57,17 @@ class Everything:
     late: String = field("1+", tag=5, default="x", ignorable=True)
 
 
+@struct
+class Small:
+    small: Int8 = field()
+
+
+@message(kind="data", versions="0")
+class Holder:
+    maybe: Small | None = field(nullable="0+", default=None)
+    after: Int8 = field()
+
+
 FULL = Everything(
     flag=True,
     port=65535,
@@ -203,15 +214,14 @@ def test_bad_tagged_fields_are_malformed(tags: str, why: str) -> None:
 
 
 def test_a_nullable_struct_is_null_only_below_zero() -> None:
-    @message(kind="data", versions="0")
-    class Holder:
-        leaf: Leaf | None = field(nullable="0+", default=None)
+    for present, expected in (("ff", None), ("80", None), ("00", Small(small=5)), ("01", Small(small=5))):
+        data = bytes.fromhex(present + ("05" if expected else "") + "07")
+        assert Holder.decode[0](data) == (Holder(maybe=expected, after=7), len(data))
 
-    for present, expected in (("ff", None), ("80", None), ("00", Leaf(small=5)), ("01", Leaf(small=5))):
-        data = bytes.fromhex(present + "050000")
-        decoded, pos = Holder.decode[0](data)
-        assert decoded.leaf == expected
-        assert pos == (1 if expected is None else len(data))
+
+def test_fields_around_a_nullable_struct_of_fixed_size() -> None:
+    assert encode(Holder(maybe=None, after=7), 0).hex() == "ff07"
+    assert encode(Holder(maybe=Small(small=5), after=7), 0).hex() == "010507"
 
 
 def test_strings_are_at_most_32767_bytes() -> None:

@@ -2,7 +2,6 @@
 //
 //   write   NAME VERSION JSON   ->  ok HEX       the message read from JSON, as bytes
 //   echo    NAME VERSION HEX    ->  ok HEX       the bytes read into a message and written again
-//   json    NAME VERSION HEX    ->  ok JSON      the bytes read into a message, as JSON
 //   default NAME VERSION        ->  ok HEX       a message nobody touched, as bytes
 //   errors                      ->  ok CODE NAME RETRIABLE, ...
 //
@@ -64,8 +63,6 @@ public class Messages {
                 return bytes(fromJson(name, version, JSON.readTree(question[3])), version);
             case "echo":
                 return bytes(fromBytes(name, version, question[3]), version);
-            case "json":
-                return toJson(name, version, fromBytes(name, version, question[3]));
             case "default":
                 return bytes(empty(name), version);
             default:
@@ -100,11 +97,6 @@ public class Messages {
 
     private static ApiMessage fromJson(String name, short version, JsonNode node) throws Exception {
         return (ApiMessage) converter(name, "read", JsonNode.class, short.class).invoke(null, node, version);
-    }
-
-    private static String toJson(String name, short version, ApiMessage message) throws Exception {
-        Method write = converter(name, "write", message.getClass(), short.class);
-        return JSON.writeValueAsString(write.invoke(null, message, version));
     }
 
     private static Method converter(String name, String method, Class<?>... types) throws Exception {
