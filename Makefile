@@ -82,11 +82,11 @@ demo: $(VENV)/.demo ## stream 336,776 flights through a broker and check every r
 
 .PHONY: test
 test: $(VENV)/.test $(JARS) kcat ## all tests
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(PYTEST)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope -m "not campaign" $(PYTEST)
 
 .PHONY: quick
 quick: $(VENV)/.test ## the tests that need no Java and no other process
-	@$(BIN)/python -m pytest -n $(JOBS) -m "not java and not clients and not faults and not slow" $(PYTEST)
+	@$(BIN)/python -m pytest -n $(JOBS) -m "not java and not clients and not faults and not slow and not campaign" $(PYTEST)
 
 .PHONY: clients
 clients: $(VENV)/.test $(JARS) kcat ## real clients and Kafka's tools against a broker process

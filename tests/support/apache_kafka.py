@@ -3,7 +3,8 @@
     with apache_kafka(tmp_path) as kafka:
         kafka.port, kafka.log_dir, kafka.pid
 
-It listens on free ports of the loopback, keeps its files in the directory given, and is stopped at the end of the block.
+It listens on free ports of the loopback, keeps its files in the directory given, and is stopped at the end of the
+block.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ApacheKafka:
 def apache_kafka(
     directory: Path, config: Mapping[str, str] | None = None, *, log_dir: Path | None = None, heap: str = "512m"
 ) -> Iterator[ApacheKafka]:
-    """Format `log_dir` (if it is new), start a broker over it with the extra `config`, and wait until it accepts connections."""
+    """Format `log_dir` (if it is new), start a broker over it with the extra `config`, and wait until it serves."""
     directory.mkdir(parents=True, exist_ok=True)
     log_dir = log_dir if log_dir is not None else directory / "kafka-logs"
     port, controller_port = free_ports(2)
