@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from klamm.broker.metrics.recording import Family, Metrics, PartitionRow, PartitionSource, Sample, escape
+from klamm.broker.metrics.recording import Family, Metrics, PartitionRow, Sample, escape
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SLICE_SERIES = 200
+SLICE_ROWS = SLICE_SERIES // 3  # a row gives three series
 RESTARTS = 3  # of a partition source that changes under the iteration
 
 PARTITION_FAMILIES = (
@@ -36,30 +37,64 @@ class Exposition:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._labels: dict[tuple[str, int], str] = {}
+        self._labels: dict[str, dict[int, str]] = {}  # by topic and partition
         self._registry: CollectorRegistry | None = None
 
     async def render(self) -> AsyncIterator[bytes]:
         for family in self._metrics.families():
             async for piece in _write(family):
                 yield piece
-        rows = await _rows(self._metrics.partition_source)
-        count = Family("klamm_partitions", "gauge", "Partitions on this node.", ())
-        yield (_head(count) + f"klamm_partitions {len(rows)}\n").encode()
-        labels = self._labels_of(rows)
-        for column, name, help_text in PARTITION_FAMILIES:
-            yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n".encode()
-            for first in range(0, len(rows), SLICE_SERIES):
-                part = rows[first : first + SLICE_SERIES]
-                yield "".join([f"{name}{labels(row)} {row[column]}\n" for row in part]).encode()
+        count, texts = await self._partition_texts()
+        yield (
+            _head(Family("klamm_partitions", "gauge", "Partitions on this node.", ())) + f"klamm_partitions {count}\n"
+        ).encode()
+        for (_, name, help_text), pieces in zip(PARTITION_FAMILIES, texts, strict=True):
+            yield _head(Family(name, "gauge", help_text, ())).encode()
+            for piece in pieces:
+                yield piece
                 await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
         yield await loop.run_in_executor(None, self._process_text)
 
-    def _labels_of(self, rows: list[PartitionRow]) -> Labels:
-        if len(self._labels) > 2 * len(rows) + SLICE_SERIES:
-            self._labels.clear()  # mostly deleted topics
-        return Labels(self._labels)
+    async def _partition_texts(self) -> tuple[int, tuple[list[bytes], ...]]:
+        """The number of partitions, and the lines of each of `PARTITION_FAMILIES`.
+
+        Rows become text slice by slice. Were they kept, tens of thousands of young tuples would set off full garbage
+        collections, each of which stops the loop for longer than the whole scrape takes.
+        """
+        source = self._metrics.partition_source
+        restarts = 0
+        while source is not None:
+            count = 0
+            texts: tuple[list[bytes], ...] = tuple([] for _ in PARTITION_FAMILIES)
+            rows = iter(source() if restarts < RESTARTS else list(source()))
+            try:
+                while part := list(islice(rows, SLICE_ROWS)):
+                    count += len(part)
+                    self._write_rows(part, texts)
+                    await asyncio.sleep(0)
+            except RuntimeError:  # the collection changed under the iterator
+                restarts += 1
+                continue
+            if sum(map(len, self._labels.values())) > 2 * count + SLICE_SERIES:
+                self._labels.clear()  # mostly of deleted topics
+            return count, texts
+        return 0, tuple([] for _ in PARTITION_FAMILIES)
+
+    def _write_rows(self, rows: list[PartitionRow], texts: tuple[list[bytes], ...]) -> None:
+        labels = [self._label(row[0], row[1]) for row in rows]
+        for (column, name, _), pieces in zip(PARTITION_FAMILIES, texts, strict=True):
+            lines = [f"{name}{label} {row[column]}\n" for label, row in zip(labels, rows, strict=True)]
+            pieces.append("".join(lines).encode())
+
+    def _label(self, topic: str, partition: int) -> str:
+        known = self._labels.get(topic)
+        if known is None:
+            known = self._labels[topic] = {}
+        text = known.get(partition)
+        if text is None:
+            text = known[partition] = partition_labels(topic, partition)
+        return text
 
     def _process_text(self) -> bytes:
         """Runs in a thread: listing /proc/self/fd takes its time."""
@@ -69,22 +104,6 @@ class Exposition:
             self._registry = CollectorRegistry()
             ProcessCollector(registry=self._registry)
         return generate_latest(self._registry)
-
-
-class Labels:
-    """The label text of a row's partition, remembered."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self, known: dict[tuple[str, int], str]) -> None:
-        self._known = known
-
-    def __call__(self, row: PartitionRow) -> str:
-        key = row[:2]
-        text = self._known.get(key)
-        if text is None:
-            text = self._known[key] = f'{{topic="{escape(key[0])}",partition="{key[1]}"}}'
-        return text
 
 
 class KlammCollector:
@@ -100,9 +119,8 @@ class KlammCollector:
             yield from text_string_to_metric_families(_head(family) + _lines(family.name, list(family.samples)))
         source = self._metrics.partition_source
         rows = [] if source is None else list(source())
-        labels = Labels({})
         for column, name, help_text in PARTITION_FAMILIES:
-            samples: list[Sample] = [(labels(row), int(row[column])) for row in rows]
+            samples: list[Sample] = [(partition_labels(row[0], row[1]), int(row[column])) for row in rows]
             yield from text_string_to_metric_families(
                 _head(Family(name, "gauge", help_text, ())) + _lines(name, samples)
             )
@@ -124,17 +142,5 @@ def _lines(name: str, samples: list[Sample]) -> str:
     return "".join([f"{name}{labels} {value}\n" for labels, value in samples])
 
 
-async def _rows(source: PartitionSource | None) -> list[PartitionRow]:
-    if source is None:
-        return []
-    for _ in range(RESTARTS):
-        rows: list[PartitionRow] = []
-        iterator = iter(source())
-        try:
-            while part := list(islice(iterator, SLICE_SERIES)):
-                rows += part
-                await asyncio.sleep(0)
-        except RuntimeError:  # the collection changed under the iterator
-            continue
-        return rows
-    return list(source())
+def partition_labels(topic: str, partition: int) -> str:
+    return f'{{topic="{escape(topic)}",partition="{partition}"}}'
