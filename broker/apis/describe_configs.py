@@ -29,9 +29,13 @@ if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
 
+SOURCES_FROM = 1
+
 
 def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_result(broker, request, resource) for resource in request.resources])
+    return DescribeConfigsResponse(
+        results=[_result(broker, request, resource, context.api_version) for resource in request.resources]
+    )
 
 
 def error_response(request: DescribeConfigsRequest, error: KafkaError, version: int) -> DescribeConfigsResponse:
@@ -39,7 +43,7 @@ def error_response(request: DescribeConfigsRequest, error: KafkaError, version: 
 
 
 def _result(
-    broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource, version: int
 ) -> DescribeConfigsResult:
     try:
         entries = _entries(broker, resource)
@@ -49,7 +53,7 @@ def _result(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=[_config(request, entry) for entry in entries],
+        configs=[_config(request, entry, version) for entry in entries],
     )
 
 
@@ -90,12 +94,12 @@ def _log_levels(wanted: Collection[str] | None) -> list[ConfigEntry]:
     ]
 
 
-def _config(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+def _config(request: DescribeConfigsRequest, entry: ConfigEntry, version: int) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        is_default=entry.is_default,
+        is_default=version < SOURCES_FROM and entry.is_default,
         config_source=int(entry.source),
         is_sensitive=entry.sensitive,
         synonyms=[

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.protocol.errors import CoordinatorNotAvailable, InvalidRequest, InvalidTransactionTimeout
+from klamm.protocol.errors import CoordinatorNotAvailable, InvalidRequest, InvalidTransactionTimeout, KafkaError
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ async def handle(broker: Broker, context: RequestContext, request: InitProducerI
         _check_transactional(broker, request.transactional_id, request.transaction_timeout_ms)
         raise CoordinatorNotAvailable("transactions are not available yet")
     return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
+
+
+def error_response(request: InitProducerIdRequest, error: KafkaError, version: int) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=int(error.code), producer_id=UNSET, producer_epoch=UNSET)
 
 
 def _check_transactional(broker: Broker, transactional_id: str, timeout_ms: int) -> None:
