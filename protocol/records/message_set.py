@@ -99,7 +99,7 @@ def records(buf: BytesLike, limit: int) -> Iterator[Record]:
             yield Record(message.offset, message.timestamp, message.key, message.value)
             continue
         inner = inner_messages(message, limit)
-        base = message.offset - inner[-1].offset if message.magic else 0
+        base = message.offset - inner[-1].offset if message.magic and message.offset else 0
         append_time = message.attributes & LOG_APPEND_TIME_FLAG
         for entry in inner:
             timestamp = message.timestamp if append_time else entry.timestamp
@@ -107,13 +107,18 @@ def records(buf: BytesLike, limit: int) -> Iterator[Record]:
 
 
 def inner_messages(wrapper: Message, limit: int) -> list[Message]:
-    """The messages in a wrapper: at least one, of its magic, not compressed again. Raises InvalidRecord."""
+    """The messages in a wrapper: at least one, of its magic, not compressed again. Raises InvalidRecord.
+
+    A producer may leave the offset of the wrapper at 0; any other must leave room for the messages before the last.
+    """
     if wrapper.value is None:
         raise InvalidRecord("a compressed message has no value")
     data = decompress(wrapper.codec, wrapper.value, limit, magic=wrapper.magic)
     inner = list(messages(data))
     if not inner or sum(entry.size_bytes for entry in inner) != len(data):
         raise InvalidRecord("a compressed message set is empty or cut short")
+    if wrapper.magic and wrapper.offset and wrapper.offset < inner[-1].offset:
+        raise InvalidRecord(f"wrapper has offset {wrapper.offset}, the last message in it {inner[-1].offset}")
     errors = []
     for index, entry in enumerate(inner):
         if entry.attributes & CODEC_MASK:

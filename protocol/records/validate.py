@@ -7,6 +7,8 @@ of Kafka's ProduceRequest, UnifiedLog and LogValidator, in their order, with the
 - An unknown codec is UNSUPPORTED_COMPRESSION_TYPE and compressed junk INVALID_RECORD, not UNKNOWN_SERVER_ERROR; bytes
   after a compressed stream are junk, too.
 - Offset deltas inside the batch must be 0, 1, 2, ...; Kafka takes any. Consumers compute offsets from them.
+- A null key or value has size -1; Kafka takes any negative size for null, and ignores the excess bits of a varint.
+- Inside a compressed batch, too, a record must fill its size; Kafka finds out only when a consumer reads it.
 - Null or empty records are INVALID_RECORD in every Produce version.
 - Bytes after the batch are dropped whatever they are; Kafka does so only when their length field exceeds them.
 - A producer id needs an epoch of 0 or more, a transactional batch a producer id.

@@ -139,6 +139,17 @@ def test_wrong_inner_offsets_of_old_clients_are_ignored() -> None:
     assert produce(wrapper)[0] == [Record(i, i, None, b"%d" % i) for i in range(3)]
 
 
+def test_offset_of_a_wrapper_is_0_or_that_of_its_last_message_or_later() -> None:
+    inner = b"".join(encode_message(1, i, i, None, b"%d" % i) for i in range(3))
+    for offset in (0, 2, 7):
+        wrapper = encode_message(1, offset, 2, None, compress(Codec.GZIP, inner), 1)
+        assert [record.offset for record in produce(wrapper)[0]] == [0, 1, 2]
+        assert [record.offset - max(0, offset - 2) for record in records(wrapper, LIMIT)] == [0, 1, 2]
+    for offset in (-1, 1):
+        with pytest.raises(InvalidRecord):
+            produce(encode_message(1, offset, 2, None, compress(Codec.GZIP, inner), 1))
+
+
 def test_one_compressed_message_a_set() -> None:
     wrapper = encode_set([Record(0, 1, None, b"a")], 1, codec=Codec.GZIP)
     for mixed in (wrapper + wrapper, wrapper + GOLDEN_V1, GOLDEN_V1 + wrapper):
