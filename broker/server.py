@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_UNUSABLE = 3
-DRAIN_DEADLINE_S = 8.0
 
 
 class CannotStart(Exception):
@@ -164,7 +163,7 @@ class Server:
         print(f"klamm ready node={self.config.node_id} listeners={listeners} metrics={metrics_url}", flush=True)
         await stop.wait()
         log.info("stopping")
-        await network.drain(DRAIN_DEADLINE_S)
+        await network.drain(self.config.integer("klamm.shutdown.timeout.ms") / 1000)
         await upkeep.stop()
         await broker.flusher.drain()
         await http.close()

@@ -44,28 +44,27 @@ PRODUCERS = (
     K("producer.id.expiration.ms", INT, 86400000, "How long the sequence of a silent idempotent producer is "
       "remembered.", POSITIVE, "cluster-wide", "low"),
     K("transaction.max.timeout.ms", INT, 900000, "The longest timeout a transactional producer may ask for.", POSITIVE,
-      importance="high", status="later"),
+      importance="high"),
     K("transactional.id.expiration.ms", INT, 604800000, "How long an idle transactional id is remembered.", POSITIVE,
       importance="high", status="later"),
     K("transaction.state.log.num.partitions", INT, 50, "Partitions of __transaction_state.", POSITIVE,
-      importance="high", status="later"),
+      importance="high"),
     K("transaction.state.log.replication.factor", SHORT, 3, "Replicas of __transaction_state, at most one a live "
-      "broker.", POSITIVE, importance="high", status="later"),
+      "broker.", POSITIVE, importance="high"),
     K("transaction.state.log.min.isr", INT, 2, "In-sync replicas that __transaction_state needs.", POSITIVE,
       importance="high", status="later"),
     K("transaction.state.log.segment.bytes", INT, 104857600, "Segment size of __transaction_state.", POSITIVE,
-      importance="high", status="later"),
+      importance="high"),
     K("transaction.partition.verification.enable", BOOLEAN, True, "Check that a partition belongs to the transaction "
       "that writes.", dynamic="cluster-wide", importance="low", status="later"),
 )  # fmt: skip
 
 GROUPS = (
-    K("offsets.topic.num.partitions", INT, 50, "Partitions of __consumer_offsets.", POSITIVE, importance="high",
-      status="later"),
+    K("offsets.topic.num.partitions", INT, 50, "Partitions of __consumer_offsets.", POSITIVE, importance="high"),
     K("offsets.topic.replication.factor", SHORT, 3, "Replicas of __consumer_offsets, at most one a live broker.",
-      POSITIVE, importance="high", status="later"),
-    K("offsets.topic.segment.bytes", INT, 104857600, "Segment size of __consumer_offsets.", POSITIVE, importance="high",
-      status="later"),
+      POSITIVE, importance="high"),
+    K("offsets.topic.segment.bytes", INT, 104857600, "Segment size of __consumer_offsets.", POSITIVE,
+      importance="high"),
     K("offsets.topic.compression.codec", INT, 0, "Codec number of __consumer_offsets.", importance="high",
       status="later"),
     K("offsets.retention.minutes", INT, 10080, "How long offsets of an empty group are kept.", POSITIVE,

@@ -33,7 +33,7 @@ SEGMENTS = (
     K("log.segment.delete.delay.ms", LONG, 60000, "How long a deleted segment file stays, with the suffix `.deleted`.",
       NOT_NEGATIVE, "cluster-wide", "high"),
     K("num.recovery.threads.per.data.dir", INT, 2, "How many logs of a directory are recovered and closed at once.",
-      POSITIVE, "cluster-wide", "high"),
+      POSITIVE, "cluster-wide", "high", status="later"),
     K("log.dir.failure.timeout.ms", LONG, 30000, "How long a broker may fail to report a broken directory.", POSITIVE,
       importance="low", status="no use"),
     K("cordoned.log.dirs", LIST, [], "Directories that get no new partitions; `*` is all.", Words(), status="later"),
@@ -55,7 +55,7 @@ FLUSH = (
 BATCHES = (
     K("message.max.bytes", INT, 1048588, "The largest batch of records, as it is stored.", NOT_NEGATIVE, "cluster-wide",
       "high"),
-    K("max.decompressed.message.bytes", INT, INT_MAX - 8, "The largest single record after decompression.",
+    K("max.decompressed.message.bytes", INT, 100 << 20, "How large the records of a batch may be after decompression.",
       Range(1, INT_MAX - 8), "cluster-wide"),
     K("compression.type", STRING, "producer", "How batches are stored: `producer` keeps what came, a codec "
       "recompresses.", CODECS, "cluster-wide", "high"),

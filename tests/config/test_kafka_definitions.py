@@ -24,6 +24,7 @@ OTHER_DEFAULT = {
     "controller.listener.names": "optional: there is no KRaft quorum",
     "listeners": "only the loopback is opened unless told otherwise",
     "log.dir": "a directory that survives a restart of the machine",
+    "max.decompressed.message.bytes": "2 GiB would let a small request take all memory",
     "node.id": "a single node needs no file",
     "process.roles": "a single node needs no file",
 }
