@@ -181,6 +181,7 @@ STRICTER = (
     "must have",
     "of negative size",
     "of size",
+    "varint",
 )
 """Of our messages: what Kafka would take."""
 
