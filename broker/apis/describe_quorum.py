@@ -21,10 +21,13 @@ from klamm.protocol.messages.describe_quorum import (
     ReplicaState,
     TopicData,
 )
+from klamm.protocol.wire import uuid_from_text
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
+
+NODES_FROM = 2
 
 
 async def handle(broker: Broker, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
@@ -48,13 +51,15 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeQuoru
         high_watermark=offset,
         current_voters=[voter],
     )
-    host, port = advertised_address(broker, context)
-    listener = Listener(name=context.connection.listener, host=host, port=port)
-    return DescribeQuorumResponse(
-        error_message=None,
-        topics=[TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
-        nodes=[Node(node_id=broker.node_id, listeners=[listener])],
+    response = DescribeQuorumResponse(
+        error_message=None, topics=[TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])]
     )
+    if context.api_version >= NODES_FROM:
+        voter.replica_directory_id = uuid_from_text(broker.partitions.log_dirs[0].meta.directory_id)
+        host, port = advertised_address(broker, context)
+        listener = Listener(name=context.connection.listener, host=host, port=port)
+        response.nodes = [Node(node_id=broker.node_id, listeners=[listener])]
+    return response
 
 
 def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:

@@ -90,6 +90,7 @@ def test_the_quorum_is_this_node(broker: EmbeddedBroker, version: int) -> None:
     if version >= 1:
         assert voter.last_fetch_timestamp == voter.last_caught_up_timestamp == broker.clock.wall_ms()
     if version >= 2:
+        assert voter.replica_directory_id != bytes(16)
         (node,) = response.nodes
         (listener,) = node.listeners
         assert (node.node_id, listener.name, listener.host, listener.port) == (1, "PLAINTEXT", "127.0.0.1", 9092)
