@@ -77,7 +77,8 @@ def handle(
                     transactional_id=request.transactional_id,
                 )
             except KafkaError as error:
-                first_error = first_error or error
+                # Its traceback would keep this frame, and with it the records, until the next garbage collection.
+                first_error = first_error or error.with_traceback(None)
                 answers.append(_failure(entry.index, error, version))
                 if found is not None:
                     found.metrics.failed_produce += 1
