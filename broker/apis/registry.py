@@ -41,6 +41,7 @@ HANDLERS: dict[int, Handler] = {
         _row(ApiKey.FETCH),
         _row(ApiKey.LIST_OFFSETS),
         _row(ApiKey.METADATA),
+        _row(ApiKey.FIND_COORDINATOR),
         _row(ApiKey.API_VERSIONS),
         _row(ApiKey.CREATE_TOPICS),
         _row(ApiKey.DELETE_TOPICS),

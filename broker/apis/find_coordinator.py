@@ -1,0 +1,49 @@
+"""FindCoordinator (10): v0-6. The broker that looks after a group, a transactional id or a share partition.
+
+v1 has the key type, v4 asks for many keys (KIP-699), v6 knows share partitions. There are no coordinators yet: every
+key is answered COORDINATOR_NOT_AVAILABLE, which clients take for a broker that is still loading. It is served all the
+same, because librdkafka compresses with lz4 only for brokers that have this API.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
+from klamm.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+MANY_KEYS_FROM = 4
+SHARE_FROM = 6
+KEY_TYPES = ("group", "transaction", "share")
+SHARE = KEY_TYPES.index("share")
+NO_NODE = -1
+NO_PORT = -1
+
+
+def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    return error_response(request, _refusal(request.key_type, context.api_version), context.api_version)
+
+
+def _refusal(key_type: int, version: int) -> KafkaError:
+    if not 0 <= key_type < len(KEY_TYPES) or (key_type == SHARE and version < SHARE_FROM):
+        return InvalidRequest(f"key type {key_type} is not known in FindCoordinator v{version}")
+    return CoordinatorNotAvailable(f"there is no {KEY_TYPES[key_type]} coordinator yet")
+
+
+def error_response(request: FindCoordinatorRequest, error: KafkaError, version: int) -> FindCoordinatorResponse:
+    """The same error for every key."""
+    code = int(error.code)
+    if version < MANY_KEYS_FROM:
+        return FindCoordinatorResponse(
+            error_code=code, error_message=error.message, node_id=NO_NODE, host="", port=NO_PORT
+        )
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=NO_NODE, host="", port=NO_PORT, error_code=code, error_message=error.message)
+            for key in request.coordinator_keys
+        ]
+    )
