@@ -1,0 +1,94 @@
+"""One broker process, one JVM and the five stock clients for all tests of this directory (of one test process)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from klamm.client.blocking import NodeClient
+from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tests.clients.stock_clients import CLIENTS, AioKafka, Confluent, Java, KafkaPython, Kcat, StockClient
+from tests.support.broker_process import BrokerProcess
+from tests.support.jars import JAVA
+from tests.support.java_process import JavaProcess
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("clients")
+            # kafka-python reads its schemas with functions that Python 3.11 and 3.12 call deprecated.
+            item.add_marker(pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker for all tests: each uses topics of its own."""
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+        yield process
+    assert "Traceback" not in process.log(), process.log()[-4000:]
+
+
+@pytest.fixture
+def node(broker: BrokerProcess) -> Iterator[NodeClient]:
+    """A connection of our own client to the broker."""
+    with NodeClient(broker.host, broker.port) as client:
+        yield client
+
+
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def make_topic(broker: BrokerProcess) -> MakeTopic:
+    """`make_topic(partitions, config)` creates a topic with a name of its own."""
+    numbers = itertools.count(1)
+
+    def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        name = f"topic-{next(numbers)}"
+        create_topic(broker, name, partitions, config)
+        return name
+
+    return make
+
+
+def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
+    )
+    with NodeClient(broker.host, broker.port) as client:
+        response = client.request(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+    assert [result.error_code for result in response.topics] == [0], response
+
+
+@pytest.fixture(scope="session")
+def java_client() -> Iterator[JavaProcess]:
+    with JavaProcess("clients", JAVA / "stock" / "StockClient.java") as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def stock_client(request: pytest.FixtureRequest) -> Callable[[str], StockClient]:
+    """A client by its name; the JVM starts when the Java client is first asked for."""
+    made: dict[str, StockClient] = {
+        "confluent": Confluent(),
+        "kafka-python": KafkaPython(),
+        "aiokafka": AioKafka(),
+        "kcat": Kcat(),
+    }
+
+    def by_name(name: str) -> StockClient:
+        assert name in CLIENTS
+        if name not in made:
+            made[name] = Java(request.getfixturevalue("java_client"))
+        return made[name]
+
+    return by_name
