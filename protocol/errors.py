@@ -199,6 +199,16 @@ class InvalidRecord(CodedError):
         self.record_errors = record_errors or []
 
 
+class InvalidTimestamp(CodedError):
+    """INVALID_TIMESTAMP, with record errors as in InvalidRecord; some of them may be other faults of records."""
+
+    CODE = ErrorCode.INVALID_TIMESTAMP
+
+    def __init__(self, message: str = "", record_errors: list[tuple[int, str]] | None = None) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors or []
+
+
 # fmt: off
 class UnknownServerError(CodedError): CODE = ErrorCode.UNKNOWN_SERVER_ERROR
 class OffsetOutOfRange(CodedError): CODE = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -232,7 +242,6 @@ class InvalidCommitOffsetSize(CodedError): CODE = ErrorCode.INVALID_COMMIT_OFFSE
 class TopicAuthorizationFailed(CodedError): CODE = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 class GroupAuthorizationFailed(CodedError): CODE = ErrorCode.GROUP_AUTHORIZATION_FAILED
 class ClusterAuthorizationFailed(CodedError): CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-class InvalidTimestamp(CodedError): CODE = ErrorCode.INVALID_TIMESTAMP
 class UnsupportedSaslMechanism(CodedError): CODE = ErrorCode.UNSUPPORTED_SASL_MECHANISM
 class IllegalSaslState(CodedError): CODE = ErrorCode.ILLEGAL_SASL_STATE
 class UnsupportedVersion(CodedError): CODE = ErrorCode.UNSUPPORTED_VERSION

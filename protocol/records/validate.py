@@ -118,7 +118,7 @@ def validate(
     """The batch in the records field of a Produce request for one partition, fit to be appended.
 
     `client=False` is for batches that the broker makes itself: they may be control batches and have any base offset.
-    Raises CorruptMessage, InvalidRecord, InvalidTimestamp (these two with `record_errors`), MessageTooLarge,
+    Raises CorruptMessage, InvalidRecord, InvalidTimestamp (the latter two with `record_errors`), MessageTooLarge,
     RecordListTooLarge or UnsupportedCompressionType.
     """
     if not records:
@@ -305,19 +305,14 @@ class _RecordChecks:
         if not self._errors:
             return
         if self._timestamp_error:
-            raise _with_record_errors(InvalidTimestamp("records with an invalid timestamp"), self._errors)
-        raise InvalidRecord(f"{len(self._errors)} invalid records", record_errors=self._errors)
-
-
-def _with_record_errors(error: InvalidTimestamp, errors: list[tuple[int, str]]) -> InvalidTimestamp:
-    error.record_errors = errors  # type: ignore[attr-defined]
-    return error
+            raise InvalidTimestamp("records with an invalid timestamp", self._errors)
+        raise InvalidRecord(f"{len(self._errors)} invalid records", self._errors)
 
 
 def _refuse_append_time(count: int) -> NoReturn:
     text = "Producer should not set timestamp type to LogAppendTime."
     errors = [(index, text) for index in range(count)]
-    raise _with_record_errors(InvalidTimestamp("a producer set the timestamp type LogAppendTime"), errors)
+    raise InvalidTimestamp("a producer set the timestamp type LogAppendTime", errors)
 
 
 def _rebuild(records: memoryview, body: bytes, target: Codec, rules: AppendRules) -> bytearray:

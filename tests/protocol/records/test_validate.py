@@ -275,7 +275,7 @@ def test_29_a_timestamp_too_far_ahead(codec: Codec, timestamp: int) -> None:
     made[1] = made[1]._replace(timestamp=timestamp)
     with pytest.raises(InvalidTimestamp) as caught:
         check(encode_batch(made, codec=codec))
-    ((index, text),) = caught.value.record_errors  # type: ignore[attr-defined]
+    ((index, text),) = caught.value.record_errors
     assert index == 1 and str(timestamp) in text
     if codec < Codec.ZSTD:
         with pytest.raises(InvalidTimestamp):
@@ -363,7 +363,7 @@ def test_66_a_timestamp_error_among_the_record_errors_names_the_code() -> None:
     made[2] = made[2]._replace(timestamp=NOW + DAY)
     with pytest.raises(InvalidTimestamp) as caught:
         check(encode_batch(made), replace(RULES, compacted=True))
-    assert [index for index, _ in caught.value.record_errors] == [0, 2]  # type: ignore[attr-defined]
+    assert [index for index, _ in caught.value.record_errors] == [0, 2]
 
 
 def test_67_a_batch_over_segment_bytes() -> None:
@@ -436,7 +436,7 @@ def test_a_producer_must_not_set_log_append_time() -> None:
     marked = encode_batch(some(), log_append_time_ms=NOW)
     with pytest.raises(InvalidTimestamp) as caught:
         check(marked, APPEND_TIME)
-    assert len(caught.value.record_errors) == 3  # type: ignore[attr-defined]
+    assert len(caught.value.record_errors) == 3
     with pytest.raises(InvalidTimestamp):
         check(encode_set(some(), 1, log_append_time=True), APPEND_TIME, version=2)
     # with CreateTime the mark is removed, and what the records say is what counts
