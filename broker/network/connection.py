@@ -22,14 +22,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from klamm.broker.network.file_pieces import ShortFile
 from klamm.broker.network.limits import plain_address
 from klamm.broker.network.outbox import Outbox
 from klamm.broker.network.reply import CloseConnection, Reply
+from klamm.broker.network.reply_queue import ReplyQueue
 from klamm.broker.network.warnings import describe_junk
 from klamm.protocol.framing import FrameBuffer, FrameError
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PRODUCE_KEY = b"\x00\x00"  # a request begins with its API key
 TURN_FRAMES = 32
 TURN_BYTES = 256 * 1024
 NO_MARK = (-1, 0)
@@ -70,7 +69,6 @@ class Connection:
         "_frame_mark",
         "_frame_since",
         "_frames",
-        "_inflight_bytes",
         "_listener",
         "_local_address",
         "_muted",
@@ -78,7 +76,6 @@ class Connection:
         "_on_close",
         "_outbox",
         "_pending",
-        "_pending_produce",
         "_reading",
         "_receive",
         "_socket",
@@ -98,10 +95,7 @@ class Connection:
         self._receive = channel.recv_into
         self._frames = FrameBuffer(network.scratch, network.limits.max_request_bytes)
         self._outbox = Outbox(network.loop, channel, network.read_ahead, self._on_sent, self._on_send_failed)
-        # Replies in request order; an entry that is a future may be followed by known replies.
-        self._pending: deque[tuple[Reply | asyncio.Future[Reply | None] | None, int]] = deque()
-        self._pending_produce = True  # all of the pending are Produce
-        self._inflight_bytes = 0
+        self._pending = ReplyQueue(self._on_answer)
         self._charged = 0
         self._muted = 0
         self._closed = False
@@ -165,9 +159,7 @@ class Connection:
         self._stop_reading()
         self._outbox.close()
         self._frames.discard()
-        abandoned = [answer for answer, _ in self._pending if _may_be_abandoned(answer)]
-        self._pending.clear()
-        self._inflight_bytes = 0
+        self._pending.abandon()
         if self._charged:
             self._charge()
         self._socket.close()
@@ -175,8 +167,6 @@ class Connection:
         callbacks, self._on_close = self._on_close, []
         for callback in callbacks:
             callback()
-        for answer in abandoned:
-            answer.cancel()
 
     def drain(self) -> None:
         """Answer what has been read, send it, then close."""
@@ -212,28 +202,31 @@ class Connection:
         frames = self._frames
         dispatch = self._dispatch
         pending = self._pending
+        answers = pending.answers
+        max_inflight = self._network.limits.max_inflight
         replies: list[Reply] = []
         count = TURN_FRAMES
         left_bytes = TURN_BYTES
         try:
             while (frame := frames.next_frame()) is not None:
-                if pending and not self._may_follow(frame):
+                if answers and not pending.lets_pass(frame, max_inflight):
                     frames.push_back(frame)
                     self._muted |= WAITING
                     break
                 size = len(frame)
                 answer = dispatch(self, frame)
                 if isinstance(answer, Reply):
-                    if pending:
-                        pending.append((answer, 0))
+                    if answers:
+                        answers.append((answer, 0))
                     else:
                         replies.append(answer)
                         left_bytes -= len(answer.head)
                         if answer.regions:
                             left_bytes -= sum([region.size for _, region in answer.regions])
                 elif answer is not None:
-                    self._put_pending(answer, size, produce=frame[:2] == PRODUCE_KEY)
-                    if self._muted & WAITING:
+                    pending.put(answer, frame)
+                    if not pending.is_open(max_inflight):
+                        self._muted |= WAITING
                         break
                 count -= 1
                 left_bytes -= size
@@ -287,80 +280,30 @@ class Connection:
         except OSError as error:
             self.close(f"read: {error}", "error")
 
-    # -- pending replies
-
-    def _may_follow(self, frame: memoryview) -> bool:
-        """May this request be dispatched although earlier ones are unanswered?"""
-        return (
-            self._pending_produce
-            and frame[:2] == PRODUCE_KEY
-            and len(self._pending) < self._network.limits.max_inflight
-        )
-
-    def _put_pending(self, answer: asyncio.Future[Reply | None], size: int, *, produce: bool) -> None:
-        self._pending.append((answer, size))
-        self._inflight_bytes += size
-        if not produce:
-            self._pending_produce = False
-        if not produce or len(self._pending) >= self._network.limits.max_inflight:
-            self._muted |= WAITING
-        answer.add_done_callback(self._on_answer)
-
-    def _on_answer(self, future: asyncio.Future[Reply | None]) -> None:
-        """Some future is done: send every reply that has no unanswered one before it."""
-        if self._closed:
-            _look_at(future)
+    def _on_answer(self, _: asyncio.Future[Reply | None]) -> None:
+        """Some pending answer is there: send every reply that has no unanswered request before it."""
+        if self._closed:  # by the dispatcher, which then returned a future
+            self._pending.abandon()
             return
         self._active = True
-        if replies := self._ready_replies():
+        replies, failure = self._pending.take_ready()
+        if failure is not None:
+            self._network.warn(failure.kind, "%s: closed: %s", self, failure.reason)
+            self._frames.discard()
+            self._mark_ending(failure.kind, failure.reason)
+        if replies:
             self._send(replies)
         if self._network.budget is not None:
             self._charge()
-        pending = self._pending
-        if not pending:
-            self._pending_produce = True
-        if not pending or (self._pending_produce and len(pending) < self._network.limits.max_inflight):
+        if self._pending.is_open(self._network.limits.max_inflight):
             self._muted &= ~WAITING
             self._go_on()
-
-    def _ready_replies(self) -> list[Reply]:
-        pending = self._pending
-        replies: list[Reply] = []
-        try:
-            while pending:
-                answer, size = pending[0]
-                if answer is not None and not isinstance(answer, Reply):
-                    if not answer.done():
-                        break
-                    answer = answer.result()
-                pending.popleft()
-                self._inflight_bytes -= size
-                if answer is not None:
-                    replies.append(answer)
-        except asyncio.CancelledError:
-            self._fail_pending("cancelled", "a request was cancelled")
-        except CloseConnection as error:
-            self._network.warn("refused", "%s: closed: %s", self, error.reason)
-            self._fail_pending("refused", error.reason)
-        except Exception:
-            logger.exception("%s: a handler failed", self)
-            self._fail_pending("bug", "internal error")
-        return replies
-
-    def _fail_pending(self, kind: str, reason: str) -> None:
-        """The request at the head cannot be answered, so no later one may be: everything behind it is dropped."""
-        for answer, _ in self._pending:
-            if answer is not None and not isinstance(answer, Reply):
-                answer.remove_done_callback(self._on_answer)
-                answer.add_done_callback(_look_at)
-        self._pending.clear()
-        self._inflight_bytes = 0
-        self._frames.discard()
-        self._mark_ending(kind, reason)
 
     # -- sending
 
     def _send(self, replies: list[Reply]) -> None:
+        if self._closed:
+            return
         outbox = self._outbox
         try:
             outbox.send(replies)
@@ -392,7 +335,7 @@ class Connection:
         if budget is None:
             return
         frames = self._frames
-        held = max(frames.needed_bytes, frames.buffered_bytes) + self._inflight_bytes
+        held = max(frames.needed_bytes, frames.buffered_bytes) + self._pending.bytes
         if held == self._charged or (self._muted & NO_BUDGET and held > self._charged):
             return
         if budget.change(self._charged, held, self._on_budget):
@@ -414,10 +357,10 @@ class Connection:
             self._active_at = now
         else:
             self._frames.trim()
-            if now - self._active_at >= idle_s and not self._pending:
+            if now - self._active_at >= idle_s and not self._pending.answers:
                 self.close(f"idle for {now - self._active_at:.0f} s", "idle")
                 return
-            if self._muted & ENDING and now - self._active_at >= frame_s and not self._pending:
+            if self._muted & ENDING and now - self._active_at >= frame_s and not self._pending.answers:
                 self.close("the peer does not take its last replies", "idle")
                 return
         frames = self._frames
@@ -460,7 +403,7 @@ class Connection:
 
     def _close_if_done(self) -> None:
         """Close when everything accepted has been answered and sent."""
-        if self._closed or self._pending or self._outbox.unsent_bytes or self._muted & TURN_OVER:
+        if self._closed or self._pending.answers or self._outbox.unsent_bytes or self._muted & TURN_OVER:
             return
         if self._frames.has_frame():
             return
@@ -472,14 +415,3 @@ class Connection:
         except OSError:
             pass  # would block, or reset: nothing more to be had
         self.close(self._end_reason, self._end_kind)
-
-
-def _may_be_abandoned(answer: Reply | asyncio.Future[Reply | None] | None) -> TypeGuard[asyncio.Future[Reply | None]]:
-    """A wait for something to happen, as of a long poll; a task may be half-way through its work and goes on."""
-    return isinstance(answer, asyncio.Future) and not isinstance(answer, asyncio.Task)
-
-
-def _look_at(future: asyncio.Future[Reply | None]) -> None:
-    """Nobody wants the result any more; an unseen exception would be complained about by asyncio."""
-    if not future.cancelled():
-        future.exception()

@@ -263,7 +263,7 @@ def test_a_bug_in_the_dispatcher_costs_one_connection(caplog: pytest.LogCaptureF
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_the_dispatcher_may_close_the_connection() -> None:
+def test_the_dispatcher_may_close_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with node() as one:
             client = await one.connect()
@@ -277,6 +277,7 @@ def test_the_dispatcher_may_close_the_connection() -> None:
             assert one.connections[0].closed
 
     run(main())
+    assert caplog.records == []
 
 
 def test_a_half_close_is_answered_and_then_closed() -> None:
