@@ -486,7 +486,8 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Remove every batch that holds `offset` or a later one.
 
-        Where no segment reaches that far down, the log begins anew at `offset`.
+        Where no segment reaches that far down, the log begins anew at `offset`. Blocks: when it returns, a power cut
+        does not bring anything back.
         """
         if offset >= self.log_end_offset:
             return
@@ -500,11 +501,18 @@ class Log:
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.recovery_point = min(self.recovery_point, self.log_end_offset)
             self.high_watermark = min(self.high_watermark, self.log_end_offset)
-            self._directory_unsynced = True
             self._snapshot_offset = -1
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self.leader_epochs.write()
             self._rebuild_producers()
+            self._directory_unsynced = False
+            try:
+                self._active.sync()
+                self.leader_epochs.sync()
+                self._filesystem.sync_directory(self.directory)
+            except OSError as error:
+                self._sync_failed(error)
+                raise
 
     def _cut_segments(self, offset: int) -> None:
         kept = [segment for segment in self._segments if segment.base_offset <= offset]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from klamm.protocol.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
-from klamm.protocol.records.crc import crc32c
+from klamm.protocol.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, crc_is_valid
 from klamm.storage.filesystem import File
 from klamm.storage.index import MAX_RELATIVE_OFFSET
 from klamm.storage.leader_epochs import EpochCache
@@ -14,7 +13,6 @@ from klamm.storage.producer_state import ProducerState
 from klamm.storage.scan import MAGIC, MIN_LENGTH, batches
 from klamm.storage.segment import Segment
 
-CRC_COVERS_FROM = 21  # the attributes
 SEARCH_BYTES = 1 << 20
 
 
@@ -59,7 +57,7 @@ def scan_segment(
 
 def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_base_offset: int) -> str | None:
     """What is wrong with a batch whose magic and size are plausible; None when it is good."""
-    if crc32c(data[CRC_COVERS_FROM:]) != head.crc:
+    if not crc_is_valid(data, head):
         return "wrong CRC"
     if head.base_offset < next_offset:
         return f"base offset {head.base_offset} where {next_offset} or more is due"
@@ -90,13 +88,11 @@ def find_batch_after(file: File, position: int, end: int, next_offset: int) -> i
 
 
 def _is_good(file: File, position: int, end: int, next_offset: int) -> bool:
-    head = file.read_at(HEADER_BYTES, position)
-    if len(head) < HEADER_BYTES:
+    header = file.read_at(HEADER_BYTES, position)
+    if len(header) < HEADER_BYTES:
         return False
-    base_offset, length, _, magic, crc, *_ = HEADER.unpack(head)
-    if magic != MAGIC or length < MIN_LENGTH or base_offset < next_offset:
+    base_offset, length, *rest = HEADER.unpack(header)
+    head = BatchHeader(base_offset, length + LOG_OVERHEAD_BYTES, *rest)
+    if head.magic != MAGIC or length < MIN_LENGTH or base_offset < next_offset or position + head.size_bytes > end:
         return False
-    if position + length + LOG_OVERHEAD_BYTES > end:
-        return False
-    data = file.read_at(length + LOG_OVERHEAD_BYTES - CRC_COVERS_FROM, position + CRC_COVERS_FROM)
-    return bool(crc32c(data) == crc)
+    return crc_is_valid(file.read_at(head.size_bytes, position), head)
