@@ -68,6 +68,16 @@ class Holder:
     after: Int8 = field()
 
 
+@message(kind="data", versions="0")
+class Numbers:
+    values: list[Int32] = field()
+
+
+@message(kind="data", versions="0")
+class Uuids:
+    values: list[Uuid] = field()
+
+
 FULL = Everything(
     flag=True,
     port=65535,
@@ -175,6 +185,20 @@ def test_lengths_around_the_edges_of_the_fast_paths(version: int, count: int) ->
     assert Everything.decode[version](memoryview(data)) == (value, len(data))
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_bytes_may_be_longer_than_strings(version: int) -> None:
+    value = Everything(blob=bytes(100_000))
+    data = encode(value, version)
+    assert Everything.decode[version](memoryview(data)) == (value, len(data))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_arrays_may_be_longer_than_strings(version: int) -> None:
+    value = Everything(names=[""] * 40_000, numbers=[7] * 40_000, leaves=[Leaf()] * 40_000)
+    data = encode(value, version)
+    assert Everything.decode[version](memoryview(data)) == (value, len(data))
+
+
 def test_decoding_starts_and_ends_where_it_is_told() -> None:
     data = encode(FULL, 1)
     assert Everything.decode[1](b"??" + data + b"junk", 2) == (FULL, 2 + len(data))
@@ -274,6 +298,16 @@ def test_array_is_held_against_the_bytes_left_before_it_is_read() -> None:
         MetadataRequest.decode[9](bytes.fromhex("c1b802") + bytes(11000))
 
 
+@pytest.mark.parametrize("size", [4, 16])
+def test_arrays_of_fixed_size_are_held_against_the_bytes_left(size: int) -> None:
+    values = [1] * 20 if size == 4 else [bytes(16)] * 20
+    cls = Numbers if size == 4 else Uuids
+    data = encode(cls(values=values), 0)
+    assert len(data) == 4 + 20 * size
+    with pytest.raises(Malformed, match=f"values: 20 elements in {20 * size - 1} bytes"):
+        cls.decode[0](data[:-1])
+
+
 def test_elements_are_counted_over_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "MAX_REQUEST_ELEMENTS", 10)
     decode = decoder.compile_decoder(MetadataRequest, 1)
@@ -284,6 +318,14 @@ def test_elements_are_counted_over_the_message(monkeypatch: pytest.MonkeyPatch) 
         else:
             with pytest.raises(Malformed, match="too many elements"):
                 decode(data)
+
+
+def test_long_arrays_of_numbers_count_as_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "MAX_RESPONSE_ELEMENTS", 20)
+    decode = decoder.compile_decoder(Numbers, 0)
+    assert len(decode(encode(Numbers(values=[1] * 20), 0))[0].values) == 20
+    with pytest.raises(Malformed, match="too many elements"):
+        decode(encode(Numbers(values=[1] * 21), 0))
 
 
 def test_invalid_utf8_is_replaced() -> None:
