@@ -25,6 +25,7 @@ from klamm.broker.controller.startup import WrongCluster
 from klamm.broker.fetch_session import FetchSessions
 from klamm.broker.flusher import Flusher
 from klamm.broker.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
+from klamm.broker.memory import give_back_what_is_freed
 from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import StoreError
@@ -51,6 +52,7 @@ class CannotStart(Exception):
 
 def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
+    give_back_what_is_freed()
     server = Server(config)
     try:
         server.open()

@@ -1,0 +1,27 @@
+"""Keeping the process small: memory that was freed goes back to the kernel.
+
+glibc raises its thresholds with the largest block that was ever freed, up to 32 and 64 MiB: one batch that inflates to
+100 MiB would let that much stay resident for good. Fixed thresholds switch this off. Blocks from `LARGE_BYTES` on are
+mapped and unmapped one by one, which costs page faults, so that the usual batch of a megabyte stays below.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+
+logger = logging.getLogger(__name__)
+
+LARGE_BYTES = 4 << 20
+M_TRIM_THRESHOLD = -1  # malloc.h
+M_MMAP_THRESHOLD = -3
+
+
+def give_back_what_is_freed() -> bool:
+    """Whether the C library could be told so; others than glibc need not be."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        logger.debug("no mallopt in this C library")
+        return False
+    return bool(mallopt(M_MMAP_THRESHOLD, LARGE_BYTES) and mallopt(M_TRIM_THRESHOLD, LARGE_BYTES))

@@ -1,0 +1,31 @@
+"""What a process keeps resident of memory that it has freed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import resource, sys
+from pathlib import Path
+from klamm.broker.memory import give_back_what_is_freed
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+if sys.argv[1] == "tuned":
+    assert give_back_what_is_freed()
+bytes(31 << 20)  # once freed, it makes glibc keep up to twice as much
+before = resident()
+blocks = [b"x" * (1 << 20) for _ in range(40)]
+del blocks
+print(resident() - before)
+"""
+
+
+def kept(how: str) -> int:
+    return int(subprocess.check_output([sys.executable, "-c", PROGRAM, how], text=True))
+
+
+def test_freed_blocks_go_back_to_the_kernel() -> None:
+    assert kept("tuned") < 8 << 20 < 32 << 20 < kept("as it is")
