@@ -1,0 +1,25 @@
+"""How much of the fault campaign runs, and its seed.
+
+`make faults` sets KLAMM_FAULTS=long and runs all of it; `make test` runs a sample. Every random choice comes from one
+seed, which is printed and can be given as KLAMM_SEED to run the same again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+LONG = os.environ.get("KLAMM_FAULTS") == "long"
+
+
+def scaled(sample: int, campaign: int) -> int:
+    """A count or a number of seconds: the first in `make test`, the second in `make faults`."""
+    return campaign if LONG else sample
+
+
+def seeded(what: str) -> random.Random:
+    """A generator for one test; its seed is printed."""
+    given = os.environ.get("KLAMM_SEED")
+    seed = int(given) if given else random.SystemRandom().getrandbits(32)
+    print(f"{what}: KLAMM_SEED={seed}", flush=True)
+    return random.Random(f"{what} {seed}")
