@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from klamm.config.broker_config import BrokerConfig, ConfigSource, expand_aliases, synonyms, topic_values
+from klamm.config.broker_config import BrokerConfig, ConfigSource, expand_aliases, topic_values
 from klamm.config.broker_keys import BROKER_KEYS, TOPIC_ALIASES, without_listener
 from klamm.config.definitions import ConfigError, ConfigKey, Source, Type, to_text
 from klamm.config.known import DYNAMIC_ONLY
@@ -65,7 +65,7 @@ def describe_topic(
         if (names is not None and name not in names) or name.startswith("internal."):
             continue
         text = to_text(row.parse(texts[name]) if name in texts else values[name])
-        places = tuple(config.sources(row.fallbacks[0][0])) if row.fallbacks else ()
+        places = tuple(_own_places(config, row.fallbacks[0][0])) if row.fallbacks else ()
         if name in texts:
             places = (ConfigSource(name, text, Source.TOPIC), *places)
         source = places[0].source if places else Source.DEFAULT
@@ -101,14 +101,21 @@ def _check_rate(name: str, text: str | None) -> None:
 
 def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
     row = BROKER_KEYS.get(without_listener(name))
-    places = list(config.sources(name))
-    own = synonyms(name)[0]
-    while places and places[0].name != own:
-        places.pop(0)
+    places = _own_places(config, name)
     source = places[0].source if places else Source.DEFAULT
     read_only = (row.dynamic == "read-only") if row is not None else name not in DYNAMIC_ONLY
     text = to_text(config.raw[name]) if name in config.raw else None
     return _entry(name, row, text, source, tuple(places), read_only=read_only)
+
+
+def _own_places(config: BrokerConfig, name: str) -> list[ConfigSource]:
+    """The places of `name` from the first that sets itself on: as Kafka, a value that comes from a fallback alone (from
+    hours, say) is described as a default without synonyms.
+    """
+    places = config.sources(name)
+    while places and places[0].name != name:
+        places.pop(0)
+    return places
 
 
 def _entry(

@@ -34,18 +34,26 @@ def test_a_topic_shows_every_public_key_once():
 
 
 def test_an_overridden_topic_key_lists_what_it_hides():
-    (entry,) = describe_topic(config("log.retention.hours=2"), {"retention.ms": "5"}, ["retention.ms"])
+    (entry,) = describe_topic(
+        config("log.retention.ms=7", "log.retention.hours=2"), {"retention.ms": "5"}, ["retention.ms"]
+    )
     assert (entry.value, entry.source, entry.type, entry.read_only) == ("5", Source.TOPIC, Type.LONG, False)
     assert [(place.name, place.text, place.source) for place in entry.synonyms] == [
         ("retention.ms", "5", Source.TOPIC),
+        ("log.retention.ms", "7", Source.STATIC_BROKER),
         ("log.retention.hours", "2", Source.STATIC_BROKER),
         ("log.retention.hours", "168", Source.DEFAULT),
     ]
 
 
 def test_a_topic_key_from_the_brokers_file_says_so():
+    (entry,) = describe_topic(config("log.retention.ms=7"), {}, {"retention.ms"})
+    assert (entry.value, entry.source) == ("7", Source.STATIC_BROKER)
+
+
+def test_a_topic_key_from_a_fallback_is_called_a_default_as_in_kafka():
     (entry,) = describe_topic(config("log.retention.hours=2"), {}, {"retention.ms"})
-    assert (entry.value, entry.source) == ("7200000", Source.STATIC_BROKER)
+    assert (entry.value, entry.source, entry.synonyms) == ("7200000", Source.DEFAULT, ())
 
 
 def test_secrets_and_unknown_keys_have_no_value():
