@@ -10,6 +10,7 @@ import pytest
 
 from klamm.client.blocking import NodeClient
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tests.clients.kafka_tools import KafkaTools
 from tests.clients.stock_clients import CLIENTS, AioKafka, Confluent, Java, KafkaPython, Kcat, StockClient
 from tests.support.broker_process import BrokerProcess
 from tests.support.jars import JAVA
@@ -73,6 +74,18 @@ def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapp
 def java_client() -> Iterator[JavaProcess]:
     with JavaProcess("clients", JAVA / "stock" / "StockClient.java") as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[JavaProcess]:
+    """The JVM of Apache Kafka's tools."""
+    with JavaProcess("tools", JAVA / "commands" / "Commands.java") as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def tools(commands: JavaProcess, broker: BrokerProcess) -> KafkaTools:
+    return KafkaTools(commands, broker.address)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,8 @@
 //   {"class": "org.apache.kafka.tools.TopicCommand", "arguments": [..], "input": text}
 //       -> {"code": exit code, "output": what it printed, "errors": what it printed on stderr}
 //
-// Each runs its own `main`. Leaving the JVM is turned into an error that ends `main` with the exit code.
+// Each runs its own `main`. Leaving the JVM becomes an error that ends `main`; the first exit code counts, as a tool may
+// catch that error. Shutdown hooks run after `main`: the console producer sends what is left in one.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -15,30 +16,35 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.Deque;
+import java.util.concurrent.ConcurrentLinkedDeque;
 import org.apache.kafka.common.utils.Exit;
 
 public class Commands {
     private static final ObjectMapper JSON = new ObjectMapper();
 
-    private static final class Leave extends Error {
-        final int code;
+    private static final Deque<Runnable> HOOKS = new ConcurrentLinkedDeque<>();
+    private static volatile Integer exitCode;
 
+    private static final class Leave extends Error {
         Leave(int code) {
-            super("exit code " + code);
-            this.code = code;
+            super("exit code " + code, null, false, false); // tools that catch it print its stack
         }
+    }
+
+    private static void leave(int code) {
+        if (exitCode == null) {
+            exitCode = code;
+        }
+        throw new Leave(code);
     }
 
     public static void main(String[] args) throws Exception {
         PrintStream answers = System.out;
         BufferedReader questions = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        Exit.setExitProcedure((code, message) -> {
-            throw new Leave(code);
-        });
-        Exit.setHaltProcedure((code, message) -> {
-            throw new Leave(code);
-        });
-        Exit.setShutdownHookAdder((name, runnable) -> { });
+        Exit.setExitProcedure((code, message) -> leave(code));
+        Exit.setHaltProcedure((code, message) -> leave(code));
+        Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
         for (String line = questions.readLine(); line != null; line = questions.readLine()) {
             answers.write((JSON.writeValueAsString(run(JSON.readTree(line))) + "\n").getBytes(StandardCharsets.UTF_8));
             answers.flush();
@@ -55,7 +61,7 @@ public class Commands {
         PrintStream err = new PrintStream(errors, true, StandardCharsets.UTF_8);
         System.setOut(out);
         System.setErr(err);
-        int code = 0;
+        exitCode = null;
         try {
             // Scala's Console keeps the stream that was there when it was made, unless it is told.
             scala.Console.withOut(out, () -> scala.Console.withErr(err, () -> {
@@ -63,15 +69,18 @@ public class Commands {
                 return null;
             }));
         } catch (Leave leave) {
-            code = leave.code;
+            // the code is known
         } catch (Throwable error) {
             error.printStackTrace(err);
-            code = 1;
+            exitCode = exitCode == null ? Integer.valueOf(1) : exitCode;
+        }
+        for (Runnable hook = HOOKS.poll(); hook != null; hook = HOOKS.poll()) {
+            hook.run();
         }
         out.flush();
         err.flush();
         ObjectNode answer = JSON.createObjectNode();
-        answer.put("code", code);
+        answer.put("code", exitCode == null ? 0 : exitCode);
         answer.put("output", output.toString(StandardCharsets.UTF_8));
         answer.put("errors", errors.toString(StandardCharsets.UTF_8));
         return answer;
