@@ -1,0 +1,1 @@
+"""Measurements: `make bench` beside Apache Kafka, and micro-benchmarks of single layers."""

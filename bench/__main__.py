@@ -1,0 +1,25 @@
+"""`python -m bench [suite]`: run one suite of measurements.
+
+`speed` (the default) holds the broker against Apache Kafka on this machine; the others measure one layer alone.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+SUITES = ("speed", "messages", "network", "records", "storage")
+
+
+def main() -> int:
+    suite = sys.argv[1] if len(sys.argv) > 1 else "speed"
+    if suite not in SUITES:
+        print(f"SUITE={suite} is not one of {', '.join(SUITES)}", file=sys.stderr)
+        return 2
+    sys.argv = [f"bench.{suite}", *sys.argv[2:]]
+    runpy.run_module(f"bench.{suite}", run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
