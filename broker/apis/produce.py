@@ -19,6 +19,7 @@ from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.errors import (
     ErrorCode,
     InvalidRecord,
+    InvalidTimestamp,
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
@@ -144,7 +145,7 @@ async def _after_flush(
 
 def _failure(index: int, error: KafkaError, version: int) -> PartitionProduceResponse:
     record_errors = []
-    if isinstance(error, InvalidRecord) and error.record_errors:
+    if isinstance(error, InvalidRecord | InvalidTimestamp) and error.record_errors:
         record_errors = [
             BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message=text) for i, text in error.record_errors
         ]
