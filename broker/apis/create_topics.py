@@ -8,6 +8,7 @@ are durable and led, so ``timeout_ms`` is never used up. Names that occur twice 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.topics import NewTopic, TopicResult
@@ -35,9 +36,16 @@ async def handle(broker: Broker, context: RequestContext, request: CreateTopicsR
     wanted = [_new_topic(topic) for topic in request.topics if refused[topic.name] is None]
     results = await broker.controller.create_topics(wanted, request.validate_only) if wanted else []
     answers = {name: _failed(name, error) for name, error in refused.items() if error is not None}
+    with_configs = context.api_version >= CONFIGS_FROM
+    described: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}  # many topics, few configs
     for result in results:
         assert result.name is not None
-        answers[result.name] = _answer(result, broker.controller.config, context.api_version)
+        answers[result.name] = answer = _answer(result)
+        if with_configs and result.topic is not None:
+            key = tuple(sorted(result.configs.items()))
+            if key not in described:
+                described[key] = _configs(broker.controller.config, result.configs)
+            answer.configs = described[key]
     return CreateTopicsResponse(topics=[answers[name] for name in counts])
 
 
@@ -68,27 +76,28 @@ def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=int(error.code), error_message=error.message)
 
 
-def _answer(result: TopicResult, config: BrokerConfig, version: int) -> CreatableTopicResult:
+def _answer(result: TopicResult) -> CreatableTopicResult:
     name, topic = result.name or "", result.topic
     if topic is None:
         assert result.error is not None
         return _failed(name, result.error)
-    answer = CreatableTopicResult(
+    return CreatableTopicResult(
         name=name,
         topic_id=topic.topic_id,
         error_message=None,
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
     )
-    if version >= CONFIGS_FROM:
-        answer.configs = [
-            CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.read_only,
-                config_source=int(entry.source),
-                is_sensitive=entry.sensitive,
-            )
-            for entry in describe_topic(config, result.configs)
-        ]
-    return answer
+
+
+def _configs(config: BrokerConfig, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=int(entry.source),
+            is_sensitive=entry.sensitive,
+        )
+        for entry in describe_topic(config, overrides)
+    ]

@@ -21,7 +21,7 @@ from klamm.protocol.messages.describe_quorum import (
     ReplicaState,
     TopicData,
 )
-from klamm.protocol.wire import uuid_from_text
+from klamm.protocol.wire import ZERO_UUID, uuid_from_text
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
@@ -55,7 +55,8 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeQuoru
         error_message=None, topics=[TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])]
     )
     if context.api_version >= NODES_FROM:
-        voter.replica_directory_id = uuid_from_text(broker.partitions.log_dirs[0].meta.directory_id)
+        directory_id = broker.partitions.log_dirs[0].meta.directory_id
+        voter.replica_directory_id = uuid_from_text(directory_id) if directory_id else ZERO_UUID
         host, port = advertised_address(broker, context)
         listener = Listener(name=context.connection.listener, host=host, port=port)
         response.nodes = [Node(node_id=broker.node_id, listeners=[listener])]

@@ -24,10 +24,10 @@ LEVELS = {
 
 
 def levels() -> dict[str, str]:
-    """Every logger with the level in effect, by name."""
-    known = list(logging.root.manager.loggerDict.items())
-    found = {ROOT: logging.getLogger()} | {name: logger for name, logger in known if isinstance(logger, logging.Logger)}
-    return {name: level_name(found[name].getEffectiveLevel()) for name in sorted(found)}
+    """Every logger with the level in effect, by name; the packages above the loggers, too."""
+    names = sorted(logging.root.manager.loggerDict)
+    found = {name: logging.getLogger(name) for name in (ROOT, *names)}
+    return {name: level_name(logger.getEffectiveLevel()) for name, logger in found.items()}
 
 
 def level_name(level: int) -> str:
