@@ -219,8 +219,14 @@ class OsFilesystem:
         return OsLock(self.open(path, create=True))
 
 
-def replace_file(filesystem: Filesystem, path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Write `content` under `path` so that after a crash either the old or the new content is there."""
+def replace_file(
+    filesystem: Filesystem, path: Path, content: bytes, *, sync: bool = True, sync_directory: bool = True
+) -> None:
+    """Write `content` under `path` so that after a crash either the old or the new content is there.
+
+    Without `sync_directory` that is not durable until the caller syncs the directory; without `sync` a power cut may
+    leave garbage.
+    """
     temporary = path.with_name(path.name + ".tmp")
     file = filesystem.open(temporary, create=True)
     file.truncate(0)
@@ -229,7 +235,7 @@ def replace_file(filesystem: Filesystem, path: Path, content: bytes, *, sync: bo
         file.sync()
     del file
     filesystem.rename(temporary, path)
-    if sync:
+    if sync and sync_directory:
         filesystem.sync_directory(path.parent)
 
 

@@ -78,7 +78,7 @@ class EntryFile:
         self._write_tail_to_file(file)
         if file.size() != self.count * self._size:
             file.truncate(self.count * self._size)
-        if sync:
+        if sync and self.count:
             file.sync()
 
     def clear(self) -> None:

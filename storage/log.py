@@ -305,7 +305,7 @@ class Log:
         self.producers.remove_expired(self._clock.wall_ms())
         path = paths.offset_file(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
         try:
-            replace_file(self._filesystem, path, self.producers.snapshot(), sync=sync)
+            replace_file(self._filesystem, path, self.producers.snapshot(), sync=sync, sync_directory=False)
             self._snapshot_offset = self.log_end_offset
         except OSError as error:
             logger.warning("%s: producer snapshot not written: %s", self._name, describe(error))
@@ -589,18 +589,18 @@ class Log:
             self.abandon(self.offline_reason)
             return
         if self._snapshot_offset != self.log_end_offset or self.recovery_point != self.log_end_offset:
-            self.flush()
-            with self._flush_lock:
-                try:
+            try:
+                with self._flush_lock:
                     self._active.become_inactive()
                     self._active.write_indexes(sync=True)
                     self.write_snapshot(sync=True)
                     self.leader_epochs.write()
-                    self.leader_epochs.sync()
-                    self._filesystem.sync_directory(self.directory)
-                except OSError as error:
-                    self.abandon(f"close failed: {describe(error)}")
-                    raise KafkaStorageError(f"{self._name}: close failed: {describe(error)}") from error
+                    self._directory_unsynced = True
+                self.flush()
+            except (OSError, KafkaStorageError) as error:
+                reason = describe(error) if isinstance(error, OSError) else error.message
+                self.abandon(f"close failed: {reason}")
+                raise KafkaStorageError(f"{self._name}: close failed: {reason}") from error
         self.abandon("closed")
 
     def nothing_to_save(self) -> None:

@@ -17,7 +17,7 @@ from klamm.protocol.records.batch import BatchHeader
 from klamm.storage import paths
 from klamm.storage.filesystem import Buffer, File, Filesystem, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from klamm.storage.scan import heads
+from klamm.storage.scan import find_offset, heads
 
 logger = logging.getLogger(__name__)
 
@@ -160,9 +160,9 @@ class Segment:
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Position and head of the first batch whose last offset is at least `offset`."""
         if offset >= self.last_batch_offset >= 0:
-            return self._find_from(self.last_batch_position, offset)
+            return find_offset(self.file, self.last_batch_position, self.size_bytes, offset)
         start = max(0, self.offset_index.lookup(offset))
-        found = self._find_from(start, offset)
+        found = find_offset(self.file, start, self.size_bytes, offset)
         if (
             start
             and not self._index_rebuilt
@@ -176,12 +176,6 @@ class Segment:
             self._index_rebuilt = True
             return self.find(offset)
         return found
-
-    def _find_from(self, position: int, offset: int) -> tuple[int, BatchHeader] | None:
-        for at, head in heads(self.file, position, self.size_bytes):
-            if head.last_offset >= offset:
-                return at, head
-        return None
 
     def heads(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return heads(self.file, position, self.size_bytes)
