@@ -368,7 +368,13 @@ NAMES = {
     "a space": "a b",
     "NUL": "a\0b",
 }
-COUNTS = {"5 with 1": (5, 0), "0": (0, -1), "-1": (-1, 0), "INT_MAX": (INT_MAX, 0), "INT_MAX all over": (INT_MAX, INT_MAX - 1)}
+COUNTS = {
+    "5 with 1": (5, 0),
+    "0": (0, -1),
+    "-1": (-1, 0),
+    "INT_MAX": (INT_MAX, 0),
+    "INT_MAX all over": (INT_MAX, INT_MAX - 1),
+}
 
 E = ErrorCode
 CASES = [
