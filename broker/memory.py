@@ -8,6 +8,7 @@ mapped and unmapped one by one, which costs page faults, so that the usual batch
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 
 logger = logging.getLogger(__name__)
@@ -15,6 +16,8 @@ logger = logging.getLogger(__name__)
 LARGE_BYTES = 4 << 20
 M_TRIM_THRESHOLD = -1  # malloc.h
 M_MMAP_THRESHOLD = -3
+
+COLLECTOR_THRESHOLDS = (50_000, 20, 100)
 
 
 def give_back_what_is_freed() -> bool:
@@ -25,3 +28,13 @@ def give_back_what_is_freed() -> bool:
         logger.debug("no mallopt in this C library")
         return False
     return bool(mallopt(M_MMAP_THRESHOLD, LARGE_BYTES) and mallopt(M_TRIM_THRESHOLD, LARGE_BYTES))
+
+
+def spare_the_collector() -> None:
+    """Called when the broker is ready: what is there now stays, so the cyclic collector need not look at it again.
+
+    With 10,000 partitions a full collection takes 190 ms; requests make hardly any cycles, so it runs seldom.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)

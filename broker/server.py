@@ -25,7 +25,7 @@ from klamm.broker.controller.startup import WrongCluster
 from klamm.broker.fetch_session import FetchSessions
 from klamm.broker.flusher import Flusher
 from klamm.broker.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
-from klamm.broker.memory import give_back_what_is_freed
+from klamm.broker.memory import give_back_what_is_freed, spare_the_collector
 from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import StoreError
@@ -142,8 +142,15 @@ class Server:
             loop.add_signal_handler(number, stop.set)
         broker = self.wire()
         controller, partitions = broker.controller, broker.partitions
-        network = Network(Dispatcher(broker), NetworkLimits.from_config(self.config), clock=self.clock)
-        http = HttpServer(self.metrics, healthy=lambda: None, ready=lambda: "stopping" if stop.is_set() else None)
+        dispatcher = Dispatcher(broker)
+        network = Network(dispatcher, NetworkLimits.from_config(controller.config), clock=self.clock)
+
+        def on_config(old: MetadataImage, new: MetadataImage) -> None:
+            if new.broker_configs is not old.broker_configs:
+                network.change_limits(NetworkLimits.from_config(controller.config))
+
+        controller.add_listener(on_config)
+        http = HttpServer(self.metrics, healthy=self._problem, ready=lambda: "stopping" if stop.is_set() else None)
         try:
             await controller.finish_deletions()
             addresses = self._bind(network)
@@ -163,6 +170,8 @@ class Server:
             listener.start()
         listeners = ",".join(addresses)
         print(f"klamm ready node={self.config.node_id} listeners={listeners} metrics={metrics_url}", flush=True)
+        spare_the_collector()
+        dispatcher.warm(loop)
         await stop.wait()
         log.info("stopping")
         await network.drain(self.config.integer("klamm.shutdown.timeout.ms") / 1000)
@@ -202,6 +211,11 @@ class Server:
         controller.add_listener(partitions.on_image, partitions.prepare, partitions.removed)
         controller.add_listener(on_config)
         return broker
+
+    def _problem(self) -> str | None:
+        """Why this broker is not healthy; None when it is."""
+        offline = [f"{log_dir.path}: {log_dir.offline_reason}" for log_dir in self._log_dirs if log_dir.offline_reason]
+        return "; ".join(offline) or None
 
     def _bind(self, network: Network) -> list[str]:
         """Bind every listener; returns NAME://host:port of each with its real port."""

@@ -35,7 +35,21 @@ log = logging.getLogger(__name__)
 REQUEST_HEADER = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id (-1: null)
 RESPONSE_HEADER = struct.Struct(">ii")  # size (without itself), correlation_id
 SIZE = struct.Struct(">i")
-UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION)
+WARM = (
+    (ApiKey.API_VERSIONS, 3),
+    (ApiKey.METADATA, 12),
+    (ApiKey.PRODUCE, 9),
+    (ApiKey.FETCH, 12),
+    (ApiKey.PRODUCE, 13),
+    (ApiKey.FETCH, 17),
+    (ApiKey.API_VERSIONS, 4),
+    (ApiKey.METADATA, 13),
+    (ApiKey.LIST_OFFSETS, 7),
+    (ApiKey.LIST_OFFSETS, 10),
+    (ApiKey.INIT_PRODUCER_ID, 4),
+    (ApiKey.INIT_PRODUCER_ID, 5),
+)
+WARM_PAUSE_S = 0.005
 
 
 class RequestContext:
@@ -139,6 +153,21 @@ class Dispatcher:
             self._metrics.request(api_key, version, time.perf_counter() - started, 0, len(frame), 0)
             return None
         return self._pending(route, context, request, response, started, len(frame))
+
+    def warm(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Compile the codecs that every client needs first, one after the other, when there is nothing else to do."""
+        rest = iter(WARM)
+
+        def compile_next() -> None:
+            wanted = next(rest, None)
+            if wanted is not None:
+                api_key, version = wanted
+                route_key = api_key << 16 | version
+                if route_key not in self._routes:
+                    self._routes[route_key] = Route(api_key, version)
+                loop.call_later(WARM_PAUSE_S, compile_next)
+
+        compile_next()
 
     # -- answers ------------------------------------------------------------------------------------------------
 
