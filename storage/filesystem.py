@@ -138,7 +138,8 @@ class OsFile:
         os.fdatasync(self._fd)
 
     def __del__(self) -> None:
-        os.close(self._fd)
+        if os is not None:  # at the end of the interpreter modules may be gone
+            os.close(self._fd)
 
     def __repr__(self) -> str:
         return f"OsFile({str(self.path)!r})"

@@ -199,6 +199,8 @@ class Log:
         if unflushed <= 0:
             return False
         first = self._first_unflushed_ms
+        if first is not None and now_ms < first:  # the clock was set back
+            first = self._first_unflushed_ms = now_ms
         return unflushed >= self._config.flush_messages or (
             first is not None and now_ms - first >= self._config.flush_ms
         )
@@ -246,7 +248,13 @@ class Log:
             self._first_unflushed_ms = now_ms if now_ms is not None else self._clock.wall_ms()
         if producer_id != NO_PRODUCER:
             self.producers.update(
-                producer_id, batch.producer_epoch, batch.base_sequence, last_offset_delta, last_offset, timestamp
+                producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                last_offset_delta,
+                last_offset,
+                timestamp,
+                now_ms if now_ms is not None else self._clock.wall_ms(),
             )
         if leader_epoch > self.leader_epochs.latest:
             self._begin_epoch(leader_epoch, base_offset)
@@ -611,8 +619,9 @@ class Log:
     def abandon(self, reason: str) -> None:
         """Refuse appends from now on and let go of the files, as they are."""
         self.offline_reason = reason
-        for segment in self._segments:
-            segment.close()
+        with self._flush_lock:
+            for segment in self._segments:
+                segment.close()
 
     def __repr__(self) -> str:
         return f"Log({self._name}, [{self.log_start_offset}, {self.log_end_offset}), segments={len(self._segments)})"

@@ -67,6 +67,7 @@ class Producer:
         "last_sequence",
         "last_timestamp",
         "producer_id",
+        "seen_ms",
     )
 
     def __init__(self, producer_id: int, epoch: int = NO_EPOCH) -> None:
@@ -75,6 +76,7 @@ class Producer:
         self.batches: deque[RetainedBatch] = deque(maxlen=RETAINED_BATCHES)
         self.last_sequence = NO_SEQUENCE
         self.last_timestamp = -1
+        self.seen_ms = -1  # when the broker saw the last batch, which may bear any timestamp
         self.coordinator_epoch = -1
         self.first_transaction_offset = -1
 
@@ -139,7 +141,14 @@ class ProducerState:
         return None
 
     def update(
-        self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, last_offset: int, timestamp: int
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+        last_offset: int,
+        timestamp: int,
+        seen_ms: int = -1,
     ) -> None:
         """Take note of a batch that is in the log."""
         producer = self._producers.get(producer_id)
@@ -151,6 +160,7 @@ class ProducerState:
         last_sequence = (base_sequence + last_offset_delta) & MAX_SEQUENCE
         producer.last_sequence = last_sequence
         producer.last_timestamp = timestamp
+        producer.seen_ms = seen_ms
         producer.batches.append(RetainedBatch(last_sequence, last_offset, last_offset_delta, timestamp))
 
     def remove_expired(self, now_ms: int) -> int:
@@ -158,7 +168,8 @@ class ProducerState:
         expired = [
             producer.producer_id
             for producer in self._producers.values()
-            if producer.first_transaction_offset < 0 and now_ms - producer.last_timestamp >= self.expiration_ms
+            if producer.first_transaction_offset < 0
+            and now_ms - max(producer.last_timestamp, producer.seen_ms) >= self.expiration_ms
         ]
         for producer_id in expired:
             del self._producers[producer_id]

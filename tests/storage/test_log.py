@@ -206,6 +206,10 @@ def test_flush_is_due_by_messages_and_by_time() -> None:
     assert log.flush_due(clock.wall_ms())
     log.flush()
     assert not log.flush_due(clock.wall_ms() + 10_000)
+    fill(log, 1)
+    clock.jump_wall(-86_400_000)
+    assert not log.flush_due(clock.wall_ms())
+    assert log.flush_due(clock.wall_ms() + 1000)
 
 
 def test_full_disk_refuses_appends_serves_reads_and_resumes() -> None:

@@ -107,3 +107,10 @@ def test_silent_producers_expire() -> None:
     assert len(state) == 1
     state.load(content, 6500)
     assert len(state) == 0
+
+
+def test_a_producer_of_old_records_expires_by_when_it_was_seen() -> None:
+    state = ProducerState("t-0", expiration_ms=1000)
+    state.update(1, 0, 0, 0, 0, 5, 100_000)
+    assert state.remove_expired(100_999) == 0
+    assert state.remove_expired(101_000) == 1

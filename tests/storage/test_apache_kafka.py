@@ -1,0 +1,127 @@
+"""The same files under Apache Kafka: its tool reads ours, and we go on where its broker stopped."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from klamm.protocol.records.batch import batches, records
+from klamm.protocol.records.compression import Codec
+from klamm.storage.clock import SystemClock
+from klamm.storage.filesystem import OsFilesystem
+from klamm.storage.log import Log
+from klamm.storage.log_config import LogConfig
+from tests.storage.batches import all_records, batch, read_bytes
+from tests.support.apache_kafka import apache_kafka
+from tests.support.jars import run_java
+
+pytestmark = pytest.mark.java
+
+CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=1000)
+INDEX_SUFFIXES = (".index", ".timeindex")
+
+
+def open_log(directory: Path, *, clean: bool, config: LogConfig = CONFIG) -> Log:
+    return Log.open(directory, config, clock=SystemClock(), filesystem=OsFilesystem(), clean=clean)
+
+
+def kafka_dump(files: list[Path], *options: str) -> list[str]:
+    names = ",".join(map(str, files))
+    return run_java("tools", "org.apache.kafka.tools.DumpLogSegments", "--files", names, *options).splitlines()
+
+
+def test_kafka_finds_nothing_wrong_in_our_files(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    now_ms = int(time.time() * 1000)
+    log = open_log(tmp_path / "t-0", clean=True)
+    sequence = 0
+    for number in range(300):
+        times = [now_ms - rng.randrange(100_000) for _ in range(rng.randrange(1, 6))]
+        log.append(
+            batch(
+                *times,
+                value=bytes([65 + number % 26]) * rng.randrange(200),
+                codec=rng.choice(list(Codec)),
+                producer_id=7,
+                epoch=0,
+                sequence=sequence,
+            ),
+            leader_epoch=number // 100,
+        )
+        sequence += len(times)
+    assert len(log.segments) >= 3
+    log.close()
+    files = sorted((tmp_path / "t-0").glob("0*"))
+    deep = kafka_dump(files, "--deep-iteration")
+    assert not [line for line in deep if "ismatch" in line or "isvalid: false" in line or "corrupt" in line.lower()]
+    assert sum(line.startswith("| offset: ") for line in deep) == sequence
+    assert sum(line.startswith("producerId: 7 ") for line in deep) == len(log.segments)
+    sane = kafka_dump([path for path in files if path.suffix in INDEX_SUFFIXES], "--index-sanity-check")
+    assert sum("passed sanity check" in line for line in sane) == 2 * len(log.segments)
+    verified = kafka_dump([path for path in files if path.suffix in INDEX_SUFFIXES], "--verify-index-only")
+    assert not [line for line in verified if "ismatch" in line]
+
+
+def test_we_open_what_kafka_wrote_and_make_the_same_indexes(tmp_path: Path) -> None:
+    with apache_kafka(tmp_path / "kafka") as kafka:
+        settings = {"segment.bytes": "1048576", "index.interval.bytes": "2000"}
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        admin.create_topics([NewTopic("t", 1, config=settings)])["t"].result(30)
+        producer = Producer(
+            {
+                "bootstrap.servers": kafka.address,
+                "enable.idempotence": True,
+                "compression.type": "lz4",
+                "batch.num.messages": 50,
+                "linger.ms": 5,
+            }
+        )
+        rng = random.Random(2)
+        values = [rng.randbytes(rng.randrange(400)) for _ in range(12_000)]
+        for value in values:
+            producer.produce("t", value=value, partition=0)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        kafka.stop()
+        directory = tmp_path / "copy" / "t-0"
+        shutil.copytree(kafka.log_dir / "t-0", directory)
+    config = LogConfig(segment_bytes=1 << 20, index_interval_bytes=2000)
+    theirs = {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+    log = open_log(directory, clean=True, config=config)
+    assert log.log_end_offset == len(values)
+    assert len(log.segments) > 1
+    assert len(log.producers) == 1
+    found = []
+    offset = 0
+    while data := read_bytes(log, offset):
+        for position, header in batches(data):
+            found += [record.value for record in records(data, header, 1 << 20, position)]
+            offset = header.last_offset + 1
+    assert found == values
+    timestamps = all_records(log)
+    largest = max(timestamp for _, timestamp in timestamps)
+    result = log.max_timestamp()
+    assert result is not None
+    assert (result.timestamp, result.offset) == (largest, next(o for o, t in timestamps if t == largest))
+    log.close()
+    for path in directory.glob("*index"):
+        path.unlink()
+    (directory / "leader-epoch-checkpoint").unlink()
+    again = open_log(directory, clean=False, config=config)
+    again.append(batch(largest + 1), leader_epoch=again.leader_epochs.latest)
+    again.truncate_to(len(values))
+    again.close()
+    ours = {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+    for name, content in theirs.items():
+        if name.endswith((".log", ".index", "leader-epoch-checkpoint")):
+            assert ours[name] == content, name
+        if name.endswith(".timeindex"):
+            assert ours[name][-12:-4] == content[-12:-4], name  # the largest timestamp
+    newest = f"{len(values):020d}.snapshot"
+    assert ours[newest] == theirs[newest]
