@@ -33,7 +33,7 @@ MAX_OFFSET = 2**63 - 1
 
 
 class Partition:
-    """The leader's view of one partition. ``log`` is None while the partition is offline, for the ``offline_reason``."""
+    """The leader's view of one partition. ``log`` is None while it is offline, for the ``offline_reason``."""
 
     __slots__ = (
         "compression_type",

@@ -5,7 +5,8 @@ controller in two steps: `prepare` makes the logs of new partitions (in a thread
 `on_image` swaps everything in on the loop without an await, so no request sees half a change. Logs of removed
 partitions are renamed at once and deleted in a thread; a crash half-way is finished by the next start.
 
-A partition whose log cannot be opened is offline: it answers KAFKA_STORAGE_ERROR and keeps its place, the others are served.
+A partition whose log cannot be opened is offline: it answers KAFKA_STORAGE_ERROR and keeps its place, the others are
+served.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class PartitionManager:
             self._configure(name, image)
 
     def _create_logs(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
-        counts = {log_dir: 0 for log_dir in self.log_dirs}
+        counts = dict.fromkeys(self.log_dirs, 0)
         for log_dir in self._directories.values():
             counts[log_dir] += 1
         placed: dict[LogDir, list[NewLog]] = {log_dir: [] for log_dir in counts}

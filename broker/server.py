@@ -1,8 +1,8 @@
 """The life of a broker process: start, serve, drain, close. The only place that wires objects together.
 
-Start: lock the log dirs -> open the metadata -> open (after a crash: recover) the logs -> bind the listeners -> print the
-ready line and accept. Stop, at SIGTERM or SIGINT: accept no more -> answer every request that was read -> flush and
-close the logs -> leave the marks of a clean shutdown -> release the locks.
+Start: lock the log dirs -> open the metadata -> open (after a crash: recover) the logs -> bind the listeners -> print
+the ready line and accept. Stop, at SIGTERM or SIGINT: accept no more -> answer every request that was read -> flush
+and close the logs -> leave the marks of a clean shutdown -> release the locks.
 
 Exit codes: 0 after a signal; 2 for a config that cannot be served; 3 when the data directory or a configured port
 cannot be had.

@@ -1,8 +1,9 @@
 """ApiVersions (18): v0-5. What this broker answers; computed from the registry.
 
 v3 is flexible, except for the header of its response, and carries the client's software name and version as well as
-the features; v4 may tell features whose minimum is 0, which v3 leaves out; v5 (KIP-1242) names the cluster and the node that the client
-believes to speak to. An unknown version is answered in v0 with UNSUPPORTED_VERSION, and the connection stays.
+the features; v4 may tell features whose minimum is 0, which v3 leaves out; v5 (KIP-1242) names the cluster and the
+node that the client believes to speak to. An unknown version is answered in v0 with UNSUPPORTED_VERSION, and the
+connection stays.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ and it answers when that is enough or after ``max_wait_ms``. v4 tells isolation 
 start offset, v7 has sessions (KIP-227, `fetch_session`), v9 leader epochs, v12 diverging epochs, v13 topic ids.
 
 Limits: ``partition_max_bytes`` within ``max_bytes`` (v3+) within ``fetch.max.bytes``; from v3 the first batch of the
-response comes whole however large it is, before v3 records are cut at the limit. v0-1 get message sets of format 0, v2-3
-of format 1: batches are converted down, large ones in a thread. A batch of zstd is not converted, and zstd topics are refused before v10.
+response comes whole however large it is, before v3 records are cut at the limit. v0-1 get message sets of format 0,
+v2-3 of format 1: batches are converted down, large ones in a thread. A batch of zstd is not converted, and zstd topics
+are refused before v10.
 Replica id -2 is a debugging consumer that reads to the log end; other replicas are not part of a one-node cluster.
 """
 

@@ -2,8 +2,8 @@
 
 v0 lists the base offsets of segments older than a time; v1 gives one offset and its timestamp; v2 adds the isolation
 level, v4 leader epochs, v7 the offset of the largest timestamp (-3), v8 the earliest local offset (-4), v9 the latest
-tiered offset (-5), v11 the earliest offset that waits for upload (-6). There is no tiered storage here: everything is local and nothing is
-tiered. Earliest and latest are answered from memory.
+tiered offset (-5), v11 the earliest offset that waits for upload (-6). There is no tiered storage here: everything is
+local and nothing is tiered. Earliest and latest are answered from memory.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.errors import (
     ErrorCode,
     InvalidRecord,
-    InvalidTimestamp,
     InvalidRequiredAcks,
+    InvalidTimestamp,
     InvalidTopicException,
     KafkaError,
     NotEnoughReplicas,
