@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from klamm.broker.controller.topics import NewTopic, TopicResult
 from klamm.broker.metadata.image import CLUSTER_METADATA_TOPIC
 from klamm.config import BrokerConfig, describe_topic
-from klamm.protocol.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed
+from klamm.protocol.errors import InvalidRequest, KafkaError
 from klamm.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -58,7 +58,7 @@ def _refusal(name: str, count: int) -> KafkaError | None:
     if count > 1:
         return InvalidRequest(f"topic {name!r} is named more than once")
     if name == CLUSTER_METADATA_TOPIC:
-        return TopicAuthorizationFailed(f"the name {name} is reserved")
+        return InvalidRequest(f"the name {name} is reserved")
     return None
 
 

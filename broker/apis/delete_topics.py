@@ -22,7 +22,8 @@ TOPIC_IDS_FROM = 6
 
 async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     results = await broker.controller.delete_topics(_keys(request, context.api_version))
-    return DeleteTopicsResponse(responses=[_answer(result) for result in results])
+    distinct = {(result.name, result.topic_id, result.error and result.error.code): result for result in results}
+    return DeleteTopicsResponse(responses=[_answer(result) for result in distinct.values()])
 
 
 def error_response(request: DeleteTopicsRequest, error: KafkaError, version: int) -> DeleteTopicsResponse:

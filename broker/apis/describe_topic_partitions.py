@@ -74,7 +74,9 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
         check_name(name)
     except InvalidTopicException as error:
         code = error.code
-    return DescribeTopicPartitionsResponseTopic(error_code=int(code), name=name)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=int(code), name=name, topic_authorized_operations=TOPIC_OPERATIONS
+    )
 
 
 def _described(broker: Broker, topic: TopicImage, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:

@@ -2,7 +2,7 @@
 
 v0 knows preferred elections only. With one replica for each partition, which leads while its broker lives, no election
 is ever needed; what cannot be elected is told as Kafka does. Null partitions mean all, and then those that need no
-election are left out of the answer.
+election are left out of the answer, though not their topics.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
 
+TOP_LEVEL_ERROR_FROM = 1
 PREFERRED = 0
 UNCLEAN = 1
 
@@ -43,7 +44,6 @@ def handle(broker: Broker, context: RequestContext, request: ElectLeadersRequest
             (topic.name, [partition.index for partition in topic.partitions]) for topic in broker.image.topics.values()
         ]
         results = [(name, _elected(broker, name, indexes, kind, needed_only=True)) for name, indexes in everything]
-        results = [(name, found) for name, found in results if found]
     else:
         results = [
             (topic.topic, _elected(broker, topic.topic, topic.partitions, kind, needed_only=False))
@@ -52,6 +52,25 @@ def handle(broker: Broker, context: RequestContext, request: ElectLeadersRequest
     return ElectLeadersResponse(
         replica_election_results=[ReplicaElectionResult(topic=name, partition_result=found) for name, found in results]
     )
+
+
+def error_response(request: ElectLeadersRequest, error: KafkaError, version: int) -> ElectLeadersResponse:
+    code = int(error.code)
+    response = ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=code, error_message=error.message)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ]
+    )
+    if version >= TOP_LEVEL_ERROR_FROM:
+        response.error_code = code
+    return response
 
 
 def _elected(broker: Broker, topic: str, indexes: list[int], kind: int, *, needed_only: bool) -> list[PartitionResult]:

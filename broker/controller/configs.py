@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from klamm.broker.controller.topics import NewTopic
+from klamm.broker.controller.topics import NewTopic, check_name
 from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.store import Create, Operation, Set
@@ -99,6 +99,9 @@ class ConfigPlanner:
 
     def _update_topic(self, update: ConfigUpdate) -> None:
         name = update.name
+        if not name:
+            raise InvalidRequest("there are no configs that hold for all topics")
+        check_name(name)
         if name not in self.image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         current = self.image.topic_config(name)

@@ -7,6 +7,7 @@ and assignments; each topic of a request succeeds or fails alone, except that to
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,7 @@ from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import INTERNAL_TOPICS, NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from klamm.broker.metadata.store import Create, Delete, Operation, Set
 from klamm.protocol.errors import (
+    ErrorCode,
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -302,13 +304,17 @@ def growth(old: TopicImage, new: TopicImage, controller_epoch: int) -> list[Oper
 
 
 def resolve_deletions(image: MetadataImage, keys: Sequence[TopicKey]) -> list[TopicResult]:
-    """Which topics the keys mean; a topic that is meant twice is not deleted at all."""
+    """Which topics the keys mean. One that is meant twice is not deleted; keys without sense do not count."""
     results = [_resolve(image, key) for key in keys]
-    counts: dict[tuple[str | None, bytes], int] = {}
-    for result in results:
-        identity = (result.name, result.topic_id)
-        counts[identity] = counts.get(identity, 0) + 1
-    return [_unique(result) if counts[result.name, result.topic_id] > 1 else result for result in results]
+    counts = Counter((result.name, result.topic_id) for result in results if _makes_sense(result))
+    return [
+        _unique(result) if _makes_sense(result) and counts[result.name, result.topic_id] > 1 else result
+        for result in results
+    ]
+
+
+def _makes_sense(result: TopicResult) -> bool:
+    return result.error is None or result.error.code != ErrorCode.INVALID_REQUEST
 
 
 def _unique(result: TopicResult) -> TopicResult:

@@ -50,7 +50,8 @@ def test_no_election_is_needed(broker: EmbeddedBroker, version: int, kind: int) 
         ("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("nobody", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert elect(broker, None, version, kind).replica_election_results == []
+    everything = elect(broker, None, version, kind).replica_election_results
+    assert [(result.topic, result.partition_result) for result in everything] == [("t", [])]
 
 
 def test_a_leader_that_is_down_cannot_be_elected(broker: EmbeddedBroker) -> None:
@@ -68,7 +69,9 @@ def test_a_leader_that_is_down_cannot_be_elected(broker: EmbeddedBroker) -> None
 
 
 def test_an_unknown_election_is_refused(broker: EmbeddedBroker) -> None:
-    assert elect(broker, {"t": [0]}, 2, kind=7).error_code == ErrorCode.INVALID_REQUEST
+    response = elect(broker, {"t": [0]}, 2, kind=7)
+    (result,) = response.replica_election_results
+    assert response.error_code == result.partition_result[0].error_code == ErrorCode.INVALID_REQUEST
 
 
 def quorum(broker: EmbeddedBroker, topic: str, index: int, version: int) -> Any:

@@ -48,6 +48,8 @@ def test_replacing_all_drops_what_is_not_named(tmp_path: Path) -> None:
     ("name", "key", "code"),
     [
         ("nobody", KeyUpdate("retention.ms", Op.SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("", KeyUpdate("retention.ms", Op.SET, "1"), ErrorCode.INVALID_REQUEST),
+        ("a/b", KeyUpdate("retention.ms", Op.SET, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("t", KeyUpdate("nonsense", Op.SET, "1"), ErrorCode.INVALID_CONFIG),
         ("t", KeyUpdate("retention.ms", Op.SET, "soon"), ErrorCode.INVALID_CONFIG),
         ("t", KeyUpdate("retention.ms", Op.SET, "-7"), ErrorCode.INVALID_CONFIG),
