@@ -113,7 +113,10 @@ def _offset(
     if timestamp == LATEST:
         return answer(UNKNOWN, limit, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return answer(UNKNOWN, log.log_start_offset, log.leader_epochs.epoch_of(log.log_start_offset))
+        start = log.log_start_offset
+        # Without records, the first epoch is the one that the next record will have.
+        epoch = partition.leader_epoch if start == log.log_end_offset else log.leader_epochs.epoch_of(start)
+        return answer(UNKNOWN, start, epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return answer(UNKNOWN, UNKNOWN, UNKNOWN)
     if timestamp < EARLIEST_PENDING_UPLOAD:

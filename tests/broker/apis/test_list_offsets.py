@@ -64,3 +64,8 @@ def test_errors(broker: EmbeddedBroker) -> None:
     topics = [ListOffsetsTopic(name="t", partitions=twice)]
     answers = broker.call(ListOffsetsRequest(replica_id=-1, topics=topics), 5).topics[0].partitions
     assert [answer.error_code for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_the_earliest_of_a_partition_without_records_has_the_current_epoch(broker: EmbeddedBroker) -> None:
+    answer = ask(broker, 4, -2)
+    assert (answer.offset, answer.leader_epoch) == (0, 0)
