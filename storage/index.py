@@ -3,7 +3,8 @@
 Formats (Apache Kafka's; big endian, fixed-size entries, in ascending order):
     offset index  8 bytes: int32 offset - base offset, int32 position of the batch with that LAST offset
     time index   12 bytes: int64 timestamp, int32 offset - base offset
-A time entry (T, o) says: nothing before the batch of record o has a timestamp above T, and that record has T.
+A time entry (T, o) says: T is the largest timestamp up to the batch with the last offset o, and that batch is the first
+that has it. (Kafka's code: the KIP speaks of the record that has it.)
 
 The newest entries are kept in memory and written in blocks, so that an append makes no system call for them; what is
 in the file is mapped when a look-up asks for it. Writing through a shared mapping, as the JVM does, would be no
@@ -19,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from struct import Struct
 
-from klamm.storage.filesystem import Buffer, Filesystem, describe
+from klamm.storage.filesystem import Buffer, File, Filesystem, describe
 
 logger = logging.getLogger(__name__)
 
@@ -72,14 +73,13 @@ class EntryFile:
         if self.count:
             self._tail += self._filesystem.open_read(self.path).read_at(self._size, self._tail_first * self._size)
 
-    def write_out(self, *, sync: bool = False) -> None:
-        """Bring the file up to date and cut it to its entries; OSError when the disk refuses."""
+    def write_out(self) -> File:
+        """Bring the file up to date and cut it to its entries; returns it to be synced. OSError if the disk refuses."""
         file = self._filesystem.open(self.path, create=True)
         self._write_tail_to_file(file)
         if file.size() != self.count * self._size:
             file.truncate(self.count * self._size)
-        if sync and self.count:
-            file.sync()
+        return file
 
     def clear(self) -> None:
         """Forget all entries; the file is overwritten by what comes."""
@@ -100,10 +100,10 @@ class EntryFile:
         del self._tail[: max(0, self.count - self._tail_first - keep) * self._size]
         self._tail_first = max(self._tail_first, self.count - keep)
 
-    def _write_tail_to_file(self, file: object) -> None:
+    def _write_tail_to_file(self, file: File) -> None:
         if self._written < self.count:
             start = (self._written - self._tail_first) * self._size
-            file.write_at(bytes(self._tail[start:]), self._written * self._size)  # type: ignore[attr-defined]
+            file.write_at(bytes(self._tail[start:]), self._written * self._size)
             self._written = self.count
 
     def _at(self, index: int) -> tuple[Buffer | mmap.mmap, int]:

@@ -222,7 +222,7 @@ class Loader:
         logger.warning("%s: rebuilding the indexes of segment %d", self._name, segment.base_offset)
         segment.rebuild_indexes()
         segment.become_inactive()
-        self._try("indexes", lambda: segment.write_indexes(sync=True))
+        self._try("indexes", segment.sync_indexes)
 
     def _open_indexes(self, segment: Segment, end_offset: int) -> bool:
         """Whether both indexes are there and their last entries make sense."""

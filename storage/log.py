@@ -29,7 +29,15 @@ from klamm.protocol.records.batch import BatchHeader, records, stamp
 from klamm.protocol.regions import FileRegion
 from klamm.storage import paths
 from klamm.storage.clock import Clock
-from klamm.storage.filesystem import Filesystem, describe, is_transient, replace_file, storage_errors, unlink_if_exists
+from klamm.storage.filesystem import (
+    File,
+    Filesystem,
+    describe,
+    is_transient,
+    replace_file,
+    storage_errors,
+    unlink_if_exists,
+)
 from klamm.storage.index import NO_TIMESTAMP
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log_config import LogConfig
@@ -236,11 +244,8 @@ class Log:
             segment = self.roll()
         data = batch.data
         stamp(data, 0, base_offset, leader_epoch)
-        delta = batch.max_timestamp_delta
         try:
-            segment.append(
-                data, size, base_offset, last_offset, timestamp, base_offset + delta if delta >= 0 else last_offset
-            )
+            segment.append(data, size, base_offset, last_offset, timestamp)
         except OSError as error:
             raise self._write_failed(error) from error
         self.log_end_offset = last_offset + 1
@@ -456,7 +461,7 @@ class Log:
             self._first_unflushed_ms = None
             directory_unsynced, self._directory_unsynced = self._directory_unsynced, False
             try:
-                self._sync_segments(self._segments, target)
+                target = self._sync_segments(self._segments, target)
                 if directory_unsynced:
                     self.leader_epochs.sync()
                     self._filesystem.sync_directory(self.directory)
@@ -465,22 +470,36 @@ class Log:
                 raise KafkaStorageError(f"{self._name}: flush failed: {describe(error)}") from error
             self.recovery_point = max(self.recovery_point, target)
 
-    def _sync_segments(self, segments: list[Segment], target: int) -> None:
+    def _sync_segments(self, segments: list[Segment], target: int) -> int:
         """Sync the segments with offsets in [recovery point, target); indexes and snapshots only of complete ones.
 
-        One that ends at the recovery point may have been rolled since the last flush, with indexes to sync.
+        One that ends at the recovery point may have been rolled since the last flush, with indexes to sync. Returns
+        up to where all is durable: a segment whose indexes cannot be written now (the disk is full) holds it back,
+        since what is below the recovery point is not checked at a start. An OSError is a failed sync.
         """
         first = max(0, bisect_left([segment.base_offset for segment in segments], self.recovery_point) - 1)
         for index in range(first, len(segments)):
             segment = segments[index]
             if segment.base_offset >= target:
                 break
-            segment.sync()
-            if index + 1 < len(segments):
-                segment.write_indexes(sync=True)
-                snapshot = paths.offset_file(self.directory, segments[index + 1].base_offset, paths.SNAPSHOT_SUFFIX)
-                if self._filesystem.exists(snapshot):
-                    self._filesystem.open(snapshot).sync()
+            try:
+                files = self._files_to_sync(segment, segments[index + 1] if index + 1 < len(segments) else None)
+            except OSError as error:
+                logger.warning("%s: flushed up to %d only: %s", self._name, segment.base_offset, describe(error))
+                self._directory_unsynced = True
+                return min(target, segment.base_offset)
+            for file in files:
+                file.sync()
+        return target
+
+    def _files_to_sync(self, segment: Segment, following: Segment | None) -> list[File]:
+        files = [segment.file]
+        if following is not None:
+            files += segment.write_indexes()
+            snapshot = paths.offset_file(self.directory, following.base_offset, paths.SNAPSHOT_SUFFIX)
+            if self._filesystem.exists(snapshot):
+                files.append(self._filesystem.open(snapshot))
+        return files
 
     def _sync_failed(self, error: OSError) -> None:
         reason = f"fsync failed: {describe(error)}"
@@ -600,7 +619,7 @@ class Log:
             try:
                 with self._flush_lock:
                     self._active.become_inactive()
-                    self._active.write_indexes(sync=True)
+                    self._active.sync_indexes()
                     self.write_snapshot(sync=True)
                     self.leader_epochs.write()
                     self._directory_unsynced = True

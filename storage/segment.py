@@ -126,9 +126,7 @@ class Segment:
             return timestamp - first
         return now_ms - self.created_ms
 
-    def append(
-        self, data: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int, offset_of_max: int
-    ) -> None:
+    def append(self, data: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Write one batch at the end; OSError leaves the segment as it was."""
         position = self.size_bytes
         try:
@@ -138,7 +136,7 @@ class Segment:
             raise
         if max_timestamp > self.largest_timestamp:  # type: ignore[operator]  # loaded before the first append
             self.largest_timestamp = max_timestamp
-            self.offset_of_largest = offset_of_max
+            self.offset_of_largest = last_offset
         if position == 0:
             self.first_timestamp = max_timestamp
         if self._unindexed_bytes > self._index_interval_bytes:
@@ -244,9 +242,13 @@ class Segment:
         if self.size_bytes:
             self.time_index.maybe_append(self.load_largest_timestamp(), self.offset_of_largest)
 
-    def write_indexes(self, *, sync: bool = False) -> None:
-        self.offset_index.write_out(sync=sync)
-        self.time_index.write_out(sync=sync)
+    def write_indexes(self) -> list[File]:
+        """Bring the index files up to date; returns them to be synced. OSError when the disk refuses."""
+        return [self.offset_index.write_out(), self.time_index.write_out()]
+
+    def sync_indexes(self) -> None:
+        for file in self.write_indexes():
+            file.sync()
 
     def truncate(self, offset: int) -> int:
         """Remove the batch that holds `offset` and all behind it; returns the bytes cut."""

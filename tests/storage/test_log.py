@@ -251,6 +251,19 @@ def test_the_data_path_lives_on_without_room_for_indexes_and_snapshots(suffix: s
     assert all_offsets(log) == list(range(30))
 
 
+def test_the_recovery_point_waits_for_indexes_that_cannot_be_written() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    filesystem.inject("create", errno.ENOSPC, ".timeindex")
+    fill(log, 30)
+    log.flush()
+    assert log.recovery_point == 0
+    assert log.offline_reason is None
+    filesystem.heal()
+    log.flush()
+    assert log.recovery_point == 30
+
+
 def test_io_error_on_write_stops_appends_but_not_reads() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
