@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from klamm.client.blocking import NodeClient
-from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.clients.kafka_tools import KafkaTools
+from tests.clients.raw import create
 from tests.clients.stock_clients import CLIENTS, AioKafka, Confluent, Java, KafkaPython, Kcat, StockClient
+from tests.support.apache_kafka import ApacheKafka, apache_kafka
 from tests.support.broker_process import BrokerProcess
 from tests.support.jars import JAVA
 from tests.support.java_process import JavaProcess
@@ -52,22 +53,18 @@ def make_topic(broker: BrokerProcess) -> MakeTopic:
 
     def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         name = f"topic-{next(numbers)}"
-        create_topic(broker, name, partitions, config)
+        with NodeClient(broker.host, broker.port) as client:
+            create(client, name, partitions, config or {})
         return name
 
     return make
 
 
-def create_topic(broker: BrokerProcess, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-    topic = CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=1,
-        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
-    )
-    with NodeClient(broker.host, broker.port) as client:
-        response = client.request(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
-    assert [result.error_code for result in response.topics] == [0], response
+@pytest.fixture(scope="session")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """Apache Kafka itself, where the tests hold both to the same."""
+    with apache_kafka(tmp_path_factory.mktemp("apache")) as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="session")
