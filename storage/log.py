@@ -24,10 +24,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm.protocol.errors import KafkaStorageError, OffsetOutOfRange
-from klamm.protocol.records.batch import BatchHeader, records, stamp
+from klamm.protocol.errors import KafkaStorageError, OffsetOutOfRange, OutOfOrderSequenceNumber
+from klamm.protocol.records.batch import BatchHeader, stamp
 from klamm.protocol.regions import FileRegion
-from klamm.storage import paths
+from klamm.storage import paths, timestamps
 from klamm.storage.clock import Clock
 from klamm.storage.filesystem import (
     File,
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DECOMPRESS_LIMIT = 100 << 20
-"""How far a batch is inflated when a timestamp is looked up inside it."""
+RECALL_INDEX_ENTRIES = 64
+"""How far back, in entries of the offset index, batches of a producer are looked for."""
 
 NOTHING = LogRead(None, 0, False)
 
@@ -226,7 +226,12 @@ class Log:
         last_offset_delta = batch.last_offset_delta
         producer_id = batch.producer_id
         if producer_id != NO_PRODUCER:
-            before = self.producers.check(producer_id, batch.producer_epoch, batch.base_sequence, last_offset_delta)
+            try:
+                before = self.producers.check(producer_id, batch.producer_epoch, batch.base_sequence, last_offset_delta)
+            except OutOfOrderSequenceNumber:
+                if not self._recall_batches(producer_id):
+                    raise
+                before = self.producers.check(producer_id, batch.producer_epoch, batch.base_sequence, last_offset_delta)
             if before is not None:
                 append_time = before.timestamp if batch.log_append_time_ms >= 0 else NO_TIMESTAMP
                 return AppendResult(before.first_offset, before.last_offset, append_time, True)
@@ -264,6 +269,18 @@ class Log:
         if leader_epoch > self.leader_epochs.latest:
             self._begin_epoch(leader_epoch, base_offset)
         return AppendResult(base_offset, last_offset, batch.log_append_time_ms, False)
+
+    def _recall_batches(self, producer_id: int) -> bool:
+        """Find more of the last batches of a producer near the end of the log; False when there are none.
+
+        After a clean start only the last one is known (the snapshot has no more), but a client that did not hear of its
+        last five sends them all again.
+        """
+        producer = self.producers.get(producer_id)
+        if producer is None or producer.recalled:
+            return False
+        with storage_errors(self._name):
+            return producer.recall(head for _, head in self._active.last_heads(RECALL_INDEX_ENTRIES))
 
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
         self.leader_epochs.assign(epoch, start_offset)
@@ -374,51 +391,12 @@ class Log:
     def lookup_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record, at or above the log start, with a timestamp at or after `timestamp`; None without one."""
         with storage_errors(self._name):
-            for segment in self._segments:
-                if segment.load_largest_timestamp() < timestamp:
-                    continue
-                for position, head in segment.heads_from_timestamp(timestamp):
-                    if head.max_timestamp >= timestamp and head.last_offset >= self.log_start_offset:
-                        found = self._find_in_batch(segment, position, head, timestamp)
-                        if found is not None:
-                            return found
-        return None
+            return timestamps.lookup(self._segments, self.log_start_offset, timestamp)
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record with the largest timestamp; None when no record has one."""
         with storage_errors(self._name):
-            largest = max(segment.load_largest_timestamp() for segment in self._segments)
-        if largest == NO_TIMESTAMP:
-            return None
-        return self.lookup_timestamp(largest) or self._max_timestamp_above_start()
-
-    def _max_timestamp_above_start(self) -> TimestampOffset | None:
-        """The slow way, for when the record that has the largest timestamp is below the log start."""
-        best: TimestampOffset | None = None
-        with storage_errors(self._name):
-            for segment in self._segments:
-                for position, head in segment.heads():
-                    if head.last_offset < self.log_start_offset:
-                        continue
-                    floor = best.timestamp + 1 if best else 0
-                    while head.max_timestamp >= floor and (
-                        found := self._find_in_batch(segment, position, head, floor)
-                    ):
-                        best, floor = found, found.timestamp + 1
-        return best
-
-    def _find_in_batch(
-        self, segment: Segment, position: int, head: BatchHeader, timestamp: int
-    ) -> TimestampOffset | None:
-        """The first such record of the batch, the only place where the log looks at records."""
-        start = self.log_start_offset
-        if head.is_log_append_time:
-            return TimestampOffset(head.max_timestamp, max(head.base_offset, start), head.leader_epoch)
-        data = segment.file.read_at(head.size_bytes, position)
-        for record in records(data, head, DECOMPRESS_LIMIT):
-            if record.timestamp >= timestamp and record.offset >= start:
-                return TimestampOffset(record.timestamp, record.offset, head.leader_epoch)
-        return None
+            return timestamps.largest(self._segments, self.log_start_offset)
 
     def segment_offsets(self, timestamp: int, max_count: int) -> list[int]:
         """What ListOffsets v0 asks for: base offsets of segments last written before `timestamp`, newest first.
@@ -433,13 +411,9 @@ class Log:
         offsets += [
             max(segment.base_offset, self.log_start_offset)
             for segment in reversed(self._segments)
-            if timestamp == -1 or self._modified_ms(segment) <= timestamp
+            if timestamp == -1 or timestamps.last_written_ms(segment) <= timestamp
         ]
         return list(dict.fromkeys(offsets))[:max_count]
-
-    def _modified_ms(self, segment: Segment) -> int:
-        largest = segment.load_largest_timestamp()
-        return largest if largest != NO_TIMESTAMP else segment.created_ms
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Where `epoch` ends, for a replica that wants to know where its log parted from this one."""

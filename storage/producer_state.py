@@ -15,7 +15,7 @@ Only the newest batch of each producer is in it. A snapshot that is missing or w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -67,6 +67,7 @@ class Producer:
         "last_sequence",
         "last_timestamp",
         "producer_id",
+        "recalled",
         "seen_ms",
     )
 
@@ -79,6 +80,20 @@ class Producer:
         self.seen_ms = -1  # when the broker saw the last batch, which may bear any timestamp
         self.coordinator_epoch = -1
         self.first_transaction_offset = -1
+        self.recalled = False
+
+    def recall(self, heads: Iterable[BatchHeader]) -> bool:
+        """Fill the retained batches up from `heads`, in their order; whether there are more of them now. Works once."""
+        self.recalled = True
+        found = [
+            RetainedBatch(head.last_sequence, head.last_offset, head.last_offset_delta, head.max_timestamp)
+            for head in heads
+            if (head.producer_id, head.producer_epoch) == (self.producer_id, self.epoch) and head.base_sequence >= 0
+        ][-RETAINED_BATCHES:]
+        if len(found) <= len(self.batches) or found[-1] != self.batches[-1]:
+            return False
+        self.batches = deque(found, maxlen=RETAINED_BATCHES)
+        return True
 
 
 def increment_sequence(sequence: int, by: int) -> int:

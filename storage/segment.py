@@ -178,6 +178,11 @@ class Segment:
     def heads(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return heads(self.file, position, self.size_bytes)
 
+    def last_heads(self, index_entries: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and head of the last batches, as far back as that many entries of the offset index."""
+        index = self.offset_index
+        return self.heads(index.entry(index.count - index_entries)[1] if index.count > index_entries else 0)
+
     def heads_from_timestamp(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
         """Position and head of batches from where the first with a timestamp at or after `timestamp` may be."""
         _, offset = self.time_index.lookup(timestamp)

@@ -4,8 +4,6 @@ import errno
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from klamm.protocol.errors import InvalidProducerEpoch, KafkaStorageError, OffsetOutOfRange, OutOfOrderSequenceNumber
 from klamm.protocol.records.batch import batches, read_header
@@ -142,6 +140,22 @@ def test_a_duplicate_is_answered_with_its_first_offsets() -> None:
     assert log.log_end_offset == 7
     with pytest.raises(OutOfOrderSequenceNumber):  # the sixth last is not kept
         log.append(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
+
+
+def test_five_batches_are_known_again_after_a_clean_restart() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    for sequence in range(7):
+        log.append(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
+        log.append(batch(producer_id=8, epoch=0, sequence=sequence), leader_epoch=0)
+    log.close()
+    again = open_log(filesystem, clean=True)
+    for sequence in range(2, 7):
+        result = again.append(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
+        assert result == (sequence * 2, sequence * 2, -1, True)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        again.append(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
+    assert again.append(batch(producer_id=9, epoch=0, sequence=7), leader_epoch=0).base_offset == 14
 
 
 def test_sequence_gaps_and_old_epochs_are_refused() -> None:
@@ -356,57 +370,6 @@ def test_end_offset_for_epoch() -> None:
     assert log.end_offset_for_epoch(3) == (0, 2)
     assert log.end_offset_for_epoch(4) == (4, 5)
     assert log.end_offset_for_epoch(5) == (-1, -1)
-
-
-def test_segment_offsets_for_list_offsets_v0() -> None:
-    log = open_log(MemoryFilesystem(), config=SMALL)
-    fill(log, 12)
-    bases = [segment.base_offset for segment in log.segments]
-    assert log.segment_offsets(-1, 100) == [12, *reversed(bases)]
-    assert log.segment_offsets(-2, 100) == [0]
-    assert log.segment_offsets(-1, 2) == [12, bases[-1]]
-    assert log.segment_offsets(START_MS - 1, 100) == []
-
-
-def test_max_timestamp_is_the_first_record_that_has_it() -> None:
-    log = open_log(MemoryFilesystem(), config=SMALL)
-    assert log.max_timestamp() is None
-    log.append(batch(5, 9, 7), leader_epoch=2)
-    log.append(batch(9, 3), leader_epoch=2)
-    assert log.max_timestamp() == (9, 1, 2)
-    log.advance_log_start(2)
-    assert log.max_timestamp() == (9, 3, 2)
-    log.advance_log_start(4)
-    log.append(batch(4), leader_epoch=2)
-    assert log.max_timestamp() == (4, 5, 2)
-
-
-@given(
-    st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), max_size=40),
-    st.integers(0, 20),
-    st.booleans(),
-)
-def test_no_record_at_or_after_a_timestamp_is_missed(times: list[list[int]], log_start: int, reopen: bool) -> None:
-    filesystem = MemoryFilesystem()
-    log = open_log(filesystem, config=SMALL)
-    for batch_times in times:
-        log.append(batch(*batch_times), leader_epoch=0)
-    log.advance_log_start(min(log_start, log.log_end_offset))
-    if reopen:
-        log.close()
-        log = open_log(filesystem, config=SMALL, clean=True, log_start_offset=log.log_start_offset)
-    model = [
-        (offset, timestamp)
-        for offset, timestamp in enumerate(time for batch_times in times for time in batch_times)
-        if offset >= log.log_start_offset
-    ]
-    assert all_records(log) == model
-    for timestamp in range(62):
-        expected = next(((time, offset, 0) for offset, time in model if time >= timestamp), None)
-        assert log.lookup_timestamp(timestamp) == expected
-    largest = max((time for _, time in model), default=-1)
-    expected = next(((time, offset, 0) for offset, time in model if time == largest), None)
-    assert log.max_timestamp() == expected
 
 
 def test_a_clean_reopen_scans_no_segment() -> None:
