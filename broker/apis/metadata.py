@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis.common import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, advertised_address
-from klamm.protocol.errors import ErrorCode, InvalidTopicException, KafkaError
+from klamm.protocol.errors import ErrorCode, InvalidRequest, InvalidTopicException, KafkaError
 from klamm.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from klamm.broker.metadata.image import TopicImage
 
 AUTO_CREATION_FROM = 4
+TOPIC_IDS_FROM = 12
 OFFLINE_REPLICAS_FROM = 5
 
 
@@ -38,12 +39,32 @@ def handle(
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     version = context.api_version
     wanted = request.topics
+    if (
+        wanted
+        and version < TOPIC_IDS_FROM
+        and any(topic.topic_id != ZERO_UUID or topic.name is None for topic in wanted)
+    ):
+        raise InvalidRequest(f"topics are asked for by name in Metadata v{version}, by id from v{TOPIC_IDS_FROM}")
     if wanted and broker.auto_create and (version < AUTO_CREATION_FROM or request.allow_auto_topic_creation):
         topics = broker.image.topics
         missing = [topic.name for topic in wanted if topic.name and topic.name not in topics]
         if missing:
             return _after_creation(broker, context, request, missing)
     return _response(broker, context, request, {})
+
+
+def error_response(request: MetadataRequest, error: KafkaError, version: int) -> MetadataResponse:
+    """The error stands at each topic; v13 has a place for it at the top, too."""
+    topics = [
+        MetadataResponseTopic(
+            error_code=int(error.code),
+            name=topic.name if topic.name is not None or version >= TOPIC_IDS_FROM else "",
+            topic_id=topic.topic_id,
+            partitions=[],
+        )
+        for topic in request.topics or ()
+    ]
+    return MetadataResponse(brokers=[], topics=topics, error_code=int(error.code))
 
 
 async def _after_creation(

@@ -75,3 +75,12 @@ def test_operations_are_told_when_asked_for(broker: EmbeddedBroker) -> None:
     asked = ask(broker, 8, ["t"], include_topic_authorized_operations=True)
     assert asked.topics[0].topic_authorized_operations > 0
     assert ask(broker, 8, ["t"]).topics[0].topic_authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("topic", [{"topic_id": b"\1" * 16, "name": "t"}, {"name": None}], ids=["by id", "no name"])
+def test_ids_and_null_names_are_refused_before_v12(broker: EmbeddedBroker, version: int, topic: dict[str, Any]) -> None:
+    """The request has a place for them, the response has none for a null name."""
+    response = broker.call(MetadataRequest(topics=[MetadataRequestTopic(**topic)]), version)
+    assert [found.error_code for found in response.topics] == [ErrorCode.INVALID_REQUEST]
+    assert response.topics[0].name == (topic["name"] or "")
