@@ -36,7 +36,7 @@ from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.producer_state import ProducerState, SnapshotError
-from klamm.storage.recovery import Scan, find_batch_after, scan_segment
+from klamm.storage.recovery import Scan, find_batch_after, is_old_message, scan_segment
 from klamm.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -278,6 +278,8 @@ class Loader:
         where = f"segment {segment.base_offset} position {scan.end_position} offset {scan.next_offset}: {scan.problem}"
         if scan.next_offset < self._recovery_point:
             raise LogDamaged(f"{where}; below the recovery point {self._recovery_point}, the medium is damaged")
+        if is_old_message(segment.file, scan.end_position, segment.size_bytes):
+            raise LogDamaged(f"{where}; messages of format v0 or v1 follow, which cannot be read yet")
         if not self._power_loss:
             if index + 1 < len(segments):
                 raise LogDamaged(f"{where}; later segments follow")

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import dataclass
+from struct import Struct
 
-from klamm.protocol.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, crc_is_valid
+from klamm.protocol.records.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MIN_MESSAGE_BYTES,
+    BatchHeader,
+    crc_is_valid,
+)
 from klamm.storage.filesystem import File
 from klamm.storage.index import MAX_RELATIVE_OFFSET
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.producer_state import ProducerState
 from klamm.storage.scan import MAGIC, MIN_LENGTH, batches
 from klamm.storage.segment import Segment
+
+OLD_MESSAGE_HEAD = Struct(">qiIb")  # offset, length, crc32 of what follows it, magic
 
 SEARCH_BYTES = 1 << 20
 
@@ -64,6 +75,17 @@ def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_ba
     if head.last_offset_delta < 0 or head.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
         return f"last offset delta {head.last_offset_delta}"
     return None
+
+
+def is_old_message(file: File, position: int, end: int) -> bool:
+    """Whether a good message of the formats before Kafka 0.11 (magic 0 and 1) is there: data, not garbage."""
+    head = file.read_at(OLD_MESSAGE_HEAD.size, position)
+    if len(head) < OLD_MESSAGE_HEAD.size:
+        return False
+    _, length, crc, magic = OLD_MESSAGE_HEAD.unpack(head)
+    if magic not in (0, 1) or length < MIN_MESSAGE_BYTES or position + LOG_OVERHEAD_BYTES + length > end:
+        return False
+    return zlib.crc32(file.read_at(length - 4, position + LOG_OVERHEAD_BYTES + 4)) == crc
 
 
 def find_batch_after(file: File, position: int, end: int, next_offset: int) -> int | None:
