@@ -85,7 +85,7 @@ def is_old_message(file: File, position: int, end: int) -> bool:
     _, length, crc, magic = OLD_MESSAGE_HEAD.unpack(head)
     if magic not in (0, 1) or length < MIN_MESSAGE_BYTES or position + LOG_OVERHEAD_BYTES + length > end:
         return False
-    return zlib.crc32(file.read_at(length - 4, position + LOG_OVERHEAD_BYTES + 4)) == crc
+    return bool(zlib.crc32(file.read_at(length - 4, position + LOG_OVERHEAD_BYTES + 4)) == crc)
 
 
 def find_batch_after(file: File, position: int, end: int, next_offset: int) -> int | None:
