@@ -56,7 +56,7 @@ class PartitionManager:
         self._executor = executor
         self._logs: dict[tuple[str, int], Log | KafkaError] = {}
         self._directories: dict[tuple[str, int], LogDir] = {}
-        self._removals: set[asyncio.Future[None]] = set()
+        self._removals: list[asyncio.Future[None]] = []
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
@@ -170,6 +170,7 @@ class PartitionManager:
         for topic in topics:
             config = self._log_config(image.topic_configs.get(topic.name, {}))
             for partition in topic.partitions:
+                self._set_foreign_aside(topic, partition.index)
                 if (topic.name, partition.index) not in self._logs:
                     log_dir = min(counts, key=lambda candidate: counts[candidate])
                     counts[log_dir] += 1
@@ -182,6 +183,21 @@ class PartitionManager:
                 created = [error] * len(new)
             for item, opened in zip(new, created, strict=True):
                 self._take(log_dir, item.topic, item.partition, opened)
+
+    def _set_foreign_aside(self, topic: TopicImage, index: int) -> None:
+        """Make room for a new partition where the files of a lost topic of the same name are: they are kept."""
+        key = (topic.name, index)
+        opened = self._logs.get(key)
+        if topic.name in self.topics or not isinstance(opened, Log) or opened.topic_id in (None, topic.topic_id):
+            return
+        try:
+            kept = self._directories[key].set_aside(*key)
+        except KafkaError as error:
+            log.error("%s-%d: %s", *key, error.message)
+            self._logs[key] = error
+            return
+        log.warning("%s-%d: the files of another topic of this name are kept in %s", *key, kept)
+        del self._logs[key], self._directories[key]
 
     def _swap_in(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         for topic in topics:
@@ -235,14 +251,18 @@ class PartitionManager:
             self._logs.pop(key, None)
             removed.append((self._directories.pop(key), *key))
             partition.go_offline("the topic was deleted")
-        future = asyncio.get_running_loop().run_in_executor(self._executor, _delete_logs, removed)
-        self._removals.add(future)
-        future.add_done_callback(self._removals.discard)
+        self._removals.append(asyncio.get_running_loop().run_in_executor(self._executor, _delete_logs, removed))
 
     async def removed(self) -> None:
-        """Wait until the logs of removed topics are gone from the disk."""
+        """Wait until the logs of removed topics are gone from the disk; raises KafkaStorageError for those that stay.
+
+        Then the topic stays marked for deletion, and the next start tries again.
+        """
         while self._removals:
-            await asyncio.wait(tuple(self._removals))
+            removals, self._removals = self._removals, []
+            for result in await asyncio.gather(*removals, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
 
     # -- upkeep and end -----------------------------------------------------------------------------------------
 
@@ -258,10 +278,13 @@ class PartitionManager:
 
 
 def _delete_logs(removed: list[tuple[LogDir, str, int]]) -> None:
+    """All that can be deleted; then raises the first error."""
+    failure: KafkaError | None = None
     for log_dir, topic, index in removed:
         try:
             log_dir.delete_log(topic, index)
-        except FileNotFoundError:
-            log.warning("%s-%d: was not on the disk any more", topic, index)
-        except (KafkaError, OSError) as error:
-            log.error("%s-%d: cannot be deleted: %s", topic, index, error)
+        except KafkaError as error:
+            log.error("%s-%d: cannot be deleted: %s", topic, index, error.message)
+            failure = failure or error
+    if failure is not None:
+        raise failure

@@ -11,6 +11,7 @@ cannot be had.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import signal
@@ -36,6 +37,7 @@ from klamm.broker.partition_manager import PartitionManager
 from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.upkeep import Upkeep
 from klamm.config.broker_config import BrokerConfig
+from klamm.protocol.errors import KafkaError
 from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log_dir import LogDir, LogDirError
@@ -179,7 +181,8 @@ class Server:
         await broker.flusher.drain()
         await http.close()
         self.metrics.stop_lag_sampling()
-        await partitions.removed()
+        with contextlib.suppress(KafkaError):  # logged; the next start tries again
+            await partitions.removed()
         await loop.run_in_executor(self._disk, self.close)
         log.info("stopped")
         return EXIT_OK

@@ -280,18 +280,29 @@ class LogDir:
         With `remove=False` the renamed directory stays for a later `remove`. A crash in between is made good at the
         next start. Responses under way keep their files.
         """
-        key = TopicPartition(topic, partition)
+        renamed = self._move(TopicPartition(topic, partition), paths.delete_directory, "deleted")
+        if remove and self._filesystem.exists(renamed):
+            with storage_errors(f"{topic}-{partition}"):
+                self.remove(renamed)
+        return renamed
+
+    def set_aside(self, topic: str, partition: int) -> Path:
+        """Keep the files of a partition that belongs to no topic of ours under another name, durably."""
+        return self._move(TopicPartition(topic, partition), paths.stray_directory, "set aside")
+
+    def _move(self, key: TopicPartition, renaming: Callable[[Path, uuid.UUID], Path], reason: str) -> Path:
         with storage_errors(str(key)):
             if (log := self.logs.pop(key, None)) is not None:
-                log.abandon("deleted")
+                log.abandon(reason)
             self.offline.pop(key, None)
-            directory = paths.partition_directory(self.path, topic, partition)
-            renamed = paths.delete_directory(directory, uuid.uuid4())
-            self._filesystem.rename(directory, renamed)
-            self._filesystem.sync_directory(self.path)
+            directory = paths.partition_directory(self.path, key.topic, key.partition)
+            renamed = renaming(directory, uuid.uuid4())
+            try:
+                self._filesystem.rename(directory, renamed)
+                self._filesystem.sync_directory(self.path)
+            except FileNotFoundError:
+                logger.warning("%s: its directory was gone already", key)
             self._forget_missing()
-            if remove:
-                self.remove(renamed)
         return renamed
 
     def remove(self, directory: Path) -> None:

@@ -94,8 +94,17 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
 
 def delete_directory(directory: Path, unique: UUID) -> Path:
     """`<topic>-<partition>.<uuid>-delete`; the topic is cut, as in Kafka, where the name would be too long."""
+    return _moved_directory(directory, unique, DELETE_DIRECTORY_SUFFIX)
+
+
+def stray_directory(directory: Path, unique: UUID) -> Path:
+    """`<topic>-<partition>.<uuid>-stray`: a partition that no topic of ours claims, kept and not served."""
+    return _moved_directory(directory, unique, STRAY_DIRECTORY_SUFFIX)
+
+
+def _moved_directory(directory: Path, unique: UUID, mark: str) -> Path:
     topic, _, partition = directory.name.rpartition("-")
-    suffix = f"-{partition}.{unique.hex}{DELETE_DIRECTORY_SUFFIX}"
+    suffix = f"-{partition}.{unique.hex}{mark}"
     return directory.with_name(topic[: NAME_LIMIT - len(suffix)] + suffix)
 
 
