@@ -42,6 +42,7 @@ class Broker:
         self.producer_ids = producer_ids
         self.metrics = metrics
         self.node_id: int = config.node_id
+        self.is_stopping = False
         self.configure(config)
 
     def configure(self, config: BrokerConfig) -> None:
@@ -50,6 +51,12 @@ class Broker:
         self.auto_create = config.flag("auto.create.topics.enable")
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.advertised = {listener.name: (listener.host, listener.port) for listener in config.advertised_listeners}
+
+    def stop_waiting(self) -> None:
+        """The end is near: answer the fetches that wait for more, and let none wait any more."""
+        self.is_stopping = True
+        for partition in self.partitions:
+            partition.wake(0)
 
     @property
     def image(self) -> MetadataImage:

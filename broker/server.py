@@ -176,6 +176,7 @@ class Server:
         dispatcher.warm(loop)
         await stop.wait()
         log.info("stopping")
+        broker.stop_waiting()
         await network.drain(self.config.integer("klamm.shutdown.timeout.ms") / 1000)
         await upkeep.stop()
         await broker.flusher.drain()

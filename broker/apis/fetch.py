@@ -66,7 +66,7 @@ def handle(
     session, incremental, wanted = broker.fetch_sessions.resolve(request, version)
     fetch = Fetch(broker, request, version, session, wanted, incremental=incremental)
     fetch.read()
-    if fetch.is_complete or request.max_wait_ms <= 0:
+    if fetch.is_complete or request.max_wait_ms <= 0 or broker.is_stopping:
         if version <= MAGIC_1_UP_TO:
             return asyncio.ensure_future(fetch.converted_response())
         return fetch.response()

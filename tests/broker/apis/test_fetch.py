@@ -223,3 +223,12 @@ def test_records_with_headers_survive_the_conversion_without_them(broker: Embedd
     broker.produce("t", sent)
     found = list(message_set.messages(partitions(broker.call(request(broker, 3, 0), 3))[0].records))
     assert [(message.key, message.value) for message in found] == [(b"k", b"v")]
+
+
+def test_nobody_waits_while_the_broker_stops(broker: EmbeddedBroker) -> None:
+    waiting = broker.start(request(broker, 11, 0, max_wait_ms=20_000, min_bytes=1 << 30), 11)
+    assert not waiting.done()
+    broker.broker.stop_waiting()
+    assert partitions(broker.run(waiting))[0].error_code == 0
+    late = broker.start(request(broker, 11, 0, max_wait_ms=20_000, min_bytes=1 << 30), 11)
+    assert partitions(broker.run(late))[0].error_code == 0
