@@ -228,7 +228,22 @@ def test_records_with_headers_survive_the_conversion_without_them(broker: Embedd
 def test_nobody_waits_while_the_broker_stops(broker: EmbeddedBroker) -> None:
     waiting = broker.start(request(broker, 11, 0, max_wait_ms=20_000, min_bytes=1 << 30), 11)
     assert not waiting.done()
-    broker.broker.stop_waiting()
+    broker.loop.call_soon(broker.broker.stop_waiting)
     assert partitions(broker.run(waiting))[0].error_code == 0
     late = broker.start(request(broker, 11, 0, max_wait_ms=20_000, min_bytes=1 << 30), 11)
     assert partitions(broker.run(late))[0].error_code == 0
+
+
+@pytest.mark.parametrize("max_bytes", [1, 250, 1000, MAX])
+def test_bytes_and_messages_out_are_counted_as_they_leave(broker: EmbeddedBroker, max_bytes: int) -> None:
+    for _ in range(10):
+        broker.produce("t", batch(b"x", b"y", b"z"))
+    metrics = broker.broker.partitions.topics["t"].metrics
+    offset = sent = 0
+    while offset < 30:
+        data = partitions(broker.call(request(broker, 11, offset, partition_max_bytes=max_bytes), 11))[0]
+        sent += len(data.records)
+        offset += len(values(data))
+        assert metrics.messages_out == offset
+    assert metrics.bytes_out == sent
+    assert partitions(broker.call(request(broker, 11, 99), 11))[0].error_code and metrics.failed_fetch == 1
