@@ -160,6 +160,11 @@ class OffsetIndex(EntryFile):
         index = self._floor(min(offset - self._base_offset, MAX_RELATIVE_OFFSET))
         return self.entry(index)[1] if index >= 0 else 0
 
+    def floor_of_position(self, position: int) -> int:
+        """The greatest indexed position that is at most `position`; 0 when there is none."""
+        index = bisect_right(range(self.count), position, key=lambda i: self.entry(i)[1]) - 1
+        return self.entry(index)[1] if index >= 0 else 0
+
     def entry(self, index: int) -> tuple[int, int]:
         """(offset, position)"""
         relative, position = OFFSET_ENTRY.unpack_from(*self._at(index))

@@ -363,7 +363,8 @@ class Log:
                     position, head = found
                     if head.base_offset >= max_offset:
                         return NOTHING
-                    return self._region(segment, position, head, max_bytes, max_offset, min_one)
+                    after = segments[index + 1].base_offset if index + 1 < len(segments) else end
+                    return self._region(segment, position, head, max_bytes, max_offset, min_one, after)
                 index += 1
         except OSError as error:
             logger.error("%s: read failed: offset=%d: %s", self._name, offset, describe(error))
@@ -371,7 +372,14 @@ class Log:
         return NOTHING
 
     def _region(
-        self, segment: Segment, position: int, head: BatchHeader, max_bytes: int, max_offset: int, min_one: bool
+        self,
+        segment: Segment,
+        position: int,
+        head: BatchHeader,
+        max_bytes: int,
+        max_offset: int,
+        min_one: bool,
+        segment_end_offset: int,
     ) -> LogRead:
         end = segment.size_bytes
         if max_offset < self.log_end_offset and (bound := segment.find(max_offset)) is not None:
@@ -386,7 +394,11 @@ class Log:
                 return NOTHING
             else:
                 return LogRead(FileRegion(segment.file, position, size), size, True)
-        return LogRead(FileRegion(segment.file, position, size), size, False)
+        if position + size == end:
+            next_offset = min(segment_end_offset, max_offset)
+        else:
+            next_offset = segment.next_offset_at(position, position + size)
+        return LogRead(FileRegion(segment.file, position, size), size, False, next_offset)
 
     def lookup_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record, at or above the log start, with a timestamp at or after `timestamp`; None without one."""

@@ -27,6 +27,8 @@ class LogRead(NamedTuple):
     size: int
     truncated: bool
     """True when the limit cut the very first batch: the region holds no whole batch."""
+    next_offset: int = -1
+    """The offset after the last whole batch; -1 when the region holds none."""
 
 
 class TimestampOffset(NamedTuple):

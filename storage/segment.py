@@ -175,6 +175,16 @@ class Segment:
             return self.find(offset)
         return found
 
+    def next_offset_at(self, start: int, stop: int) -> int:
+        """The offset after the last whole batch in [start, stop), where `start` begins a batch; -1 when none is."""
+        next_offset = -1
+        for _, head in heads(self.file, max(start, self.offset_index.floor_of_position(stop)), stop):
+            next_offset = head.last_offset + 1
+        if next_offset < 0 and start < stop:  # the indexed batch itself is cut
+            for _, head in heads(self.file, start, stop):
+                next_offset = head.last_offset + 1
+        return next_offset
+
     def heads(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return heads(self.file, position, self.size_bytes)
 

@@ -56,7 +56,7 @@ MAX_WAIT_LIMIT_MS = 0x7FFFFFFF
 CONVERT_IN_THREAD_BYTES = 64 << 10
 NO_RECORDS = b""
 
-Results = list[tuple["FetchedPartition", PartitionData]]
+Results = list[tuple["FetchedPartition", PartitionData, int]]  # with the number of records, counted by offsets
 
 
 def handle(
@@ -150,10 +150,13 @@ class Fetch:
             try:
                 partition = self._find(wanted)
                 partitions.append(partition)
-                data = self._read_one(partition, wanted, remaining, first=size == 0)
+                data, count = self._read_one(partition, wanted, remaining, first=size == 0)
             except KafkaError as error:
                 settled = True
-                data = _failed(wanted.partition, error, self._version)
+                data, count = _failed(wanted.partition, error, self._version), 0
+                metrics = self._broker.topic_metrics(wanted.topic, wanted.topic_id)
+                if metrics is not None:
+                    metrics.failed_fetch += 1
             else:
                 records = data.records
                 if records:
@@ -162,7 +165,7 @@ class Fetch:
                     remaining -= found
                 elif data.diverging_epoch.epoch >= 0:
                     settled = True
-            results.append((wanted, data))
+            results.append((wanted, data, count))
         self._results = results
         self._partitions = partitions
         self._size = size
@@ -184,7 +187,7 @@ class Fetch:
 
     def _read_one(
         self, partition: Partition, wanted: FetchedPartition, remaining: int, *, first: bool
-    ) -> PartitionData:
+    ) -> tuple[PartitionData, int]:
         if wanted.current_leader_epoch >= 0:
             partition.check_leader_epoch(wanted.current_leader_epoch)
         if wanted.max_bytes < 0:
@@ -205,19 +208,20 @@ class Fetch:
             if epoch < 0 or epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
                 data = self._data(partition, committed=committed)
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-                return data
+                return data, 0
         data = self._data(partition, committed=committed)
         if wanted.fetch_offset == up_to and up_to == log.log_end_offset:
-            return data
+            return data, 0
         found = partition.read(
             wanted.fetch_offset,
             max_bytes=min(wanted.max_bytes, remaining),
             min_one=first,  # what is cut (v0-2) is cut after the conversion
             up_to=up_to,
         )
-        if found.region is not None:
-            data.records = found.region
-        return data
+        if found.region is None:
+            return data, 0
+        data.records = found.region
+        return data, max(0, found.next_offset - wanted.fetch_offset)
 
     def _data(self, partition: Partition, *, committed: bool) -> PartitionData:
         return PartitionData(
@@ -248,7 +252,7 @@ class Fetch:
         self._size += size_bytes
         if not self._ready and (size_bytes == 0 or self._size >= self._request.min_bytes):
             self._ready = True  # the appends of this turn of the loop are answered together
-            asyncio.get_running_loop().call_soon(self._finish)
+            self._future.get_loop().call_soon(self._finish)
 
     def _finish(self) -> None:
         if self._future.done():
@@ -284,11 +288,12 @@ class Fetch:
         session = self._session
         topics: list[FetchableTopicResponse] = []
         current: FetchableTopicResponse | None = None
-        for wanted, data in self._results:
+        for wanted, data, count in self._results:
             if data.records:
                 metrics = self._broker.topic_metrics(wanted.topic, wanted.topic_id)
                 if metrics is not None:
                     metrics.bytes_out += len(data.records)
+                    metrics.messages_out += count
                     metrics.fetch_requests += 1
             if session is not None:
                 changed = _remember(wanted, data)
@@ -305,7 +310,7 @@ class Fetch:
     async def converted_response(self) -> FetchResponse:
         """The response for a client that knows message sets only."""
         magic = 0 if self._version <= MAGIC_0_UP_TO else 1
-        for wanted, data in self._results:
+        for wanted, data, _ in self._results:
             region = data.records
             if not isinstance(region, FileRegion):
                 continue

@@ -8,7 +8,7 @@ import pytest
 from klamm.protocol.errors import InvalidProducerEpoch, KafkaStorageError, OffsetOutOfRange, OutOfOrderSequenceNumber
 from klamm.protocol.records.batch import batches, read_header
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
+from klamm.storage.log import NOTHING, Log
 from klamm.storage.log_config import LogConfig
 from tests.storage.batches import DIRECTORY, EVERYTHING, all_offsets, all_records, batch, fill, open_log, read_bytes
 from tests.support.manual_clock import START_MS, ManualClock
@@ -41,7 +41,7 @@ def test_read_begins_with_the_batch_that_holds_the_offset() -> None:
 def test_read_at_the_end_is_empty_and_beyond_is_an_error() -> None:
     log = open_log(MemoryFilesystem())
     fill(log, 2)
-    assert log.read(2, max_bytes=100, max_offset=EVERYTHING) == (None, 0, False)
+    assert log.read(2, max_bytes=100, max_offset=EVERYTHING) == NOTHING
     with pytest.raises(OffsetOutOfRange, match=r"t-0: offset 3 not in \[0, 2\]"):
         log.read(3, max_bytes=100, max_offset=EVERYTHING)
     with pytest.raises(OffsetOutOfRange):
