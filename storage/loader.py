@@ -381,4 +381,5 @@ def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
         for _, head in segment.heads():
             if head.leader_epoch > epochs.latest:
                 epochs.assign(head.leader_epoch, head.base_offset)
-    logger.info("%s: rebuilt the leader epochs: %s", epochs.path.parent.name, list(epochs))
+    if epochs:
+        logger.info("%s: rebuilt the leader epochs: %s", epochs.path.parent.name, list(epochs))

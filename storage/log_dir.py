@@ -18,8 +18,10 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from klamm.protocol.errors import KafkaStorageError
 from klamm.protocol.wire import uuid_to_text
@@ -42,6 +44,12 @@ from klamm.storage.log_config import LogConfig
 from klamm.storage.paths import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MANY = 32
+SYNC_THREADS = 16
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -167,7 +175,7 @@ class LogDir:
             entries = self._filesystem.list(self.path)
             clean = self._read_checkpoints() and self.was_clean
             power_loss = not clean and self._machine_went_down()
-            if entries and not clean:
+            if not clean and any(entry.is_directory for entry in entries):
                 logger.info("%s: not closed cleanly, power_loss=%s: checking the logs", self.path, power_loss)
             for entry in sorted(entries, key=lambda entry: entry.name):
                 if entry.is_directory:
@@ -251,28 +259,29 @@ class LogDir:
         """The same for many, with one sync of the log directory."""
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self.path}: offline: {self.offline_reason}")
-        created = []
+        items = list(new)
         with storage_errors(str(self.path)):
-            for item in new:
-                partition = TopicPartition(item.topic, item.partition)
-                assert partition not in self.logs, f"{partition} exists"
-                directory = paths.partition_directory(self.path, item.topic, item.partition)
-                self._filesystem.make_directories(directory)
-                metadata = checkpoints.format_partition_metadata(item.topic_id)
-                replace_file(self._filesystem, directory / paths.PARTITION_METADATA, metadata)
-                log = Log.open(
-                    directory,
-                    item.config,
-                    clock=self._clock,
-                    filesystem=self._filesystem,
-                    clean=True,
-                    producer_expiration_ms=self._producer_expiration_ms,
-                )
-                created.append((partition, log, item.topic_id))
+            created = _each(self._create, items)
             self._filesystem.sync_directory(self.path)
-        for partition, log, topic_id in created:
-            self._adopt(partition, log, topic_id)
-        return [log for _, log, _ in created]
+        for item, log in zip(items, created, strict=True):
+            self._adopt(TopicPartition(item.topic, item.partition), log, item.topic_id)
+        return created
+
+    def _create(self, item: NewLog) -> Log:
+        partition = TopicPartition(item.topic, item.partition)
+        assert partition not in self.logs, f"{partition} exists"
+        directory = paths.partition_directory(self.path, item.topic, item.partition)
+        self._filesystem.make_directories(directory)
+        metadata = checkpoints.format_partition_metadata(item.topic_id)
+        replace_file(self._filesystem, directory / paths.PARTITION_METADATA, metadata)
+        return Log.open(
+            directory,
+            item.config,
+            clock=self._clock,
+            filesystem=self._filesystem,
+            clean=True,
+            producer_expiration_ms=self._producer_expiration_ms,
+        )
 
     def delete_log(self, topic: str, partition: int, *, remove: bool = True) -> Path:
         """Delete a partition, offline ones too: rename its directory, durably, then remove it.
@@ -388,17 +397,20 @@ class LogDir:
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> bool:
         """Close all logs and let go of the lock; whether the close was clean, so that the next start need not check."""
-        well = clean and self.offline_reason is None and not self.offline
-        for partition, log in self.logs.items():
+
+        def close_log(log: Log) -> bool:
             if not clean or log.offline_reason is not None:
-                well = False
                 log.abandon(log.offline_reason or "closed")
-                continue
+                return False
             try:
                 log.close()
             except KafkaStorageError as error:
-                logger.error("%s: %s", partition, error)
-                well = False
+                logger.error("%s", error)
+                return False
+            return True
+
+        closed_well = all(_each(close_log, self.logs.values()))
+        well = closed_well and clean and self.offline_reason is None and not self.offline
         try:
             if clean and self.offline_reason is None:
                 self._write_checkpoints()
@@ -411,6 +423,15 @@ class LogDir:
             well = False
         self._lock.release()
         return well
+
+
+def _each(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """The work for each item; for many in threads, as it mostly waits for syncs and the kernel joins those."""
+    known = list(items)
+    if len(known) < MANY:
+        return [work(item) for item in known]
+    with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="klamm-sync") as threads:
+        return list(threads.map(work, known))
 
 
 def _identify(filesystem: Filesystem, path: Path, node_id: int, cluster_id: str | None) -> MetaProperties:
