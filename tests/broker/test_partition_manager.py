@@ -95,3 +95,17 @@ def test_a_topic_whose_directory_vanished_can_be_deleted(tmp_path: Path) -> None
         (tmp_path / "data" / "t-0").rename(tmp_path / "elsewhere")
         broker.run(broker.broker.controller.delete_topics([TopicKey(name="t")]))
         assert "t" not in broker.broker.image.topics
+
+
+def test_a_partition_whose_directory_vanished_does_not_begin_anew(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", partitions=2)
+        broker.produce("t", batch(b"x"))
+    (tmp_path / "data" / "t-0").rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        with EmbeddedBroker(tmp_path) as broker:
+            assert broker.produce("t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert broker.produce("t", batch(b"x"), partition=1).error_code == 0
+    (tmp_path / "elsewhere").rename(tmp_path / "data" / "t-0")
+    with EmbeddedBroker(tmp_path) as broker:
+        assert broker.produce("t", batch(b"x")).base_offset == 1
