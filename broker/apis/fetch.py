@@ -23,6 +23,7 @@ from klamm.protocol.errors import (
     InvalidRequest,
     KafkaError,
     NotLeaderOrFollower,
+    OffsetOutOfRange,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
@@ -205,7 +206,9 @@ class Fetch:
         log = partition.online_log()
         if wanted.last_fetched_epoch >= 0:
             epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
-            if epoch < 0 or epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+            if epoch < 0:
+                raise OffsetOutOfRange(f"{partition.name}: where epoch {wanted.last_fetched_epoch} ends is not known")
+            if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
                 data = self._data(partition, committed=committed)
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 return data, 0
@@ -337,7 +340,7 @@ def _failed(index: int, error: KafkaError, version: int) -> PartitionData:
     if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     return PartitionData(
-        partition_index=index, error_code=int(code), high_watermark=-1, aborted_transactions=[], records=NO_RECORDS
+        partition_index=index, error_code=int(code), high_watermark=-1, aborted_transactions=None, records=NO_RECORDS
     )
 
 

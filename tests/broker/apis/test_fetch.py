@@ -131,10 +131,20 @@ def test_leader_epochs_are_checked(broker: EmbeddedBroker) -> None:
 
 def test_a_diverging_epoch_is_told(broker: EmbeddedBroker) -> None:
     broker.produce("t", batch(b"x"))
+    broker.broker.partitions.topics["t"].partitions[0].leader_epoch = 4
+    broker.produce("t", batch(b"y"))
+    fetch = request(broker, 12, 2)
+    fetch.topics[0].partitions[0].last_fetched_epoch = 2
+    data = partitions(broker.call(fetch, 12))[0]
+    assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset, data.error_code) == (0, 1, 0)
+
+
+def test_an_epoch_that_is_not_known_is_out_of_range(broker: EmbeddedBroker) -> None:
+    broker.produce("t", batch(b"x"))
     fetch = request(broker, 12, 1)
     fetch.topics[0].partitions[0].last_fetched_epoch = 3
     data = partitions(broker.call(fetch, 12))[0]
-    assert data.diverging_epoch.end_offset == -1 and data.error_code == 0
+    assert (data.error_code, data.aborted_transactions) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
 
 
 def test_replicas(broker: EmbeddedBroker) -> None:
