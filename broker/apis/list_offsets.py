@@ -15,7 +15,6 @@ from klamm.protocol.errors import (
     InvalidRequest,
     KafkaError,
     UnknownTopicOrPartition,
-    UnsupportedForMessageFormat,
     UnsupportedVersion,
 )
 from klamm.protocol.messages.list_offsets import (
@@ -37,7 +36,15 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+FIRST_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+NEVER = 1 << 15
 UNKNOWN = -1
 DEBUGGING_REPLICA = -2
 READ_COMMITTED = 1
@@ -108,8 +115,8 @@ def _offset(
         )
 
     timestamp = wanted.timestamp
-    if timestamp < 0 and version < FIRST_VERSION.get(timestamp, 1):
-        raise UnsupportedVersion(f"timestamp {timestamp} needs ListOffsets v{FIRST_VERSION[timestamp]}")
+    if timestamp < 0 and version < FIRST_VERSION.get(timestamp, NEVER):
+        raise UnsupportedVersion(f"timestamp {timestamp} has no meaning in ListOffsets v{version}")
     if timestamp == LATEST:
         return answer(UNKNOWN, limit, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -119,8 +126,6 @@ def _offset(
         return answer(UNKNOWN, start, epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return answer(UNKNOWN, UNKNOWN, UNKNOWN)
-    if timestamp < EARLIEST_PENDING_UPLOAD:
-        raise UnsupportedForMessageFormat(f"timestamp {timestamp} has no meaning")
     found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
     if found is None or found.offset >= limit:
         return answer(UNKNOWN, UNKNOWN, UNKNOWN)

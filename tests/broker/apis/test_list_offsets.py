@@ -69,3 +69,8 @@ def test_errors(broker: EmbeddedBroker) -> None:
 def test_the_earliest_of_a_partition_without_records_has_the_current_epoch(broker: EmbeddedBroker) -> None:
     answer = ask(broker, 4, -2)
     assert (answer.offset, answer.leader_epoch) == (0, 0)
+
+
+@pytest.mark.parametrize("timestamp", [-7, -100])
+def test_a_timestamp_without_meaning_is_no_version_s(broker: EmbeddedBroker, timestamp: int) -> None:
+    assert ask(broker, 11, timestamp).error_code == ErrorCode.UNSUPPORTED_VERSION
