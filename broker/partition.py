@@ -40,6 +40,7 @@ class Partition:
         "flush_ms",
         "flush_pending",
         "high_watermark",
+        "in_sync_count",
         "index",
         "internal",
         "leader_epoch",
@@ -78,6 +79,7 @@ class Partition:
         self.internal = internal
         self.offline_reason = offline_reason
         self.replica_count = 1
+        self.in_sync_count = 1
         self.flush_pending = False
         self.high_watermark = 0
         if log is not None:

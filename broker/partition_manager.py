@@ -211,7 +211,8 @@ class PartitionManager:
             for partition in topic.partitions[: len(found.partitions)]:
                 served = found.partitions[partition.index]
                 served.leader_epoch = partition.leader_epoch
-                served.replica_count = len(partition.isr)
+                served.replica_count = len(partition.replicas)
+                served.in_sync_count = len(partition.isr)
             for partition in topic.partitions[len(found.partitions) :]:
                 opened = self._logs[topic.name, partition.index]
                 served = Partition(
@@ -225,7 +226,8 @@ class PartitionManager:
                     internal=topic.internal,
                     offline_reason=opened.message if isinstance(opened, KafkaError) else "",
                 )
-                served.replica_count = len(partition.isr)
+                served.replica_count = len(partition.replicas)
+                served.in_sync_count = len(partition.isr)
                 found.partitions.append(served)
 
     def _configure(self, name: str, image: MetadataImage) -> None:

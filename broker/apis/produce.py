@@ -44,6 +44,14 @@ if TYPE_CHECKING:
 ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics
 TOPIC_IDS_FROM = 13
 NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+LOG_NOT_SEEN = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)  # as in Kafka, these errors of an append are told without the log start offset
 STORAGE_ERROR_FROM = 4  # older clients do not know KAFKA_STORAGE_ERROR
 
 
@@ -67,6 +75,7 @@ def handle(
         if len(entries) > 1:
             entries = list({entry.index: entry for entry in entries}.values())
         for entry in entries:
+            partition: Partition | None = None
             try:
                 if not -1 <= acks <= 1:
                     raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
@@ -80,7 +89,10 @@ def handle(
             except KafkaError as error:
                 # Its traceback would keep this frame, and with it the records, until the next garbage collection.
                 first_error = first_error or error.with_traceback(None)
-                answers.append(_failure(entry.index, error, version))
+                answer = _failure(entry.index, error, version)
+                if partition is not None and error.code not in LOG_NOT_SEEN:
+                    answer.log_start_offset = partition.log_start_offset
+                answers.append(answer)
                 if found is not None:
                     found.metrics.failed_produce += 1
             else:
@@ -119,11 +131,10 @@ def _writable(found: TopicPartitions | None, index: int, context: RequestContext
     if found.internal and context.client_id != ADMIN_CLIENT_ID:
         raise InvalidTopicException(f"{found.name} is internal: clients do not write to it")
     partition = found.partitions[index]
-    if acks == -1 and partition.min_insync_replicas > partition.replica_count:
-        raise NotEnoughReplicas(
-            f"{partition.name} has {partition.replica_count} replica in sync, "
-            f"min.insync.replicas={partition.min_insync_replicas}"
-        )
+    # As in Kafka 4, min.insync.replicas asks for no more replicas than the partition has.
+    needed = min(partition.min_insync_replicas, partition.replica_count)
+    if acks == -1 and partition.in_sync_count < needed:
+        raise NotEnoughReplicas(f"{partition.name} has {partition.in_sync_count} of {needed} replicas in sync")
     return partition
 
 

@@ -108,9 +108,11 @@ def test_other_acks_are_refused(broker: EmbeddedBroker, acks: int) -> None:
     assert stored(broker) == b""
 
 
-def test_acks_all_needs_the_replicas_in_sync(tmp_path: Path) -> None:
+def test_acks_all_needs_the_replicas_in_sync_but_no_more_than_there_are(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", config={"min.insync.replicas": 2})
+        assert broker.produce("t", batch(b"x")).error_code == 0
+        broker.broker.partitions.topics["t"].partitions[0].replica_count = 3
         assert broker.produce("t", batch(b"x")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert broker.produce("t", batch(b"x"), acks=1).error_code == 0
 
@@ -171,3 +173,12 @@ def test_internal_topics_are_for_the_admin_client_only(broker: EmbeddedBroker) -
     assert broker.produce("t", batch(b"x")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     answer = broker.call(request((0, batch(b"x"))), 9, client_id="__admin_client")
     assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_most_errors_tell_the_log_start_offset(broker: EmbeddedBroker) -> None:
+    """An idempotent producer wants to know whether the records that it misses were deleted."""
+    broker.produce("t", batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0))
+    gap = broker.produce("t", batch(b"a", producer_id=5, producer_epoch=0, base_sequence=9))
+    assert (gap.error_code, gap.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0)
+    broken = broker.produce("t", batch(b"a")[:-1] + b"?")
+    assert (broken.error_code, broken.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
