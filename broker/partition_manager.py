@@ -23,6 +23,7 @@ from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import LogDir, NewLog
+from klamm.storage.paths import TopicPartition
 
 if TYPE_CHECKING:
     from klamm.broker.metadata.image import MetadataImage, TopicImage
@@ -98,7 +99,7 @@ class PartitionManager:
     def load(self, image: MetadataImage) -> None:
         """Open (and, after a crash, recover) the logs on disk; then take the image. Blocks; only for the start."""
         for log_dir in self.log_dirs:
-            loaded = log_dir.load_logs(self._log_config_of(image))
+            loaded = log_dir.load_logs(self._log_config_of(image), expected=lambda name: self._is_expected(name, image))
             for name, storage_log in loaded.logs.items():
                 self._take(log_dir, name.topic, name.partition, self._checked(storage_log, name.topic, image))
             for name, offline in loaded.offline.items():
@@ -108,6 +109,12 @@ class PartitionManager:
         known = {(topic.name, partition.index) for topic in image.topics.values() for partition in topic.partitions}
         for key in sorted(self._logs.keys() - known):
             log.warning("%s-%d: on disk but not in the metadata; it is kept and not served", *key)
+
+    def _is_expected(self, name: TopicPartition, image: MetadataImage) -> bool:
+        """In the metadata, and not found in another log dir."""
+        topic = image.topics.get(name.topic)
+        known = (name.topic, name.partition) in self._logs
+        return topic is not None and name.partition < len(topic.partitions) and not known
 
     def _take(self, log_dir: LogDir, topic: str, index: int, opened: Log | KafkaError) -> None:
         self._logs[topic, index] = opened

@@ -169,8 +169,16 @@ class LogDir:
 
     # Loading
 
-    def load_logs(self, config_for: Callable[[str], LogConfig]) -> LoadedLogs:
-        """Open every partition in the directory; `config_for` gives a topic's settings. Raises LogDirError."""
+    def load_logs(
+        self,
+        config_for: Callable[[str], LogConfig],
+        *,
+        expected: Callable[[TopicPartition], bool] = lambda _: False,
+    ) -> LoadedLogs:
+        """Open every partition in the directory; `config_for` gives a topic's settings. Raises LogDirError.
+
+        A partition that is `expected` and has lost its directory is offline when a checkpoint knows of data in it.
+        """
         try:
             entries = self._filesystem.list(self.path)
             clean = self._read_checkpoints() and self.was_clean
@@ -180,6 +188,7 @@ class LogDir:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 if entry.is_directory:
                     self._load_directory(entry.name, config_for, clean, power_loss)
+            self._note_lost(expected)
             self._forget_missing()
             replace_file(self._filesystem, self.path / paths.BOOT, self._boot_id())
         except OSError as error:
@@ -218,6 +227,14 @@ class LogDir:
             self._set_offline(partition, topic_id, repr(error))
         else:
             self._adopt(partition, log, topic_id)
+
+    def _note_lost(self, expected: Callable[[TopicPartition], bool]) -> None:
+        """A partition that had data must not begin anew because its directory is gone."""
+        for name, offsets in self._written.items():
+            for partition, offset in offsets.items():
+                known = partition in self.logs or partition in self.offline
+                if offset > 0 and not known and expected(partition):
+                    self._set_offline(partition, None, f"its directory is missing, {name} knows offset {offset}")
 
     def _set_offline(self, partition: TopicPartition, topic_id: bytes | None, reason: str) -> None:
         logger.error("%s: offline: %s", partition, reason)
