@@ -37,14 +37,17 @@ class StockClient(Protocol):
 
 
 class Confluent:
-    """confluent-kafka: librdkafka, as of its wheel."""
+    """confluent-kafka: librdkafka, as of its wheel. `config` is for all its producers and consumers."""
 
     cannot_send: frozenset[str] = frozenset()
+
+    def __init__(self, config: Mapping[str, str] | None = None) -> None:
+        self._config = dict(config or {})
 
     def produce(self, address: str, topic: str, records: Sequence[Sent], config: Mapping[str, str]) -> list[int]:
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": address, "linger.ms": 5, **config})
+        producer = Producer({"bootstrap.servers": address, "linger.ms": 5, **self._config, **config})
         offsets: dict[int, int] = {}
         failed: list[object] = []
 
@@ -79,6 +82,7 @@ class Confluent:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 20,
+                **self._config,
             }
         )
         received = []
