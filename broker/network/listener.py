@@ -1,8 +1,9 @@
 """A listening socket: accepts, within limits, and makes connections.
 
-At `max.connections` of the node or of the listener accepting pauses until one closes. Out of descriptors it pauses for
-`PAUSE_S`; a reserve descriptor is given up for a moment so that one waiting peer can be told by a close, and the log
-still has its say. A peer over its address's limit is closed right after the accept.
+At `max.connections` of the node or of the listener accepting pauses until one closes. A peer over its address's limit
+is closed right after the accept. Descriptors: the last ones below the process's limit are left to the log, which needs
+them to begin segments; a peer that would take one is closed and accepting pauses for `PAUSE_S`. Should all be gone
+nevertheless, a reserve descriptor is given up for a moment so that one waiting peer can be told by a close.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 from klamm.broker.network.connection import Connection
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 ACCEPTS_PER_TURN = 16
 PAUSE_S = 1.0
+LEAST_RESERVED = 32
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -38,6 +42,7 @@ class Listener:
         self._pause: asyncio.TimerHandle | None = None
         self._socket: socket.socket | None = bind(host, port, network)
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor_bound = descriptor_bound()
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
     @property
@@ -107,6 +112,10 @@ class Listener:
                     self._on_out_of_descriptors(error)
                     return
                 continue  # ECONNABORTED and the like: that peer is gone
+            if channel.fileno() >= self._descriptor_bound:
+                channel.close()
+                self._pause_accepting("the last descriptors are for the log")
+                return
             self._open(channel, plain_address(peer[0]), peer[1])
 
     def _open(self, channel: socket.socket, address: str, port: int) -> None:
@@ -122,11 +131,7 @@ class Listener:
 
     def _on_out_of_descriptors(self, error: OSError) -> None:
         """Shed one waiting peer with the help of the reserve, then pause."""
-        network = self._network
-        network.counters.accept_errors += 1
-        network.warn("descriptors", "%r: cannot accept, pausing for %.0f s: %s", self, PAUSE_S, error)
-        self._stop_accepting()
-        self._pause = network.loop.call_later(PAUSE_S, self._end_pause)
+        self._pause_accepting(error)
         if self._reserve < 0 or self._socket is None:
             return
         os.close(self._reserve)
@@ -134,6 +139,13 @@ class Listener:
         with contextlib.suppress(OSError):
             self._socket.accept()[0].close()
         self._take_reserve()
+
+    def _pause_accepting(self, why: object) -> None:
+        network = self._network
+        network.counters.accept_errors += 1
+        network.warn("descriptors", "%r: cannot accept, pausing for %.0f s: %s", self, PAUSE_S, why)
+        self._stop_accepting()
+        self._pause = network.loop.call_later(PAUSE_S, self._end_pause)
 
     def _end_pause(self) -> None:
         self._pause = None
@@ -144,6 +156,12 @@ class Listener:
         if self._reserve < 0:
             with contextlib.suppress(OSError):  # else next time
                 self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def descriptor_bound() -> int:
+    """Connections get descriptors below this; new ones are the lowest that are free."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit - max(LEAST_RESERVED, limit // 16)
 
 
 def bind(host: str, port: int, network: Network) -> socket.socket:

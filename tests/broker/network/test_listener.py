@@ -157,3 +157,26 @@ def test_accepted_sockets_send_at_once() -> None:
             assert channel.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
     run(main())
+
+
+def test_the_last_descriptors_are_left_to_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener_module, "PAUSE_S", 0.01)
+
+    async def main() -> None:
+        async with node() as one:
+            served = await one.connect()
+            assert await served.ask(b"echo") == b"echo"
+            bound = one.listener._descriptor_bound
+            one.listener._descriptor_bound = 0
+            assert await (await one.connect()).at_end()
+            assert await served.ask(b"echo") == b"echo"
+            one.listener._descriptor_bound = bound
+            await until(lambda: one.listener._accepting)
+            assert await (await one.connect()).ask(b"echo") == b"echo"
+
+    run(main())
+    assert "the last descriptors are for the log" in caplog.text
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert listener_module.descriptor_bound() <= soft - 32
