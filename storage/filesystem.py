@@ -28,7 +28,9 @@ from klamm.protocol.errors import KafkaStorageError
 
 Buffer = bytes | bytearray | memoryview
 
-TRANSIENT_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
+TRANSIENT_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR}
+)
 """Errors that go away by themselves (space is freed, descriptors are closed): refuse now, try again with the next."""
 
 
@@ -46,6 +48,9 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def size(self) -> int: ...
+
+    def modified_ms(self) -> int:
+        """When it was last written to."""
 
     def sync(self) -> None:
         """Make the bytes and the size durable. An error means that they may be lost: never retry and believe it."""
@@ -133,6 +138,9 @@ class OsFile:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def modified_ms(self) -> int:
+        return os.fstat(self._fd).st_mtime_ns // 1_000_000
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
