@@ -38,12 +38,40 @@ from tests.faults.wire import CLOSED, SILENT, Wire, frame_of, is_flexible
 from tests.support.broker_process import BrokerProcess
 
 TOPICS = {"t": 3, "u": 1, "a.b": 2}
-NAMES = [*TOPICS, "t", "t", "t", "nowhere", "auto-1", "auto-2", "", "..", "a_b", "x" * 249, "x" * 250, "ü", "__consumer_offsets"]
+NAMES = [
+    *TOPICS,
+    "t",
+    "t",
+    "t",
+    "nowhere",
+    "auto-1",
+    "auto-2",
+    "",
+    "..",
+    "a_b",
+    "x" * 249,
+    "x" * 250,
+    "ü",
+    "__consumer_offsets",
+]
 CONFIGS = [
     "retention.ms", "segment.bytes", "cleanup.policy", "max.message.bytes", "compression.type", "flush.messages",
     "message.timestamp.type", "min.insync.replicas", "no.such.key", "log.retention.ms", "index.interval.bytes",
 ]  # fmt: skip
-VALUES = ["1", "-1", "1048576", "100000", "compact", "delete", "zstd", "producer", "LogAppendTime", "CreateTime", "junk", ""]
+VALUES = [
+    "1",
+    "-1",
+    "1048576",
+    "100000",
+    "compact",
+    "delete",
+    "zstd",
+    "producer",
+    "LogAppendTime",
+    "CreateTime",
+    "junk",
+    "",
+]
 STRINGS = {
     "name": NAMES, "topic": NAMES, "topic_names": NAMES, "resource_name": [*NAMES, "1", "2"], "value": VALUES,
     "config_operation": VALUES, "configuration_keys": CONFIGS, "feature": ["metadata.version", "group.version", "junk"],
@@ -82,7 +110,12 @@ class Corpus:
                 for _ in range(per_version * (4 if key in (ApiKey.PRODUCE, ApiKey.FETCH) else 1))
             ]
             self.by_api[int(key)] = payloads
-        weights = {ApiKey.CREATE_TOPICS: 0.2, ApiKey.CREATE_PARTITIONS: 0.2, ApiKey.DELETE_TOPICS: 0.2, ApiKey.PRODUCE: 4}
+        weights = {
+            ApiKey.CREATE_TOPICS: 0.2,
+            ApiKey.CREATE_PARTITIONS: 0.2,
+            ApiKey.DELETE_TOPICS: 0.2,
+            ApiKey.PRODUCE: 4,
+        }
         self._apis = list(self.by_api)
         self._weights = [float(weights.get(ApiKey(api), 2.0 if api == ApiKey.FETCH else 1.0)) for api in self._apis]
 
@@ -92,7 +125,9 @@ class Corpus:
     def _payload(self, api_key: int, version: int) -> bytes:
         cls = request_class(api_key)
         client = self._rng.choice([b"fuzz", b"", None, b"__admin_client"])
-        out = bytearray(struct.pack(">hhih", api_key, version, 0, -1 if client is None else len(client)) + (client or b""))
+        out = bytearray(
+            struct.pack(">hhih", api_key, version, 0, -1 if client is None else len(client)) + (client or b"")
+        )
         if is_flexible(api_key, version):
             out.append(0)
         cls.encode[version](self._struct(cls, version), out)
@@ -128,7 +163,11 @@ class Corpus:
             return rng.choice([*self._topic_ids, ZERO_UUID, rng.randbytes(16)])
         number = rng.choice(INTEGERS.get(spec.name, NUMBERS))
         bits = struct.calcsize(f">{form}") * 8
-        return max(-(1 << bits - 1), min(number, (1 << bits - 1) - 1)) if form.islower() else max(0, number) & (1 << bits) - 1
+        return (
+            max(-(1 << bits - 1), min(number, (1 << bits - 1) - 1))
+            if form.islower()
+            else max(0, number) & (1 << bits) - 1
+        )
 
     def _records(self, version: int) -> bytes | None:
         """A good batch or message set, or one that is bad behind a good CRC."""
@@ -139,7 +178,11 @@ class Corpus:
             return encode_set(listed, rng.choice((0, 1)), codec=codec)
         options: dict[str, Any] = {"codec": rng.choice(list(Codec))}
         if rng.random() < 0.5:
-            options |= {"producer_id": rng.randrange(20), "producer_epoch": rng.randrange(3), "base_sequence": rng.randrange(4)}
+            options |= {
+                "producer_id": rng.randrange(20),
+                "producer_epoch": rng.randrange(3),
+                "base_sequence": rng.randrange(4),
+            }
         out = batch(*(b"v" * rng.randrange(100) for _ in range(rng.randrange(1, 6))), timestamp=now_ms(), **options)
         if rng.random() < 0.5:
             for _ in range(rng.choice((1, 1, 2, 5))):
@@ -365,9 +408,7 @@ class Fuzz:
         pinger, janitor = Pinger(process, stop), Janitor(process.port, stop)
         share = -(-frames // shooters)
         shots = [
-            Shooter(
-                process.port, self._corpus, f"{self._seed} {n}", stop, share=share, auto_create=self._auto_create
-            )
+            Shooter(process.port, self._corpus, f"{self._seed} {n}", stop, share=share, auto_create=self._auto_create)
             for n in range(shooters)
         ]
         before = process.rss_bytes()
