@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm.protocol.records.batch import batches
-
 from tests.faults.network_cases import Broker, now_ms
 from tests.faults.wire import batch
 from tests.support.broker_process import BrokerProcess
@@ -24,7 +23,7 @@ BATCHES = 120  # 2.4 MB: two full segments and a third
 
 @dataclass
 class Data:
-    """A stopped broker with two topics of one partition each; offsets and sequences are the same, one record a batch."""
+    """A stopped broker with two topics of one partition each; one record a batch, so offsets and sequences are one."""
 
     process: BrokerProcess
     producer_id: int

@@ -1,11 +1,11 @@
 """Mutated, truncated and random frames, many thousands a second, at a real broker process.
 
-A corpus of valid requests of every served (API, version), with values that reach deep into the handlers, is mutated byte
-by byte and sent in bulk over several connections. Most mutants are closed upon: the frame after the last one answered
-was it, and the next connection goes on behind it, so that every frame is really looked at by the broker.
+A corpus of valid requests of every served (API, version), with values that reach deep into the handlers, is mutated
+byte by byte and sent in bulk over several connections. Most mutants are closed upon: the frame after the last one
+answered was it, and the next connection goes on behind it, so that every frame is really looked at by the broker.
 
-What must hold: no traceback in the log, a ping on another connection is answered all the time, memory stays bounded, and
-the broker stops cleanly and starts again afterwards.
+What must hold: no traceback in the log, a ping on another connection is answered all the time, memory stays bounded,
+and the broker stops cleanly and starts again afterwards.
 
 Frames that would only do harm by being obeyed (ten thousand partitions, all loggers at DEBUG) are left out: `allowed`.
 """
@@ -32,7 +32,6 @@ from klamm.protocol.records.batch import HEADER_BYTES, Record, seal
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_set
 from klamm.protocol.wire import ZERO_UUID, Malformed
-
 from tests.faults.network_cases import Broker, batch, now_ms
 from tests.faults.wire import CLOSED, SILENT, Wire, frame_of, is_flexible
 from tests.support.broker_process import BrokerProcess
@@ -79,7 +78,8 @@ STRINGS = {
 }  # fmt: skip
 INTEGERS = {
     "acks": [-1, 0, 1, 5], "timeout_ms": [0, 10, 1000], "max_wait_ms": [0, 0, 0, 1, 20], "min_bytes": [0, 1, 1 << 20],
-    "max_bytes": [0, 1, 1000, 1 << 20, -1], "partition_max_bytes": [0, 1, 1000, 1 << 20, -1], "replica_id": [-1, -1, -2, 3],
+    "max_bytes": [0, 1, 1000, 1 << 20, -1], "partition_max_bytes": [0, 1, 1000, 1 << 20, -1],
+    "replica_id": [-1, -1, -2, 3],
     "isolation_level": [0, 1, 9], "session_id": [0, 0, 1], "session_epoch": [-1, -1, 0, 1],
     "timestamp": [-1, -2, -3, -4, -5, -6, 0, 1_700_000_000_000], "max_num_offsets": [1, 10, -1],
     "num_partitions": [1, 2, -1, 0, 1_000_000], "replication_factor": [1, -1, 9], "count": [1, 2, 4, 1_000_000],
@@ -87,8 +87,10 @@ INTEGERS = {
     "response_partition_limit": [1, 2000, -1], "upgrade_type": [0, 1, 2, 3],
 }  # fmt: skip
 NUMBERS = [0, 0, 0, 1, 1, 2, 5, -1, -2, 100, 2**31 - 1]
-INTERESTING = [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xfe", b"\x80\0\0\0", b"\0\x10\0\0",
-               b"\xff\xff", b"\x7f\xff", b"\x80", b"\xff", b"\0", b"\x01", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\x01"]  # fmt: skip
+INTERESTING = [
+    b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xfe", b"\x80\0\0\0", b"\0\x10\0\0",
+    b"\xff\xff", b"\x7f\xff", b"\x80", b"\xff", b"\0", b"\x01", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\x01",
+]  # fmt: skip
 BULK = 64
 PATIENCE_S = 2.0
 MAX_TOPICS = 150

@@ -1,8 +1,8 @@
 """Kill rounds: producers with acks=all write without pause while the broker dies and comes back, again and again.
 
-What must hold at the end, and is checked record by record: everything that was acknowledged is there, at the offset that
-was acknowledged; nothing is there twice; the records of a producer stand in its order; offsets have no holes; the log
-ends where the broker says. Two producers write: librdkafka's idempotent one, and one of our own that keeps several
+What must hold at the end, and is checked record by record: everything that was acknowledged is there, at the offset
+that was acknowledged; nothing is there twice; the records of a producer stand in its order; offsets have no holes; the
+log ends where the broker says. Two producers write: librdkafka's idempotent one, and one of our own that keeps several
 batches in flight and repeats them as they were, sequence for sequence, until it has their acknowledgement.
 """
 
@@ -27,7 +27,6 @@ from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, batches, crc_is_valid, encode_batch, records
-
 from tests.faults.network_cases import Broker
 from tests.support.broker_process import BrokerFailed, BrokerProcess, wait_for
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- one row of the table, one line
 """FAULTS.md, "Network and bad input", as a table: row, fact, what is sent, what is seen, and where Apache Kafka differs.
 
 A case is a function of a `Broker` (the peer with the topics that `prepare` makes) that gives what a client sees: CLOSED,
@@ -36,7 +37,6 @@ from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from klamm.protocol.records.batch import HEADER_BYTES, Record, encode_batch, write_varint
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_message, encode_set
-
 from tests.faults.wire import ANSWERED, CLOSED, CORRELATION_ID, SILENT, Peer, batch, header, patched, sized
 
 INT_MAX = 2**31 - 1

@@ -1,4 +1,4 @@
-"""No space, no descriptors: what cannot be done is refused, what can be done goes on, and both end when the need does."""
+"""No space, no descriptors: what cannot be done is refused, the rest goes on, and all is well when the need is over."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from klamm.protocol.errors import ErrorCode
-
+from klamm.protocol.messages.api_versions import ApiVersionsRequest
 from tests.faults.damage import CONFIG, contents
 from tests.faults.network_cases import Broker, now_ms
 from tests.faults.wire import CLOSED, SILENT, Wire, batch, frame_of
 from tests.support.broker_process import BrokerProcess, wait_for
-
-from klamm.protocol.messages.api_versions import ApiVersionsRequest
 
 pytestmark = pytest.mark.faults
 

@@ -16,7 +16,6 @@ import pytest
 from klamm.broker.metadata.sqlite_store import FILE_NAME
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.records.batch import HEADER
-
 from tests.faults.damage import BATCHES, BYSTANDER, VICTIM, Data, contents, filled, flip
 from tests.faults.network_cases import Broker
 from tests.support.broker_process import BrokerFailed, BrokerProcess

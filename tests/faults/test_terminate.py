@@ -12,7 +12,6 @@ import pytest
 
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
 from tests.faults.campaign import scaled, seeded
 from tests.faults.network_cases import INT_MAX, Broker, one
 from tests.faults.wire import CLOSED, SILENT, Wire, frame_of

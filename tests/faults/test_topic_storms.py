@@ -1,7 +1,7 @@
 """kill -9 in the middle of storms of topic creations, deletions and partition additions.
 
-After each restart metadata and disk agree: every topic is whole (each partition has its directory with the right topic id
-and takes records) or gone (no directory). What was acknowledged holds; what was in flight went one way or the other.
+After each restart metadata and disk agree: every topic is whole (each partition has its directory with the right topic
+id and takes records) or gone (no directory). What was acknowledged holds; what was in flight went one way or the other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from klamm.protocol.messages.create_topics import CreateTopicsRequest
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm.protocol.messages.metadata import MetadataRequest
 from klamm.protocol.wire import uuid_to_text
-
 from tests.faults.campaign import scaled, seeded
 from tests.faults.network_cases import Broker, new_topic, one
 from tests.support.broker_process import BrokerProcess

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from typing import Any, Self
 
 from klamm.protocol.apis import API, ApiKey, response_class
@@ -91,16 +92,12 @@ class Wire:
 
     def send(self, data: bytes) -> None:
         """Send; a broker that has closed already is noticed by `receive`."""
-        try:
+        with suppress(ConnectionResetError, BrokenPipeError):
             self.socket.sendall(data)
-        except (ConnectionResetError, BrokenPipeError):
-            pass
 
     def half_close(self) -> None:
-        try:
+        with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
 
     def receive(self) -> bytes | str:
         """The payload of the next frame, CLOSED or SILENT."""
