@@ -243,7 +243,7 @@ class KillRounds:
 
     def _round(self, *, terminate: bool) -> bool:
         before = self.ledger.count
-        wait_for(lambda: self.ledger.count > before or self.ledger.failures, 30, "the first acknowledgement")
+        wait_for(lambda: self.ledger.count > before or bool(self.ledger.failures), 30, "the first acknowledgement")
         time.sleep(self.rng.uniform(0.05, 1.0))
         broker = self.broker
         if terminate:
