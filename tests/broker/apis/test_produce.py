@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 
-from klamm.protocol.errors import ErrorCode, KafkaStorageError
+from klamm.protocol.errors import ErrorCode, KafkaError, KafkaStorageError
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, encode_batch, read_header, records
 from klamm.protocol.records.message_set import encode_set
@@ -175,10 +176,22 @@ def test_internal_topics_are_for_the_admin_client_only(broker: EmbeddedBroker) -
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-def test_most_errors_tell_the_log_start_offset(broker: EmbeddedBroker) -> None:
+def test_errors_of_sequences_tell_the_log_start_offset(broker: EmbeddedBroker) -> None:
     """An idempotent producer wants to know whether the records that it misses were deleted."""
     broker.produce("t", batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0))
     gap = broker.produce("t", batch(b"a", producer_id=5, producer_epoch=0, base_sequence=9))
     assert (gap.error_code, gap.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0)
     broken = broker.produce("t", batch(b"a")[:-1] + b"?")
     assert (broken.error_code, broken.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+
+
+def test_an_error_leaves_no_garbage_that_holds_the_records(broker: EmbeddedBroker) -> None:
+    """A traceback would keep the frames below, and what they have inflated, until the next collection."""
+    broker.produce("t", b"junk")
+    gc.collect()
+    gc.disable()
+    try:
+        assert broker.produce("t", b"junk").error_code == ErrorCode.INVALID_RECORD
+        assert not [kept for kept in gc.get_objects() if isinstance(kept, KafkaError)]
+    finally:
+        gc.enable()
