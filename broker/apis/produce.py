@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics
 TOPIC_IDS_FROM = 13
 NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-LOG_NOT_SEEN = frozenset(
+SEQUENCE_ERRORS = frozenset(
     {
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
     }
-)  # as in Kafka, these errors of an append are told without the log start offset
+)  # the producer wants to know whether the records before were deleted
 STORAGE_ERROR_FROM = 4  # older clients do not know KAFKA_STORAGE_ERROR
 
 
@@ -90,7 +90,7 @@ def handle(
                 # Its traceback would keep this frame, and with it the records, until the next garbage collection.
                 first_error = first_error or error.with_traceback(None)
                 answer = _failure(entry.index, error, version)
-                if partition is not None and error.code not in LOG_NOT_SEEN:
+                if partition is not None and (answer.record_errors or error.code in SEQUENCE_ERRORS):
                     answer.log_start_offset = partition.log_start_offset
                 answers.append(answer)
                 if found is not None:
