@@ -1,6 +1,7 @@
-"""Clients that take the broker for an old one speak as their ancestors did, with messages of magic 0: librdkafka, new in
-confluent-kafka and older in kcat, told to expect 0.8 or 0.9. And kafka-clients 3.9. New clients read what they send, and
-they what new ones do.
+"""Clients that take the broker for an old one speak as their ancestors did, with messages of magic 0.
+
+librdkafka, new in confluent-kafka and older in kcat, is told to expect 0.8 or 0.9; and there is kafka-clients 3.9. New
+clients read what these send, and these what new ones do.
 """
 
 from __future__ import annotations
