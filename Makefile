@@ -94,7 +94,7 @@ clients: $(VENV)/.test $(JARS) kcat ## real clients and Kafka's tools against a 
 
 .PHONY: faults
 faults: $(VENV)/.test $(JARS) kcat ## the long rounds of kill -9, bad input and mutated frames
-	@KLAMM_FAULTS=long $(BIN)/python -m pytest tests/faults --timeout 7200 $(PYTEST)
+	@KLAMM_FAULTS=long $(BIN)/python -m pytest tests/faults --timeout 7200 -rP $(PYTEST)
 
 .PHONY: bench
 bench: $(VENV)/.test $(JARS) ## measure beside Apache Kafka (SUITE=...)
