@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING
+
+from klamm.broker.retention import Retention
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
@@ -33,6 +36,7 @@ class Broker:
         fetch_sessions: FetchSessions,
         producer_ids: ProducerIds,
         metrics: Metrics,
+        disk: Executor | None = None,
     ) -> None:
         self.clock = clock
         self.controller = controller
@@ -41,6 +45,7 @@ class Broker:
         self.fetch_sessions = fetch_sessions
         self.producer_ids = producer_ids
         self.metrics = metrics
+        self.retention = Retention(partitions, clock, disk)
         self.node_id: int = config.node_id
         self.is_stopping = False
         self.configure(config)

@@ -205,6 +205,7 @@ class Server:
             ),
             producer_ids=ProducerIds(controller.allocate_producer_ids),
             metrics=self.metrics,
+            disk=self._disk,
         )
 
         def on_config(old: MetadataImage, new: MetadataImage) -> None:

@@ -1,4 +1,4 @@
-"""What a broker does on its own, by the clock: checkpoints, flushes by time, expiry of idle producers.
+"""What a broker does on its own, by the clock: checkpoints, flushes by time, retention, expiry of idle producers.
 
 Everything that may block runs in the disk thread; a failure is logged and tried again at the next turn.
 """
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MIN_FLUSH_TICK_MS = 10
+SWEEP_TICK_MS = 1000
+"""How often to look for deleted files whose delay has passed."""
 
 
 class Upkeep:
@@ -35,6 +37,8 @@ class Upkeep:
         )
         self._every(lambda: checkpoint_ms, self._checkpoint)
         self._every(self._flush_tick_ms, self._flush_due)
+        self._every(lambda: config.integer("log.retention.check.interval.ms"), self._broker.retention.check)
+        self._every(lambda: SWEEP_TICK_MS, self._broker.retention.sweep)
         self._every(
             lambda: self._broker.config.integer("producer.id.expiration.check.interval.ms"), self._expire_producers
         )

@@ -76,15 +76,13 @@ RETENTION = (
       "keeps the last of each key; both may be given, none keeps everything.", POLICIES, "cluster-wide",
       status="later"),
     K("log.retention.ms", LONG, None, "How long records are kept; -1 for ever. Before the keys in minutes and in "
-      "hours.", dynamic="cluster-wide", importance="high", status="later",
+      "hours.", dynamic="cluster-wide", importance="high",
       fallbacks=(("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS))),
-    K("log.retention.minutes", INT, None, "The same in minutes. Before the key in hours.", importance="high",
-      status="later"),
-    K("log.retention.hours", INT, 168, "The same in hours.", importance="high", status="later"),
+    K("log.retention.minutes", INT, None, "The same in minutes. Before the key in hours.", importance="high"),
+    K("log.retention.hours", INT, 168, "The same in hours.", importance="high"),
     K("log.retention.bytes", LONG, -1, "How large a partition may grow before its oldest segments go; -1 without "
-      "limit.", dynamic="cluster-wide", importance="high", status="later"),
-    K("log.retention.check.interval.ms", LONG, 300000, "How often logs are looked at for that.", POSITIVE,
-      status="later"),
+      "limit.", dynamic="cluster-wide", importance="high"),
+    K("log.retention.check.interval.ms", LONG, 300000, "How often logs are looked at for that.", POSITIVE),
     K("log.local.retention.ms", LONG, -2, "Age limit of the local part of a tiered log; -2 as `log.retention.ms`.",
       Range(-2), "cluster-wide", status="later"),
     K("log.local.retention.bytes", LONG, -2, "Size limit of the local part of a tiered log; -2 as "

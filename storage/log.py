@@ -20,7 +20,8 @@ import logging
 import random
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,7 @@ class Log:
         "_active",
         "_bases",
         "_clock",
+        "_closed_bytes",
         "_config",
         "_directory_unsynced",
         "_filesystem",
@@ -169,6 +171,7 @@ class Log:
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._active = segments[-1]
+        self._closed_bytes = sum(segment.size_bytes for segment in segments) - segments[-1].size_bytes
 
     # Facts
 
@@ -184,7 +187,7 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
+        return self._closed_bytes + self._active.size_bytes
 
     @property
     def config(self) -> LogConfig:
@@ -562,7 +565,7 @@ class Log:
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers (DeleteRecords, retention).
 
-        Files go with `delete_unreachable`.
+        Files go with `detach_unreachable`.
         """
         if offset > self.log_end_offset:
             raise OffsetOutOfRange(f"{self._name}: log start {offset} above the log end {self.log_end_offset}")
@@ -573,23 +576,51 @@ class Log:
             with storage_errors(self._name):
                 self.leader_epochs.write()
 
-    def delete_unreachable(self) -> int:
-        """Delete the segments that end below the log start, oldest first; returns how many. The active one stays.
+    # Segments that went out of the list: `detach_unreachable` on the loop, which takes no time, then `retire` in a
+    # thread, then, when no reader can want to open them any more, `unlink_files`.
+
+    def detach_unreachable(self) -> list[Segment]:
+        """Take the segments that end below the log start out of the list; the active one stays.
 
         The caller has made the log start durable before (`LogDir.checkpoint`): after a crash it must not be below the
-        first segment that is left.
+        first segment that is left. The files are those of `retire`.
+        """
+        count = max(0, bisect_right(self._bases, self.log_start_offset) - 1)
+        removed = self._segments[:count]
+        if removed:
+            self._set_segments(self._segments[count:])
+        return removed
+
+    def retire(self, segments: Iterable[Segment]) -> list[Path]:
+        """Give the files of detached segments the suffix `.deleted`, durably; returns the new names. Blocks.
+
+        From then on a start removes them. Waits for a flush that is under way, whose thread may be at their files.
         """
         with self._flush_lock, storage_errors(self._name):
-            count = max(0, bisect_right(self._bases, self.log_start_offset) - 1)
-            removed = self._segments[:count]
-            if removed:
-                self._set_segments(self._segments[count:])
-                for segment in removed:
-                    segment.delete()
-                    snapshot = paths.offset_file(self.directory, segment.base_offset, paths.SNAPSHOT_SUFFIX)
-                    unlink_if_exists(self._filesystem, snapshot)
-                self._directory_unsynced = True
-            return count
+            renamed: list[Path] = []
+            for segment in segments:
+                snapshot = paths.offset_file(self.directory, segment.base_offset, paths.SNAPSHOT_SUFFIX)
+                for path in (*segment.files(), snapshot):
+                    target = path.with_name(path.name + paths.DELETED_SUFFIX)
+                    with suppress(FileNotFoundError):
+                        self._filesystem.rename(path, target)
+                        renamed.append(target)
+                segment.close()
+            with suppress(FileNotFoundError):  # the partition is being deleted
+                self._filesystem.sync_directory(self.directory)
+            return renamed
+
+    def unlink_files(self, files: Iterable[Path]) -> None:
+        """Remove what `retire` has renamed. Blocks."""
+        with storage_errors(self._name):
+            for path in files:
+                unlink_if_exists(self._filesystem, path)
+
+    def delete_unreachable(self) -> int:
+        """All three steps at once, for callers that may block; returns how many segments went."""
+        removed = self.detach_unreachable()
+        self.unlink_files(self.retire(removed))
+        return len(removed)
 
     # The end
 

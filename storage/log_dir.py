@@ -361,7 +361,7 @@ class LogDir:
                 limit = lowered.get(key, log.log_end_offset)
                 recovery_points[key] = min(log.recovery_point, limit)
                 high_watermarks[key] = min(log.high_watermark, limit)
-                if log.log_start_offset > log.segments[0].base_offset:
+                if log.log_start_offset > 0:  # names of files tell it, too, but they may come back after a power cut
                     log_starts[key] = min(log.log_start_offset, limit)
             self._write(paths.LOG_START_CHECKPOINT, log_starts)
             self._write(paths.RECOVERY_POINT_CHECKPOINT, recovery_points)

@@ -318,9 +318,13 @@ class Segment:
         """Let go of the file; it closes when no reader holds it any more."""
         self._file = None
 
+    def files(self) -> list[Path]:
+        """The names of its files; an index may be missing. The log comes first: without it the others are leftovers."""
+        return [paths.offset_file(self.directory, self.base_offset, suffix) for suffix in paths.SEGMENT_SUFFIXES]
+
     def delete(self) -> None:
-        for suffix in paths.SEGMENT_SUFFIXES:
-            unlink_if_exists(self._filesystem, paths.offset_file(self.directory, self.base_offset, suffix))
+        for path in self.files():
+            unlink_if_exists(self._filesystem, path)
         self.close()
 
     def __repr__(self) -> str:

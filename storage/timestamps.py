@@ -66,6 +66,6 @@ def _find_in_batch(
 
 
 def last_written_ms(segment: Segment) -> int:
-    """The largest timestamp of a segment; its age when it has none."""
+    """The largest timestamp of a segment; when it has none, when its file was last written."""
     timestamp = segment.load_largest_timestamp()
-    return timestamp if timestamp != NO_TIMESTAMP else segment.created_ms
+    return timestamp if timestamp != NO_TIMESTAMP else segment.file.modified_ms()

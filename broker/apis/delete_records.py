@@ -7,7 +7,6 @@ wholly below it leave the disk then. v1 changed only throttling, v2 is flexible.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from klamm.protocol.errors import (
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
     from klamm.broker.partition import Partition
-    from klamm.storage.log_dir import LogDir
 
 TO_HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -49,11 +47,7 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteRecords
         ]
     )
     if advanced:
-        log_dirs = {broker.partitions.directory_of(partition) for partition in advanced}
-        await asyncio.get_running_loop().run_in_executor(None, _checkpoint, log_dirs)
-        for partition in advanced:
-            if partition.log is not None:
-                partition.log.delete_unreachable()
+        await broker.retention.drop(advanced)
     return response
 
 
@@ -103,9 +97,3 @@ def _advance(partition: Partition, offset: int) -> bool:
         return False
     log.advance_log_start(target)
     return True
-
-
-def _checkpoint(log_dirs: set[LogDir]) -> None:
-    """Make the log starts durable; before it no segment may be deleted. Blocks."""
-    for log_dir in log_dirs:
-        log_dir.checkpoint()

@@ -119,6 +119,9 @@ class MemoryFile:
     def size(self) -> int:
         return len(self._inode.data)
 
+    def modified_ms(self) -> int:
+        return self._inode.modified_ms
+
     def sync(self) -> None:
         self._use("sync")
         self._filesystem.syncs += 1
