@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from klamm.storage.results import AppendResult, LogRead
 
 MAX_OFFSET = 2**63 - 1
+OWN_VERSION = 13  # of Produce: what the broker writes itself may use every codec
 
 
 class Partition:
@@ -150,6 +151,19 @@ class Partition:
         metrics = self.metrics
         metrics.bytes_in += batch.size_bytes
         metrics.messages_in += batch.record_count
+        if log.unflushed_messages >= log.config.flush_messages:
+            self.flush_pending = True
+        if not self.flush_pending:
+            self.high_watermark = log.high_watermark = log.log_end_offset
+            if self.waiters:
+                self.wake(batch.size_bytes)
+        return result
+
+    def append_own(self, records: bytearray, *, now_ms: int) -> AppendResult:
+        """Append a batch that the broker has made itself (a coordinator's); otherwise as `append`."""
+        log = self.online_log()
+        batch = validate(memoryview(records), self.rules, produce_version=OWN_VERSION, now_ms=now_ms, client=False)
+        result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if log.unflushed_messages >= log.config.flush_messages:
             self.flush_pending = True
         if not self.flush_pending:

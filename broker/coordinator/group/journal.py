@@ -1,0 +1,86 @@
+"""Records of the coordinator on their way into ``__consumer_offsets``.
+
+One call is one batch, appended at once, in order. ``done`` is called when it is as durable as acks=all makes it: at
+once, or after the flush that ``flush.messages`` asks for; for one partition always in the order of the appends, so
+memory and log never disagree on which commit is the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.group.classic import Done, Now
+from klamm.broker.coordinator.group.records import KeyValue
+from klamm.protocol.errors import ErrorCode, KafkaError
+from klamm.protocol.records.batch import Record, encode_batch
+from klamm.protocol.records.compression import Codec
+
+if TYPE_CHECKING:
+    from klamm.broker.flusher import Flusher
+    from klamm.broker.partition import Partition
+
+log = logging.getLogger(__name__)
+
+
+class _Entry:
+    """An append that waits for the disk, or for an earlier one that does."""
+
+    __slots__ = ("code", "done")
+
+    def __init__(self, done: Done) -> None:
+        self.done = done
+        self.code: ErrorCode | None = None
+
+
+class Journal:
+    """Appends for all partitions of ``__consumer_offsets`` that are led here."""
+
+    def __init__(self, flusher: Flusher, now: Callable[[], Now], codec: Codec) -> None:
+        self._flusher = flusher
+        self._now = now
+        self._codec = codec
+        self._waiting: dict[Partition, deque[_Entry]] = {}
+
+    def append(self, partition: Partition, records: Sequence[KeyValue], done: Done, now: Now) -> None:
+        """Append one batch; a failure that is known at once is told at once."""
+        assert records
+        try:
+            batch = encode_batch(
+                [Record(offset, now.wall_ms, key, value) for offset, (key, value) in enumerate(records)],
+                codec=self._codec,
+            )
+            partition.append_own(batch, now_ms=now.wall_ms)
+        except KafkaError as error:
+            log.error("%s: %d record(s) of a group not stored: %s", partition.name, len(records), error.message)
+            done(error.code, now)
+            return
+        queue = self._waiting.get(partition)
+        if queue is None and not partition.flush_pending:
+            done(ErrorCode.NONE, now)
+            return
+        entry = _Entry(done)
+        self._waiting.setdefault(partition, deque()).append(entry)
+        if partition.flush_pending:
+            self._flusher.flush(partition).add_done_callback(lambda flushed: self._settle(partition, entry, flushed))
+        else:
+            entry.code = ErrorCode.NONE  # on the disk, but an earlier one has not been told yet
+
+    def _settle(self, partition: Partition, entry: _Entry, flushed: asyncio.Future[None]) -> None:
+        error = None if flushed.cancelled() else flushed.exception()
+        if error is None:
+            entry.code = ErrorCode.NONE
+        else:
+            entry.code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        queue = self._waiting[partition]
+        while queue and queue[0].code is not None:
+            head = queue.popleft()
+            assert head.code is not None
+            if not queue:
+                del self._waiting[partition]
+            head.done(head.code, self._now())
+            if partition not in self._waiting:
+                return

@@ -1,0 +1,88 @@
+"""Reading a partition of ``__consumer_offsets`` back: the last word of the log about each offset and group.
+
+A `Replay` takes the log piece by piece, in any thread, and knows nothing but bytes. Offsets that were committed in a
+transaction count once its commit marker is read. A record that does not decode is skipped and counted: one bad record
+must not keep a group from its other offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+from klamm.broker.coordinator.group.offsets import CommittedOffset
+from klamm.broker.coordinator.group.records import GroupMetadataValue, GroupRecord, OffsetRecord, decode
+from klamm.protocol.errors import KafkaError
+from klamm.protocol.records.batch import BatchHeader, Record, batches, records
+from klamm.protocol.wire import Malformed
+
+log = logging.getLogger(__name__)
+
+COMMIT_MARKER = 1
+_MARKER = struct.Struct(">hh")  # version, type
+
+
+class Replay:
+    """What the log says so far."""
+
+    def __init__(self, name: str, decompressed_limit: int) -> None:
+        self.offsets: dict[tuple[str, str, int], CommittedOffset] = {}
+        self.groups: dict[str, GroupMetadataValue] = {}
+        self.skipped = 0
+        self.record_count = 0
+        self._name = name
+        self._limit = decompressed_limit
+        self._undecided: dict[int, list[Record]] = {}  # producer id -> records of its open transaction
+
+    def read(self, data: bytes, offset: int) -> int:
+        """Take the whole batches in ``data``, records from ``offset`` on; returns the offset to go on with."""
+        for position, header in batches(data):
+            if header.last_offset >= offset:
+                try:
+                    self._read_batch(data, header, position, offset)
+                except KafkaError as error:
+                    self._skip(header.base_offset, error.message)
+                offset = header.next_offset
+        return offset
+
+    def _read_batch(self, data: bytes, header: BatchHeader, position: int, offset: int) -> None:
+        for record in records(data, header, self._limit, position):
+            if record.offset < offset:
+                continue
+            if header.is_control:
+                self._end_transaction(header.producer_id, record)
+            elif header.is_transactional:
+                self._undecided.setdefault(header.producer_id, []).append(record)
+            else:
+                self._apply(record)
+
+    def _end_transaction(self, producer_id: int, marker: Record) -> None:
+        decided = self._undecided.pop(producer_id, [])
+        if marker.key is not None and len(marker.key) >= _MARKER.size:
+            _, kind = _MARKER.unpack_from(marker.key)
+            if kind == COMMIT_MARKER:
+                for record in decided:
+                    self._apply(record)
+
+    def _apply(self, record: Record) -> None:
+        self.record_count += 1
+        try:
+            content = decode(record.key, record.value)
+        except Malformed as error:
+            self._skip(record.offset, str(error))
+            return
+        if isinstance(content, OffsetRecord):
+            key = (content.group, content.topic, content.partition)
+            if content.committed is None:
+                self.offsets.pop(key, None)
+            else:
+                self.offsets[key] = content.committed
+        elif isinstance(content, GroupRecord):
+            if content.value is None:
+                self.groups.pop(content.group, None)
+            else:
+                self.groups[content.group] = content.value
+
+    def _skip(self, offset: int, why: str) -> None:
+        self.skipped += 1
+        log.warning("%s: offset=%d: skipped while loading groups: %s", self._name, offset, why)

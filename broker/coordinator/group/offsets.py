@@ -1,0 +1,90 @@
+"""Committed offsets in memory: group, topic, partition -> offset, and when they expire.
+
+What stands here is in the log; a commit is put in after its record is durable, a load puts in what the log says. An
+offset expires (KIP-211) when nobody has used it for ``offsets.retention.minutes``: counted from the moment its group
+became empty or, while the group consumes other topics, or never had members, from the commit itself. A commit with a
+retention time of its own (OffsetCommit v2-4) expires at that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from klamm.protocol.wire import ZERO_UUID
+
+NO_EPOCH = -1
+
+
+class CommittedOffset(NamedTuple):
+    """What a consumer has stored for one partition. A topic id of zeros: not known."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int | None = None
+    topic_id: bytes = ZERO_UUID
+
+    def expired(self, now_ms: int, *, base_ms: int | None, retention_ms: int) -> bool:
+        """Whether it is time; ``base_ms`` is since when it is not used, None for since the commit."""
+        if self.expire_timestamp_ms is not None:
+            return now_ms >= self.expire_timestamp_ms
+        since_ms = self.commit_timestamp_ms if base_ms is None else base_ms
+        return now_ms - since_ms >= retention_ms
+
+
+Topics = dict[str, dict[int, CommittedOffset]]
+
+
+class OffsetTable:
+    """The offsets of all groups of this broker."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Topics] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def of(self, group: str) -> Topics:
+        """Topic -> partition -> offset; empty for an unknown group. Only to look at."""
+        return self._groups.get(group, {})
+
+    def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
+        topics = self._groups.get(group)
+        partitions = topics.get(topic) if topics is not None else None
+        return partitions.get(partition) if partitions is not None else None
+
+    def put(self, group: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        partitions = self._groups.setdefault(group, {}).setdefault(topic, {})
+        if partition not in partitions:
+            self._count += 1
+        partitions[partition] = committed
+
+    def remove(self, group: str, topic: str, partition: int) -> None:
+        """Forget one offset, if there is one."""
+        topics = self._groups.get(group)
+        partitions = topics.get(topic) if topics is not None else None
+        if topics is None or partitions is None or partitions.pop(partition, None) is None:
+            return
+        self._count -= 1
+        if not partitions:
+            del topics[topic]
+        if not topics:
+            del self._groups[group]
+
+    def forget(self, group: str) -> None:
+        """Forget all offsets of a group: it is not looked after here any more."""
+        for partitions in self._groups.pop(group, {}).values():
+            self._count -= len(partitions)
+
+    def groups(self) -> Iterator[str]:
+        """The groups that have offsets."""
+        return iter(self._groups)
+
+    def of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
+        """(group, partition, offset) of every commit for a topic."""
+        for group, topics in self._groups.items():
+            for partition, committed in topics.get(topic, {}).items():
+                yield group, partition, committed
