@@ -101,7 +101,7 @@ class PartitionManager:
         for log_dir in self.log_dirs:
             loaded = log_dir.load_logs(self._log_config_of(image), expected=lambda name: self._is_expected(name, image))
             for name, storage_log in loaded.logs.items():
-                self._take(log_dir, name.topic, name.partition, self._checked(storage_log, name.topic, image))
+                self._take(log_dir, name.topic, name.partition, _checked(log_dir, name, storage_log, image))
             for name, offline in loaded.offline.items():
                 self._take(log_dir, name.topic, name.partition, KafkaStorageError(offline.reason))
         self._create_logs(image, image.topics.values())
@@ -119,16 +119,6 @@ class PartitionManager:
     def _take(self, log_dir: LogDir, topic: str, index: int, opened: Log | KafkaError) -> None:
         self._logs[topic, index] = opened
         self._directories[topic, index] = log_dir
-
-    @staticmethod
-    def _checked(storage_log: Log, name: str, image: MetadataImage) -> Log | KafkaError:
-        """A log that belongs to another topic of the same name is not served."""
-        topic = image.topics.get(name)
-        if topic is None or storage_log.topic_id in (None, topic.topic_id):
-            return storage_log
-        reason = f"partition.metadata names another topic id than the metadata of {name}"
-        log.error("%s: offline: %s", storage_log.name, reason)
-        return KafkaStorageError(reason)
 
     def _log_config_of(self, image: MetadataImage) -> Callable[[str], LogConfig]:
         def config_for(topic: str) -> LogConfig:
@@ -284,6 +274,25 @@ class PartitionManager:
         """Flush and close every log, leave the marks of a clean shutdown. Blocks."""
         for log_dir in self.log_dirs:
             log_dir.close(clean=True)
+
+
+def _checked(log_dir: LogDir, name: TopicPartition, found: Log, image: MetadataImage) -> Log | KafkaError:
+    """A log that belongs to another topic of the same name is not served. One without a topic id gets it: its creation
+    was cut short by a crash, before any data."""
+    topic = image.topics.get(name.topic)
+    if topic is None:
+        return found
+    if found.topic_id is None:
+        try:
+            log_dir.name_topic(name, topic.topic_id)
+        except KafkaError as error:
+            log.error("%s: offline: %s", name, error.message)
+            return error
+    if found.topic_id == topic.topic_id:
+        return found
+    reason = f"partition.metadata names another topic id than the metadata of {name.topic}"
+    log.error("%s: offline: %s", name, reason)
+    return KafkaStorageError(reason)
 
 
 def _delete_logs(removed: list[tuple[LogDir, str, int]]) -> None:

@@ -253,6 +253,14 @@ class LogDir:
             return None
         return checkpoints.parse_partition_metadata(content)
 
+    def name_topic(self, partition: TopicPartition, topic_id: bytes) -> None:
+        """Write the `partition.metadata` of a partition whose creation was cut short before it. KafkaStorageError."""
+        directory = paths.partition_directory(self.path, partition.topic, partition.partition)
+        with storage_errors(str(partition)):
+            metadata = checkpoints.format_partition_metadata(topic_id)
+            replace_file(self._filesystem, directory / paths.PARTITION_METADATA, metadata)
+        self.logs[partition].topic_id = topic_id
+
     def _boot_id(self) -> bytes:
         try:
             return self._filesystem.read_bytes(BOOT_ID).strip() + b"\n"

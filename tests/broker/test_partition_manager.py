@@ -109,3 +109,16 @@ def test_a_partition_whose_directory_vanished_does_not_begin_anew(tmp_path: Path
     (tmp_path / "elsewhere").rename(tmp_path / "data" / "t-0")
     with EmbeddedBroker(tmp_path) as broker:
         assert broker.produce("t", batch(b"x")).base_offset == 1
+
+
+def test_a_creation_that_was_cut_short_is_finished(tmp_path: Path) -> None:
+    """The directory is there, its topic id was not yet under its name when the process died."""
+    broker = EmbeddedBroker(tmp_path).__enter__()
+    broker.create_topic("t")
+    metadata = broker.config.log_dirs[0] / "t-0" / "partition.metadata"
+    content = metadata.read_bytes()
+    broker.crash()
+    metadata.rename(metadata.with_name("partition.metadata.tmp"))
+    with EmbeddedBroker(tmp_path) as again:
+        assert metadata.read_bytes() == content
+        assert again.produce("t", batch(b"x")).error_code == 0
