@@ -12,6 +12,7 @@ from klamm.broker.retention import Retention
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
+    from klamm.broker.coordinator.group.coordinator import GroupCoordinator
     from klamm.broker.fetch_session import FetchSessions
     from klamm.broker.flusher import Flusher
     from klamm.broker.metadata.image import MetadataImage
@@ -36,6 +37,7 @@ class Broker:
         fetch_sessions: FetchSessions,
         producer_ids: ProducerIds,
         metrics: Metrics,
+        groups: GroupCoordinator,
         disk: Executor | None = None,
     ) -> None:
         self.clock = clock
@@ -45,6 +47,7 @@ class Broker:
         self.fetch_sessions = fetch_sessions
         self.producer_ids = producer_ids
         self.metrics = metrics
+        self.groups = groups
         self.retention = Retention(partitions, clock, disk)
         self.node_id: int = config.node_id
         self.is_stopping = False
@@ -58,8 +61,9 @@ class Broker:
         self.advertised = {listener.name: (listener.host, listener.port) for listener in config.advertised_listeners}
 
     def stop_waiting(self) -> None:
-        """The end is near: answer the fetches that wait for more, and let none wait any more."""
+        """The end is near: answer the fetches and members of groups that wait, and let none wait any more."""
         self.is_stopping = True
+        self.groups.close()
         for partition in self.partitions:
             partition.wake(0)
 

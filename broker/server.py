@@ -15,6 +15,7 @@ import contextlib
 import logging
 import secrets
 import signal
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import uvloop
@@ -23,6 +24,7 @@ from klamm.broker.apis.dispatcher import Dispatcher
 from klamm.broker.broker import Broker
 from klamm.broker.controller.controller import Controller
 from klamm.broker.controller.startup import WrongCluster
+from klamm.broker.coordinator.group.coordinator import GroupCoordinator
 from klamm.broker.fetch_session import FetchSessions
 from klamm.broker.flusher import Flusher
 from klamm.broker.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
@@ -168,6 +170,7 @@ class Server:
         self.metrics.start_lag_sampling(loop)
         upkeep = Upkeep(broker, self._disk)
         upkeep.start()
+        broker.groups.start()
         for listener in network.listeners:
             listener.start()
         listeners = ",".join(addresses)
@@ -192,12 +195,23 @@ class Server:
         """The broker over what `open` has opened, listening to changes of the metadata."""
         assert self._controller is not None and self._partitions is not None, "open it first"
         controller, partitions = self._controller, self._partitions
+        flusher = Flusher(self._flushes)
+        groups = GroupCoordinator(
+            controller.config,
+            clock=self.clock,
+            controller=controller,
+            partitions=partitions,
+            flusher=flusher,
+            executor=self._disk,
+            new_id=lambda: str(uuid.uuid4()),
+        )
         broker = Broker(
             controller.config,
             clock=self.clock,
             controller=controller,
             partitions=partitions,
-            flusher=Flusher(self._flushes),
+            flusher=flusher,
+            groups=groups,
             fetch_sessions=FetchSessions(
                 self.config.integer("max.incremental.fetch.session.cache.slots"),
                 now_ms=lambda: int(self.clock.monotonic() * 1000),
@@ -212,9 +226,11 @@ class Server:
             if new.broker_configs is not old.broker_configs:
                 broker.configure(controller.config)
                 partitions.reconfigure(controller.config, new)
+                groups.configure(controller.config)
 
         controller.add_listener(partitions.on_image, partitions.prepare, partitions.removed)
         controller.add_listener(on_config)
+        controller.add_listener(groups.on_image)
         return broker
 
     def _problem(self) -> str | None:

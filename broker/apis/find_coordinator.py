@@ -1,14 +1,16 @@
 """FindCoordinator (10): v0-6. The broker that looks after a group, a transactional id or a share partition.
 
-v1 has the key type, v4 asks for many keys (KIP-699), v6 knows share partitions. There are no coordinators yet: every
-key is answered COORDINATOR_NOT_AVAILABLE, which clients take for a broker that is still loading. It is served all the
-same, because librdkafka compresses with lz4 only for brokers that have this API.
+v1 has the key type, v4 asks for many keys (KIP-699), v6 knows share partitions. Every group's coordinator is this
+broker; who asks for one first has ``__consumer_offsets`` made. Transactional ids and share partitions have no
+coordinator yet and are answered COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis.common import advertised_address
 from klamm.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from klamm.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -19,13 +21,43 @@ if TYPE_CHECKING:
 MANY_KEYS_FROM = 4
 SHARE_FROM = 6
 KEY_TYPES = ("group", "transaction", "share")
+GROUP = KEY_TYPES.index("group")
 SHARE = KEY_TYPES.index("share")
 NO_NODE = -1
 NO_PORT = -1
 
 
-def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    return error_response(request, _refusal(request.key_type, context.api_version), context.api_version)
+def handle(
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    version = context.api_version
+    if request.key_type != GROUP:
+        return error_response(request, _refusal(request.key_type, version), version)
+    if broker.groups.has_topic:
+        return _response(broker, context, request)
+    return _after_creation(broker, context, request)
+
+
+async def _after_creation(
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    try:
+        await broker.groups.find()
+    except KafkaError as error:
+        return error_response(request, error, context.api_version)
+    return _response(broker, context, request)
+
+
+def _response(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    host, port = advertised_address(broker, context)
+    if context.api_version < MANY_KEYS_FROM:
+        return FindCoordinatorResponse(error_message=None, node_id=broker.node_id, host=host, port=port)
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=broker.node_id, host=host, port=port, error_message=None)
+            for key in request.coordinator_keys
+        ]
+    )
 
 
 def _refusal(key_type: int, version: int) -> KafkaError:

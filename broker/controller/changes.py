@@ -84,6 +84,17 @@ class Changes:
                 await self._publish(change.image)
             return change.result
 
+    async def with_store(self, work: Callable[[MetadataStore], T]) -> T:
+        """Let ``work`` read and write nodes that are no part of the image, in our thread. Raises KafkaStorageError."""
+
+        def guarded() -> T:
+            try:
+                return work(self._store)
+            except StoreError as error:
+                raise KafkaStorageError(str(error)) from None
+
+        return await self._in_thread(guarded)
+
     def _plan_and_store(self, plan: Callable[[MetadataImage], Change[T]]) -> Change[T]:
         try:
             change = plan(self.image)  # changes only under the lock, which the caller holds

@@ -65,12 +65,14 @@ class EmbeddedBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.broker.groups.close()
         self.run(self.broker.partitions.removed())
         self._server.close()
         self.loop.close()
 
     def crash(self) -> None:
         """Let go of the locks without any of the marks of a shutdown."""
+        self.broker.groups.close()
         self._server.release()
         self.loop.close()
 

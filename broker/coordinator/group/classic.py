@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 MEMBER_ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
+GROUP_NOT_FOUND_FROM = 9  # of OffsetCommit
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 NO_MEMBER = ""
 
@@ -185,13 +186,17 @@ class ClassicGroups:
             self._complete_join_if_all_are_here(group, now)  # nobody waits for the pending ones that left
         return LeaveGroupResponse(members=answers)
 
-    def check_commit(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> None:
+    def check_commit(
+        self, group_id: str, member_id: str, instance_id: str | None, generation_id: int, *, version: int
+    ) -> None:
         """Whether an OffsetCommit may enter; raises the error. A group that is not there has no generation."""
         group = self.groups.get(group_id)
         if group is not None:
             group.check_commit(member_id, instance_id, generation_id)
         elif generation_id >= 0:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {group_id!r}")
+            new = version >= GROUP_NOT_FOUND_FROM
+            code = ErrorCode.GROUP_ID_NOT_FOUND if new else ErrorCode.ILLEGAL_GENERATION
+            raise KafkaError(code, f"there is no group {group_id!r}")
 
     def commit_is_heartbeat(self, group_id: str, member_id: str, now: Now) -> None:
         """A member that commits is alive."""

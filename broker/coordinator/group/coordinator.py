@@ -119,6 +119,11 @@ class GroupCoordinator:
                 raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{index} is being read")
 
     @property
+    def has_topic(self) -> bool:
+        """Whether there is a coordinator for every group."""
+        return self._partition_count > 0
+
+    @property
     def loading(self) -> bool:
         """Whether there are groups that cannot be answered for yet."""
         return len(self._loaded) < self._partition_count
@@ -168,6 +173,7 @@ class GroupCoordinator:
         if self._wake_up is not None:
             self._wake_up.cancel()
         self._forget_all()
+        self._partition_count = 0
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Our topic has come or gone, or a topic with offsets is gone."""
@@ -360,6 +366,12 @@ class GroupCoordinator:
             return ErrorCode.NON_EMPTY_GROUP
         failures: list[ErrorCode] = []
         self._remove(group_id, self._offsets_of(group_id), group_too=True, failed=failures.append)
+        return _commit_error(failures[0]) if failures else ErrorCode.NONE
+
+    def delete_offsets(self, group_id: str, offsets: Sequence[Offset]) -> ErrorCode:
+        """OffsetDelete: tombstones for these."""
+        failures: list[ErrorCode] = []
+        self._remove(group_id, offsets, group_too=False, failed=failures.append)
         return _commit_error(failures[0]) if failures else ErrorCode.NONE
 
     def _delete_offsets_of(self, topic: str) -> None:

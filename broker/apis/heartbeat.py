@@ -1,0 +1,29 @@
+"""Heartbeat (12): v0-4. A member of a classic group shows that it lives, and learns of rebalances.
+
+While the coordinator still reads its log a heartbeat is answered with success, as Kafka does: the member is not to
+leave, and its session begins anew when the log is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import CoordinatorLoadInProgress
+from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    groups = broker.groups
+    if request.group_id:
+        try:
+            groups.check(request.group_id)
+        except CoordinatorLoadInProgress:
+            return HeartbeatResponse()
+    now = groups.now()
+    response = groups.classic.heartbeat(request, now)
+    groups.arm(now)
+    return response

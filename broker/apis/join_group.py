@@ -1,0 +1,42 @@
+"""JoinGroup (11): v0-9. Become a member of a classic group, or answer its rebalance.
+
+The answer waits for the group. v0 has one timeout for session and rebalance; v4 sends a newcomer away once to come
+back with its member id (KIP-394), v5 has static members (KIP-345), v9 tells a static leader to skip the assignment
+(KIP-814).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.group.classic_group import Client
+from klamm.broker.coordinator.group.parked import Parked
+from klamm.protocol.errors import KafkaError
+from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: JoinGroupRequest
+) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
+    groups = broker.groups
+    try:
+        if request.group_id:
+            groups.check(request.group_id)
+    except KafkaError as error:
+        return error_response(request, error, context.api_version)
+    # Kafka shows addresses as Java prints them: a slash before the number, as there is no host name.
+    client = Client(context.client_id or "", f"/{context.connection.peer[0]}", context.api_version)
+    parked: Parked[JoinGroupResponse] = Parked()
+    now = groups.now()
+    groups.classic.join(request, client, parked, now)
+    groups.arm(now)
+    return parked.answer()
+
+
+def error_response(request: JoinGroupRequest, error: KafkaError, version: int) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=int(error.code), member_id=request.member_id)

@@ -1,0 +1,32 @@
+"""LeaveGroup (13): v0-5. Members leave a group, or an administrator removes them by their instance id.
+
+v3 has several members in one request and an error for each (KIP-345); before it the one member's error is the
+answer's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+MANY_MEMBERS_FROM = 3
+
+
+def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    groups = broker.groups
+    if request.group_id:
+        groups.check(request.group_id)
+    one = context.api_version < MANY_MEMBERS_FROM
+    if one:
+        request.members = [MemberIdentity(member_id=request.member_id)]
+    now = groups.now()
+    response = groups.classic.leave(request, now)
+    groups.arm(now)
+    if one and response.members:
+        return LeaveGroupResponse(error_code=response.members[0].error_code)
+    return response

@@ -1,0 +1,155 @@
+"""OffsetCommit (8): v0-10. Store the positions of a group.
+
+v0 goes to the nodes of the ZooKeeper era (`old_offsets`), everything newer to ``__consumer_offsets``. v1 has a commit
+timestamp for each partition, v2-4 a retention time, v6 the leader epoch (KIP-320), v7 static members; v9 has
+GROUP_ID_NOT_FOUND where older ones say ILLEGAL_GENERATION, v10 names topics by id. A commit of a member counts as a
+heartbeat. The partitions of a request are one batch of the log: all of them are stored, or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.group import old_offsets
+from klamm.broker.coordinator.group.offsets import CommittedOffset
+from klamm.protocol.errors import ErrorCode, KafkaError
+from klamm.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+    from klamm.broker.coordinator.group.coordinator import Commit
+    from klamm.broker.metadata.image import TopicImage
+
+GENERATION_FROM = 1
+TIMESTAMP_VERSION = 1
+TOPIC_IDS_FROM = 10
+NOT_GIVEN = -1
+
+Answers = list[OffsetCommitResponsePartition]
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    version = context.api_version
+    response, commits, accepted = _sort(broker, request, version)
+    if not commits:
+        return response
+    if version < GENERATION_FROM:
+        return _commit_old(broker, request, response, commits, accepted)
+    groups = broker.groups
+    try:
+        groups.check(request.group_id)
+        groups.classic.check_commit(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            version=version,
+        )
+    except KafkaError as error:
+        return _fail(response, accepted, error.code)
+    groups.classic.commit_is_heartbeat(request.group_id, request.member_id, groups.now())
+    outcome = groups.commit(request.group_id, commits)
+    if isinstance(outcome, asyncio.Future):
+        return _after_flush(outcome, response, accepted)
+    return _fail(response, accepted, outcome) if outcome else response
+
+
+def _sort(
+    broker: Broker, request: OffsetCommitRequest, version: int
+) -> tuple[OffsetCommitResponse, list[Commit], Answers]:
+    """The response, in which refused partitions have their error; what is to be stored; and the answers for that."""
+    now_ms = broker.clock.wall_ms()
+    expires_ms = now_ms + request.retention_time_ms if request.retention_time_ms != NOT_GIVEN else None
+    limit = broker.groups.metadata_max_bytes
+    commits: list[Commit] = []
+    accepted: Answers = []
+    topics = []
+    for topic in request.topics:
+        found = _find(broker, topic, version)
+        answers: Answers = []
+        for entry in topic.partitions:
+            answer = OffsetCommitResponsePartition(partition_index=entry.partition_index)
+            answers.append(answer)
+            text = entry.committed_metadata or ""
+            if found is None:
+                unknown_id = version >= TOPIC_IDS_FROM
+                answer.error_code = int(
+                    ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+            elif len(text) > limit:
+                answer.error_code = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            else:
+                timed = version == TIMESTAMP_VERSION and entry.commit_timestamp != NOT_GIVEN
+                committed = CommittedOffset(
+                    entry.committed_offset,
+                    entry.committed_leader_epoch,
+                    text,
+                    entry.commit_timestamp if timed else now_ms,
+                    expires_ms,
+                    found.topic_id,
+                )
+                commits.append((found.name, entry.partition_index, committed))
+                accepted.append(answer)
+        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+    return OffsetCommitResponse(topics=topics), commits, accepted
+
+
+def _find(broker: Broker, topic: OffsetCommitRequestTopic, version: int) -> TopicImage | None:
+    if version >= TOPIC_IDS_FROM:
+        return broker.image.topics_by_id.get(topic.topic_id)
+    return broker.image.topics.get(topic.name)
+
+
+def _fail(response: OffsetCommitResponse, answers: Answers, code: ErrorCode) -> OffsetCommitResponse:
+    for answer in answers:
+        answer.error_code = int(code)
+    return response
+
+
+async def _after_flush(
+    outcome: asyncio.Future[ErrorCode], response: OffsetCommitResponse, accepted: Answers
+) -> OffsetCommitResponse:
+    return _fail(response, accepted, await outcome)
+
+
+async def _commit_old(
+    broker: Broker,
+    request: OffsetCommitRequest,
+    response: OffsetCommitResponse,
+    commits: list[Commit],
+    accepted: Answers,
+) -> OffsetCommitResponse:
+    offsets = [(topic, partition, committed.offset) for topic, partition, committed in commits]
+    try:
+        await old_offsets.commit(broker.controller, request.group_id, offsets)
+    except KafkaError as error:
+        return _fail(response, accepted, error.code)
+    return response
+
+
+def error_response(request: OffsetCommitRequest, error: KafkaError, version: int) -> OffsetCommitResponse:
+    """The same error for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=int(error.code))
+                    for entry in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,48 @@
+"""OffsetDelete (47): v0. Delete offsets of topics that the group does not consume any more (KIP-496)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.group.states import State
+from klamm.protocol.errors import ErrorCode, GroupIdNotFound, InvalidGroupId, NonEmptyGroup
+from klamm.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+
+def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    coordinator = broker.groups
+    group_id = request.group_id
+    if not group_id:
+        raise InvalidGroupId("the group id is empty")
+    coordinator.check(group_id)
+    group = coordinator.classic.groups.get(group_id)
+    if group is None or group.state is State.DEAD:
+        raise GroupIdNotFound(f"there is no group {group_id!r}")
+    if group.state is not State.EMPTY and not group.is_consumer_group:
+        raise NonEmptyGroup(f"group {group_id!r} has members, and the broker does not know what they consume")
+    gone: list[tuple[str, int]] = []
+    topics = []
+    for topic in request.topics:
+        code = ErrorCode.NONE
+        if topic.name not in broker.image.topics:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif group.is_subscribed(topic.name):
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        answers = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=int(code)))
+            if code is ErrorCode.NONE and coordinator.offsets.get(group_id, topic.name, index) is not None:
+                gone.append((topic.name, index))
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+    code = coordinator.delete_offsets(group_id, gone)
+    return OffsetDeleteResponse(error_code=int(code), topics=topics if code is ErrorCode.NONE else [])

@@ -1,0 +1,30 @@
+"""SyncGroup (14): v0-5. The leader hands in the assignment, every member gets its share.
+
+The answer waits until the leader's assignment is in the log. v3 has static members (KIP-345), v5 names the protocol in
+both directions (KIP-559).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.group.parked import Parked
+from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: SyncGroupRequest
+) -> SyncGroupResponse | asyncio.Future[SyncGroupResponse]:
+    groups = broker.groups
+    if request.group_id:
+        groups.check(request.group_id)
+    parked: Parked[SyncGroupResponse] = Parked()
+    now = groups.now()
+    groups.classic.sync(request, parked, now)
+    groups.arm(now)
+    return parked.answer()
