@@ -159,7 +159,7 @@ class Connection:
         self._stop_reading()
         self._outbox.close()
         self._frames.discard()
-        self._pending.abandon()
+        self._pending.close()
         if self._charged:
             self._charge()
         self._socket.close()

@@ -27,6 +27,10 @@ Memory: TypeAlias = "bytes | bytearray | memoryview"
 Part: TypeAlias = "bytes | bytearray | memoryview | FilePiece"
 
 
+def _ignore(*_: object) -> None:
+    """Who was told before is gone."""
+
+
 class Outbox:
     """`unsent_bytes` counts what is queued, regions included."""
 
@@ -90,10 +94,11 @@ class Outbox:
             self._wait_writable()
 
     def close(self) -> None:
-        """Forget what is unsent; the socket is closed by its owner."""
+        """Forget what is unsent, and the owner, who closes the socket (a cycle with it would wait for a collection)."""
         self._stop_waiting()
         self._parts.clear()
         self.unsent_bytes = 0
+        self._progressed = self._failed = _ignore
 
     def _queue(self, parts: list[Part]) -> None:
         idle = not self._parts

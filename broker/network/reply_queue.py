@@ -30,6 +30,10 @@ class Failure:
     reason: str
 
 
+def _ignore(_: Pending) -> None:
+    """Who was told before is gone."""
+
+
 class ReplyQueue:
     """Replies, known and pending, in the order of their requests; `bytes` are those of the pending requests."""
 
@@ -88,6 +92,11 @@ class ReplyQueue:
         if not answers:
             self._only_produce = True
         return replies, failure
+
+    def close(self) -> None:
+        """`abandon`, and forget the owner."""
+        self.abandon()
+        self._on_done = _ignore
 
     def abandon(self) -> None:
         """Nobody wants the answers any more: waits are cancelled. A task may be half-way through its work and goes on;

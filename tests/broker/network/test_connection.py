@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 import struct
+import weakref
 
 import pytest
 
 from klamm.broker.network.connection import RENEWAL_BYTES, TURN_FRAMES
 from klamm.broker.network.limits import NetworkLimits
-from tests.broker.network.harness import PRODUCE, frame, node, run, spin
+from tests.broker.network.harness import PRODUCE, frame, node, run, spin, until
 
 
 def test_5000_pipelined_requests_are_answered_in_order() -> None:
@@ -477,3 +479,28 @@ def test_drain_ends_at_its_deadline(caplog: pytest.LogCaptureFixture) -> None:
 
     run(main())
     assert "not drained" in caplog.text
+
+
+@pytest.mark.parametrize("last", [b"close", b"echo"])
+def test_a_closed_connection_is_gone_without_a_garbage_collection(last: bytes) -> None:
+    """Thousands of short connections would otherwise pile up until the next one."""
+
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            assert await client.ask(b"echo") == b"echo"
+            (connection,) = [weakref.ref(found) for found in one.network.connections]
+            client.send(last)
+            await one.until_seen(2)
+            client.writer.close()
+            await until(lambda: not one.network.connections)
+            await spin()
+            one.connections.clear()  # the harness's own
+            assert connection() is None
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(main())
+    finally:
+        gc.enable()
