@@ -73,7 +73,7 @@ def definitions(project: JarSet) -> dict[str, Definition]:
     with zipfile.ZipFile(jar(project, "kafka-clients-")) as archive:
         for entry in archive.namelist():
             if re.fullmatch(r"common/message/\w+\.json", entry):
-                definition = _read(archive.read(entry).decode())
+                definition = parse_definition(archive.read(entry).decode())
                 found[definition.name] = definition
     return found
 
@@ -88,7 +88,8 @@ def definition_of(name: str, version: int) -> Definition | None:
     return None
 
 
-def _read(text: str) -> Definition:
+def parse_definition(text: str) -> Definition:
+    """A definition as it stands in a jar."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
     loaded = json.loads("\n".join(lines))
     fields = tuple(loaded.get("fields", ()))

@@ -78,7 +78,7 @@ class GroupCoordinator:
         self._controller = controller
         self._partitions = partitions
         self._executor = executor
-        self._journal = Journal(flusher, self.now, Codec(config.integer("offsets.topic.compression.codec")))
+        self._journal = Journal(flusher, self.now, _codec(config))
         self._loaded: set[int] = set()
         self._load_task: asyncio.Task[None] | None = None
         self._creation: asyncio.Task[KafkaError | None] | None = None
@@ -481,6 +481,15 @@ def _commit_error(code: ErrorCode) -> ErrorCode:
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return code
+
+
+def _codec(config: BrokerConfig) -> Codec:
+    number = config.integer("offsets.topic.compression.codec")
+    try:
+        return Codec(number)
+    except ValueError:
+        log.error("offsets.topic.compression.codec=%d is not a codec (0-4); offsets are not compressed", number)
+        return Codec.NONE
 
 
 def _has_data(partition: Partition) -> bool:
