@@ -66,6 +66,7 @@ class EmbeddedBroker:
 
     def __exit__(self, *_: object) -> None:
         self.broker.groups.close()
+        self.run(self.broker.flusher.drain())
         self.run(self.broker.partitions.removed())
         self._server.close()
         self.loop.close()
