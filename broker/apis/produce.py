@@ -13,7 +13,9 @@ there is no transaction coordinator yet.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
 
 from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.errors import (
@@ -29,9 +31,11 @@ from klamm.protocol.errors import (
 )
 from klamm.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
@@ -52,72 +56,151 @@ SEQUENCE_ERRORS = frozenset(
         ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )  # the producer wants to know whether the records before were deleted
+TURN_S = 0.02  # how long one request may keep the loop
 STORAGE_ERROR_FROM = 4  # older clients do not know KAFKA_STORAGE_ERROR
 
 
 def handle(
     broker: Broker, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
-    version = context.api_version
-    acks = request.acks
-    now_ms = broker.clock.wall_ms()
-    manager = broker.partitions
-    responses: list[TopicProduceResponse] = []
-    first_error: KafkaError | None = None
-    unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
-    for topic in request.topic_data:
-        if version >= TOPIC_IDS_FROM:
-            found = manager.topics_by_id.get(topic.topic_id)
-        else:
-            found = manager.topics.get(topic.name)
-        answers: list[PartitionProduceResponse] = []
-        entries = topic.partition_data
-        if len(entries) > 1:
-            entries = list({entry.index: entry for entry in entries}.values())
-        for entry in entries:
-            partition: Partition | None = None
-            try:
-                if not -1 <= acks <= 1:
-                    raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
-                partition = _writable(found, entry.index, context, acks)
-                result = partition.append(
-                    cast("memoryview | None", entry.records),
-                    produce_version=version,
-                    now_ms=now_ms,
-                    transactional_id=request.transactional_id,
-                )
-            except KafkaError as error:
-                # Its traceback would keep this frame, and with it the records, until the next garbage collection.
-                first_error = first_error or error.with_traceback(None)
-                answer = _failure(entry.index, error, version)
-                if partition is not None and (answer.record_errors or error.code in SEQUENCE_ERRORS):
-                    answer.log_start_offset = partition.log_start_offset
-                answers.append(answer)
-                if found is not None:
-                    found.metrics.failed_produce += 1
-            else:
-                answer = PartitionProduceResponse(
-                    index=entry.index,
-                    error_code=0,
-                    base_offset=result.base_offset,
-                    log_append_time_ms=result.log_append_time_ms,
-                    log_start_offset=partition.log_start_offset,
-                )
-                answers.append(answer)
-                if partition.flush_pending:
-                    unflushed.append((partition, answer))
-        if found is not None:
-            found.metrics.produce_requests += 1
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-    if unflushed:
-        waits = [broker.flusher.flush(partition) for partition, _ in unflushed]
-        if acks:
-            return asyncio.ensure_future(_after_flush(unflushed, waits, responses, version))
-    if not acks:
-        if first_error is not None:
-            raise CloseConnection(f"Produce with acks=0 failed: {first_error.code.name} {first_error.message}")
-        return None
-    return ProduceResponse(responses=responses)
+) -> ProduceResponse | asyncio.Future[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None:
+    production = Production(broker, context, request)
+    if production.append():
+        return production.outcome()
+    production.keep_rest()
+    return production.finish_later()
+
+
+class Production:
+    """One Produce on its way: what is to be appended, and what is to be answered.
+
+    A request that takes longer than a turn of the loop (many partitions, batches that inflate a thousandfold) goes on
+    in later turns, with a copy of the records that are left; nothing of its connection goes ahead of it.
+    """
+
+    __slots__ = ("_broker", "_context", "_first_error", "_request", "_responses", "_rest", "_unflushed")
+
+    def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._responses: list[TopicProduceResponse] = []
+        self._first_error: KafkaError | None = None
+        self._unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
+        self._rest = [
+            (self._answers_for(topic), topic, entry)
+            for topic in distinct(request.topic_data)
+            for entry in topic.partition_data
+        ]
+        self._rest.reverse()
+
+    def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
+        if (
+            self._responses
+            and self._responses[-1].name == topic.name
+            and self._responses[-1].topic_id == topic.topic_id
+        ):
+            return self._responses[-1].partition_responses
+        response = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[])
+        self._responses.append(response)
+        return response.partition_responses
+
+    def append(self) -> bool:
+        """Append what is left, for a turn at most; whether everything is done."""
+        rest = self._rest
+        broker = self._broker
+        manager = broker.partitions
+        by_id = self._context.api_version >= TOPIC_IDS_FROM
+        now_ms = broker.clock.wall_ms()
+        turn_ends = time.perf_counter() + TURN_S if len(rest) > 1 else 0.0
+        while rest:
+            answers, topic, entry = rest.pop()
+            found = manager.topics_by_id.get(topic.topic_id) if by_id else manager.topics.get(topic.name)
+            answers.append(self._append_one(found, entry, now_ms))
+            if rest and time.perf_counter() > turn_ends:
+                return False
+        return True
+
+    def _append_one(
+        self, found: TopicPartitions | None, entry: PartitionProduceData, now_ms: int
+    ) -> PartitionProduceResponse:
+        version = self._context.api_version
+        acks = self._request.acks
+        partition: Partition | None = None
+        try:
+            if not -1 <= acks <= 1:
+                raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
+            partition = _writable(found, entry.index, self._context, acks)
+            result = partition.append(
+                cast("memoryview | None", entry.records),
+                produce_version=version,
+                now_ms=now_ms,
+                transactional_id=self._request.transactional_id,
+            )
+        except KafkaError as error:
+            # Its traceback would keep this frame, and with it the records, until the next garbage collection.
+            self._first_error = self._first_error or error.with_traceback(None)
+            answer = _failure(entry.index, error, version)
+            if partition is not None and (answer.record_errors or error.code in SEQUENCE_ERRORS):
+                answer.log_start_offset = partition.log_start_offset
+            if found is not None:
+                found.metrics.produce_requests += 1
+                found.metrics.failed_produce += 1
+            return answer
+        answer = PartitionProduceResponse(
+            index=entry.index,
+            error_code=0,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.log_append_time_ms,
+            log_start_offset=partition.log_start_offset,
+        )
+        partition.metrics.produce_requests += 1
+        if partition.flush_pending:
+            self._unflushed.append((partition, answer))
+        return answer
+
+    def outcome(self) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+        """What is answered when everything has been appended: now, after a flush, or nothing (acks=0)."""
+        acks = self._request.acks
+        if self._unflushed:
+            waits = [self._broker.flusher.flush(partition) for partition, _ in self._unflushed]
+            if acks:
+                version = self._context.api_version
+                return asyncio.ensure_future(_after_flush(self._unflushed, waits, self._responses, version))
+        if not acks:
+            error = self._first_error
+            if error is not None:
+                raise CloseConnection(f"Produce with acks=0 failed: {error.code.name} {error.message}")
+            return None
+        return ProduceResponse(responses=self._responses)
+
+    def keep_rest(self) -> None:
+        """The connection's buffer is about to be used again: copy the records that are not appended yet."""
+        for _, _, entry in self._rest:
+            if entry.records is not None:
+                entry.records = bytearray(cast("memoryview", entry.records))
+
+    async def finish_later(self) -> ProduceResponse | None:
+        """Go on in later turns of the loop."""
+        await asyncio.sleep(0)
+        while not self.append():
+            await asyncio.sleep(0)
+        outcome = self.outcome()
+        return await outcome if isinstance(outcome, asyncio.Future) else outcome
+
+
+def distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """The topics with each partition once: of one that is named more often the last entry wins, as in Kafka."""
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics
+    merged: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        entries = merged.setdefault((topic.name, topic.topic_id), {})
+        for entry in topic.partition_data:
+            entries[entry.index] = entry
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(entries.values()))
+        for (name, topic_id), entries in merged.items()
+    ]
 
 
 def _writable(found: TopicPartitions | None, index: int, context: RequestContext, acks: int) -> Partition:

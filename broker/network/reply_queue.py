@@ -1,7 +1,8 @@
 """Which replies may leave, and which request may be dispatched, while earlier ones are unanswered; no I/O.
 
-Only Produce goes ahead of unanswered requests, and only of Produce; everything else waits for its predecessors. The
-queue is empty most of the time: replies that nothing precedes never come here.
+Only Produce goes ahead of unanswered requests, and only of Produce that waits for its acks; everything else waits for
+its predecessors. A Produce whose answer is a task has not appended everything yet: nothing goes ahead of it. The queue
+is empty most of the time: replies that nothing precedes never come here.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class ReplyQueue:
         size = len(frame)
         self.answers.append((answer, size))
         self.bytes += size
-        if frame[:2] != PRODUCE_KEY:
+        if frame[:2] != PRODUCE_KEY or isinstance(answer, asyncio.Task):
             self._only_produce = False
         answer.add_done_callback(self._on_done)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from klamm.protocol.records.batch import Record, encode_batch, read_header, records
 from klamm.protocol.records.message_set import encode_set
 from klamm.storage.log import Log
-from tests.support.embedded import NOW_MS, CloseConnection, EmbeddedBroker, batch
+from tests.support.embedded import NOW_MS, CloseConnection, EmbeddedBroker, batch, decode_reply, encode_frame
 
 BATCH_VERSIONS = range(3, 13)
 
@@ -195,3 +196,32 @@ def test_an_error_leaves_no_garbage_that_holds_the_records(broker: EmbeddedBroke
         assert not [kept for kept in gc.get_objects() if isinstance(kept, KafkaError)]
     finally:
         gc.enable()
+
+
+def test_a_topic_named_twice_is_appended_once_and_the_last_wins(broker: EmbeddedBroker) -> None:
+    produce = request((0, batch(b"first")), (1, batch(b"other")))
+    produce.topic_data += request((0, batch(b"last"))).topic_data
+    (topic,) = broker.call(produce, 9).responses
+    assert [(answer.index, answer.base_offset) for answer in topic.partition_responses] == [(0, 0), (1, 0)]
+    content = stored(broker)
+    assert [record.value for record in records(content, read_header(content), 1 << 20)] == [b"last"]
+
+
+def test_a_request_that_takes_long_lets_others_have_their_turn(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.broker.apis.produce.TURN_S", -1.0)
+    frame = bytearray(encode_frame(request((0, batch(b"a")), (1, batch(b"b")), (9, batch(b"c"))), 9))
+
+    async def dispatch() -> tuple[Any, list[int]]:
+        answer = broker._dispatcher(broker.connection, memoryview(frame))  # type: ignore[arg-type]
+        frame[:] = bytes(len(frame))  # the connection uses its buffer again
+        partitions = broker.broker.partitions.topics["t"].partitions
+        before = [partition.high_watermark for partition in partitions]
+        return await answer, before
+
+    reply, before = broker.run(dispatch())
+    assert before == [1, 0]
+    answers = decode_reply(reply, 0, 9).responses[0].partition_responses
+    assert [answer.error_code for answer in answers] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert read_header(stored(broker, 1)).record_count == 1
