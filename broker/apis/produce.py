@@ -177,13 +177,14 @@ class Production:
         """The connection's buffer is about to be used again: copy the records that are not appended yet."""
         for _, _, entry in self._rest:
             if entry.records is not None:
-                entry.records = bytearray(cast("memoryview", entry.records))
+                entry.records = memoryview(bytearray(cast("memoryview", entry.records)))
 
     async def finish_later(self) -> ProduceResponse | None:
         """Go on in later turns of the loop."""
-        await asyncio.sleep(0)
-        while not self.append():
+        is_done = False
+        while not is_done:
             await asyncio.sleep(0)
+            is_done = self.append()
         outcome = self.outcome()
         return await outcome if isinstance(outcome, asyncio.Future) else outcome
 
