@@ -94,6 +94,7 @@ class Fetch:
 
     __slots__ = (
         "_broker",
+        "_finishing",
         "_future",
         "_incremental",
         "_max_bytes",
@@ -136,6 +137,7 @@ class Fetch:
         self._partitions: list[Partition] = []
         self._size = 0
         self._ready = False
+        self._finishing = False
         self.is_complete = False
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -221,7 +223,9 @@ class Fetch:
             min_one=first,  # what is cut (v0-2) is cut after the conversion
             up_to=up_to,
         )
-        if found.region is None:
+        if (
+            found.region is None or found.truncated
+        ):  # less than a batch helps nobody, and the Java client gives up on it
             return data, 0
         data.records = found.region
         return data, max(0, found.next_offset - wanted.fetch_offset)
@@ -258,8 +262,11 @@ class Fetch:
             self._future.get_loop().call_soon(self._finish)
 
     def _finish(self) -> None:
-        if self._future.done():
+        """Read once more and answer; whoever comes first, the timer or an append, is the only one."""
+        if self._finishing or self._future.done():
             return
+        self._finishing = True
+        self._cleanup(None)
         self.read()
         if self._version <= MAGIC_1_UP_TO:
             task = asyncio.ensure_future(self.converted_response())

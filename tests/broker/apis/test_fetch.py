@@ -257,3 +257,26 @@ def test_bytes_and_messages_out_are_counted_as_they_leave(broker: EmbeddedBroker
         assert metrics.messages_out == offset
     assert metrics.bytes_out == sent
     assert partitions(broker.call(request(broker, 11, 99), 11))[0].error_code and metrics.failed_fetch == 1
+
+
+@pytest.mark.parametrize("version", [3, 4, 11])
+def test_a_batch_that_does_not_fit_is_left_for_the_next_fetch(broker: EmbeddedBroker, version: int) -> None:
+    for partition in (0, 1):
+        broker.produce("t", batch(b"x" * 1000), partition=partition)
+    found = partitions(broker.call(request(broker, version, 0, 0, partition_max_bytes=500), version))
+    assert found[0].records and not found[1].records
+    found = partitions(broker.call(request(broker, version, 0, 0, max_bytes=1500), version))
+    assert found[0].records and not found[1].records
+
+
+def test_an_append_during_a_conversion_does_not_change_the_answer(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.broker.apis.fetch.CONVERT_IN_THREAD_BYTES", 0)
+    broker.produce("t", batch(b"x" * 100_000))
+    waiting = broker.start(request(broker, 3, 0, max_wait_ms=5, min_bytes=1 << 20), 3)
+    for _ in range(20):
+        broker.produce("t", batch(b"y"))
+        broker.run(asyncio.sleep(0.001))
+    found = list(message_set.messages(partitions(broker.run(waiting))[0].records))
+    assert found and {message.magic for message in found} == {1}
