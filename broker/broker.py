@@ -8,6 +8,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
+from klamm.broker.compaction import Compaction
 from klamm.broker.retention import Retention
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Broker:
         self.metrics = metrics
         self.groups = groups
         self.retention = Retention(partitions, clock, disk)
+        self.compaction = Compaction(partitions, self.retention, lambda: self.config, disk)
+        self.compaction.expose(metrics)
         self.node_id: int = config.node_id
         self.is_stopping = False
         self.configure(config)

@@ -49,9 +49,13 @@ class Retention:
         self._time = TrustedTime(clock)
         self._doomed: deque[_Doomed] = deque()
 
+    def now_ms(self) -> int:
+        """The wall clock, as far as it is believed when data is at stake."""
+        return self._time.now_ms()
+
     async def check(self) -> None:
         """Let every log lose what `retention.ms`, `retention.bytes` and its log start say."""
-        now_ms = self._time.now_ms()
+        now_ms = self.now_ms()
         breached = []
         for number, partition in enumerate(list(self._partitions)):
             if number % YIELD_EVERY == YIELD_EVERY - 1:
@@ -78,8 +82,12 @@ class Retention:
                 except KafkaError as error:  # found again below the log start after the next start
                     log.warning("%s", error.message)
                     continue
-                due = self._clock.monotonic() + storage_log.config.file_delete_delay_ms / 1000
-                self._doomed.append(_Doomed(due, storage_log, files))
+                self.doom(storage_log, files)
+
+    def doom(self, storage_log: Log, files: list[Path]) -> None:
+        """Remove these when ``file.delete.delay.ms`` has passed."""
+        due = self._clock.monotonic() + storage_log.config.file_delete_delay_ms / 1000
+        self._doomed.append(_Doomed(due, storage_log, files))
 
     async def sweep(self) -> None:
         """Remove the files whose delay has passed."""

@@ -1,4 +1,5 @@
-"""What a broker does on its own, by the clock: checkpoints, flushes by time, retention, expiry of idle producers.
+"""What a broker does on its own, by the clock: checkpoints, flushes by time, retention,
+compaction, expiry of idle producers.
 
 Everything that may block runs in the disk thread; a failure is logged and tried again at the next turn.
 """
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MIN_FLUSH_TICK_MS = 10
+MIN_CLEANER_PAUSE_MS = 100
 SWEEP_TICK_MS = 1000
 """How often to look for deleted files whose delay has passed."""
 
@@ -39,6 +41,7 @@ class Upkeep:
         self._every(self._flush_tick_ms, self._flush_due)
         self._every(lambda: config.integer("log.retention.check.interval.ms"), self._broker.retention.check)
         self._every(lambda: SWEEP_TICK_MS, self._broker.retention.sweep)
+        self._every(self._cleaner_pause_ms, self._broker.compaction.round)
         self._every(
             lambda: self._broker.config.integer("producer.id.expiration.check.interval.ms"), self._expire_producers
         )
@@ -61,6 +64,9 @@ class Upkeep:
 
     async def _checkpoint(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._disk, self._broker.partitions.checkpoint)
+
+    def _cleaner_pause_ms(self) -> int:
+        return max(MIN_CLEANER_PAUSE_MS, self._broker.config.integer("log.cleaner.backoff.ms"))
 
     def _flush_tick_ms(self) -> int:
         """How often to look for logs that ``flush.ms`` wants on the disk: as often as the shortest of them."""

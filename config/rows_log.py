@@ -73,8 +73,7 @@ BATCHES = (
 
 RETENTION = (
     K("log.cleanup.policy", LIST, ["delete"], "What happens to old records: `delete` by age and size, `compact` "
-      "keeps the last of each key; both may be given, none keeps everything.", POLICIES, "cluster-wide",
-      status="later"),
+      "keeps the last of each key; both may be given, none keeps everything.", POLICIES, "cluster-wide"),
     K("log.retention.ms", LONG, None, "How long records are kept; -1 for ever. Before the keys in minutes and in "
       "hours.", dynamic="cluster-wide", importance="high",
       fallbacks=(("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS))),
@@ -96,27 +95,24 @@ RETENTION = (
 )  # fmt: skip
 
 COMPACTION = (
-    K("log.cleaner.enable", BOOLEAN, True, "Compact the logs of topics that ask for it.", status="later"),
+    K("log.cleaner.enable", BOOLEAN, True, "Compact the logs of topics that ask for it."),
     K("log.cleaner.threads", INT, 1, "How many logs are compacted at once.", NOT_NEGATIVE, "cluster-wide",
-      status="later"),
-    K("log.cleaner.backoff.ms", LONG, 15000, "Pause when no log needs compaction.", NOT_NEGATIVE, "cluster-wide",
-      status="later"),
+      status="no use"),
+    K("log.cleaner.backoff.ms", LONG, 15000, "Pause when no log needs compaction.", NOT_NEGATIVE, "cluster-wide"),
     K("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, "The part of a log that must be uncompacted before it is "
-      "compacted again.", Range(0, 1), "cluster-wide", status="later"),
+      "compacted again.", Range(0, 1), "cluster-wide"),
     K("log.cleaner.min.compaction.lag.ms", LONG, 0, "Records younger than this are not compacted.", NOT_NEGATIVE,
-      "cluster-wide", status="later"),
+      "cluster-wide"),
     K("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, "Records older than this are compacted in any case.",
-      POSITIVE, "cluster-wide", status="later"),
+      POSITIVE, "cluster-wide"),
     K("log.cleaner.delete.retention.ms", LONG, 86400000, "How long a deletion marker stays in a compacted log.",
-      NOT_NEGATIVE, "cluster-wide", status="later"),
-    K("log.cleaner.dedupe.buffer.size", LONG, 134217728, "Memory for the map of keys.", dynamic="cluster-wide",
-      status="later"),
+      NOT_NEGATIVE, "cluster-wide"),
+    K("log.cleaner.dedupe.buffer.size", LONG, 134217728, "Memory for the map of keys.", dynamic="cluster-wide"),
     K("log.cleaner.io.buffer.size", INT, 524288, "Memory for reading and writing.", NOT_NEGATIVE, "cluster-wide",
-      status="later"),
-    K("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, "How full the map of keys may get.", dynamic="cluster-wide",
-      status="later"),
+      status="no use"),
+    K("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, "How full the map of keys may get.", dynamic="cluster-wide"),
     K("log.cleaner.io.max.bytes.per.second", DOUBLE, DOUBLE_MAX, "How fast compaction may read and write.",
-      dynamic="cluster-wide", status="later"),
+      dynamic="cluster-wide"),
 )  # fmt: skip
 
 ROWS = (*SEGMENTS, *FLUSH, *BATCHES, *RETENTION, *COMPACTION)

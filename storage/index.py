@@ -81,6 +81,12 @@ class EntryFile:
             file.truncate(self.count * self._size)
         return file
 
+    def freeze(self) -> None:
+        """Map all that is in the file now, so that it need not be opened again."""
+        if self._tail_first > self._mapped_count:
+            self._map = self._filesystem.map(self.path)
+            self._mapped_count = len(self._map) // self._size
+
     def clear(self) -> None:
         """Forget all entries; the file is overwritten by what comes."""
         self._cut(0)

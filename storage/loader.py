@@ -38,6 +38,7 @@ from klamm.storage.log_config import LogConfig
 from klamm.storage.producer_state import ProducerState, SnapshotError
 from klamm.storage.recovery import Scan, find_batch_after, is_old_message, scan_segment
 from klamm.storage.segment import Segment
+from klamm.storage.swap import SwapError, finish
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class Loader:
     def load(self) -> Log:
         with storage_errors(self._name):
             make_durable_directory(self._filesystem, self._directory)
+            self._finish_swap()
             self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
             segments = self._find_segments()
             if segments:
@@ -142,13 +144,17 @@ class Loader:
 
     # What is there
 
+    def _finish_swap(self) -> None:
+        """Finish, or drop, a compaction that was swapping segments."""
+        try:
+            if finish(self._filesystem, self._directory, [f.name for f in self._filesystem.list(self._directory)]):
+                logger.info("%s: finished an interrupted compaction", self._name)
+        except SwapError as error:
+            raise LogDamaged(str(error)) from error
+
     def _find_segments(self) -> list[Segment]:
         segments = []
         for name, entry in self._files.items():
-            if name.endswith(paths.SWAP_SUFFIX):
-                raise LogDamaged(
-                    f"{name}: compaction was interrupted while it swapped segments; finish it with Apache Kafka"
-                )
             parsed = paths.parse_offset_file(name)
             if parsed is not None and parsed[1] == paths.LOG_SUFFIX:
                 segments.append(self._segment(parsed[0], entry.size_bytes, entry.modified_ms))
@@ -254,7 +260,8 @@ class Loader:
         next_offset = base_offset
         for index in range(first, len(segments)):
             segment = segments[index]
-            if segment.base_offset != next_offset and not self._config.compacted:
+            is_gap = segment.base_offset != next_offset and segment.base_offset > self._recovery_point
+            if is_gap and (self._power_loss or not self._config.compacted):  # the cleaner makes them below it
                 previous = segments[index - 1]
                 gap = Scan(previous.size_bytes, next_offset, f"segment {segment.base_offset} follows")
                 return self._cut(segments, index - 1, gap)

@@ -45,9 +45,11 @@ from klamm.storage.log_config import LogConfig
 from klamm.storage.producer_state import NO_PRODUCER, ProducerState
 from klamm.storage.results import AppendResult, EpochEnd, LogRead, TimestampOffset
 from klamm.storage.segment import Segment
+from klamm.storage.swap import Swap, announce, carry_out, withdraw
 
 if TYPE_CHECKING:
     from klamm.protocol.records.validate import ValidBatch
+    from klamm.storage.cleaner import Cleaned
 
 logger = logging.getLogger(__name__)
 
@@ -72,9 +74,11 @@ class Log:
         "_flush_lock",
         "_jitter",
         "_name",
+        "_replacement",
         "_segment_bytes",
         "_segments",
         "_snapshot_offset",
+        "_swapping",
         "before_truncate",
         "directory",
         "high_watermark",
@@ -125,6 +129,8 @@ class Log:
         self._first_unflushed_ms: int | None = None if recovery_point == log_end_offset else clock.wall_ms()
         self._config = config
         self._segment_bytes = config.segment_bytes
+        self._swapping: list[Segment] = []  # those whose files a compacted one is about to replace
+        self._replacement: Segment | None = None
         self._set_segments(segments)
 
     @classmethod
@@ -471,6 +477,8 @@ class Log:
             segment = segments[index]
             if segment.base_offset >= target:
                 break
+            if segment.is_frozen:  # synced before it was compacted, and its names are another's now
+                continue
             try:
                 files = self._files_to_sync(segment, segments[index + 1] if index + 1 < len(segments) else None)
             except OSError as error:
@@ -510,6 +518,7 @@ class Log:
         if self.before_truncate is not None:
             self.before_truncate(self, min(self.recovery_point, offset))
         with self._flush_lock, storage_errors(self._name):
+            self.finish_swap()
             if offset < self._segments[0].base_offset:
                 self._replace_all(offset)
             else:
@@ -585,6 +594,8 @@ class Log:
         The caller has made the log start durable before (`LogDir.checkpoint`): after a crash it must not be below the
         first segment that is left. The files are those of `retire`.
         """
+        if self._swapping:  # the files that are being renamed are left to the next time
+            return []
         count = max(0, bisect_right(self._bases, self.log_start_offset) - 1)
         removed = self._segments[:count]
         if removed:
@@ -621,6 +632,64 @@ class Log:
         removed = self.detach_unreachable()
         self.unlink_files(self.retire(removed))
         return len(removed)
+
+    # Compacted segments: `begin_swap` on the loop, `swap_files` in a thread, `finish_swap` on the loop. What wants to
+    # cut the log in between waits for the thread, and then finishes the swap itself.
+
+    def begin_swap(self, cleaned: Cleaned) -> bool:
+        """Reserve the segments that a compacted one is to replace; False when they are not there any more."""
+        sources = set(cleaned.sources)
+        old = [segment for segment in self._segments[:-1] if segment.base_offset in sources]
+        if self._swapping or len(old) != len(sources) or self.offline_reason is not None:
+            return False
+        assert all(segment.base_offset < self.recovery_point for segment in old), "flushed before it was compacted"
+        self._swapping = old
+        return True
+
+    def swap_files(self, cleaned: Cleaned) -> list[Path]:
+        """Put the compacted files in their place, durably; returns what may be unlinked later. Blocks.
+
+        Raises KafkaStorageError: nothing has happened, or, when the log is offline then, the next start finishes it.
+        Readers go on with the files that they hold.
+        """
+        swap = Swap(cleaned.base_offset, cleaned.sources)
+        with self._flush_lock, storage_errors(self._name):
+            try:
+                for segment in self._swapping:
+                    segment.freeze()
+                announce(self._filesystem, self.directory, swap)
+            except OSError:
+                self._give_up_swap()
+                raise
+            try:
+                deleted = carry_out(self._filesystem, self.directory, swap)
+                segment = self._new_segment(cleaned.base_offset)
+                segment.open_existing(cleaned.size_bytes)
+            except OSError as error:
+                self.offline_reason = f"compacted segments were not swapped: {describe(error)}"
+                raise
+            self._replacement = segment
+            return deleted
+
+    def _give_up_swap(self) -> None:
+        try:
+            withdraw(self._filesystem, self.directory)
+        except OSError as error:  # the next start may find the manifest or not: nothing may change before
+            self.offline_reason = f"compacted segments were not swapped: {describe(error)}"
+            return
+        for segment in self._swapping:
+            segment.is_frozen = False
+        self._swapping = []
+
+    def finish_swap(self) -> None:
+        """Let readers see the compacted segment, if its files are in place."""
+        if self._replacement is not None:
+            old = self._swapping
+            index = self._segments.index(old[0])
+            assert self._segments[index : index + len(old)] == old, "nothing cuts the log while files are swapped"
+            self._set_segments([*self._segments[:index], self._replacement, *self._segments[index + len(old) :]])
+            self._replacement = None
+            self._swapping = []
 
     # The end
 

@@ -25,6 +25,11 @@ class LogConfig:
     compacted: bool = False
     deleted: bool = True
     preallocate: bool = False
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    delete_retention_ms: int = 24 * 3600 * 1000
+    max_decompressed_bytes: int = 100 << 20
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> LogConfig:
@@ -37,12 +42,17 @@ class LogConfig:
             assert isinstance(value, int), f"{name}: {value!r} is not a number"
             return value
 
+        ratio = values.get("min.cleanable.dirty.ratio", default.min_cleanable_dirty_ratio)
+        assert isinstance(ratio, int | float), f"min.cleanable.dirty.ratio: {ratio!r} is not a number"
         policy = values.get("cleanup.policy", "delete")
         policies = policy.split(",") if isinstance(policy, str) else list(policy)  # type: ignore[call-overload]
         policies = [str(name).strip() for name in policies]
+        compacted = "compact" in policies
+        max_lag_ms = number("max.compaction.lag.ms", default.max_compaction_lag_ms)
+        segment_ms = number("segment.ms", default.segment_ms)
         return cls(
             segment_bytes=number("segment.bytes", default.segment_bytes),
-            segment_ms=number("segment.ms", default.segment_ms),
+            segment_ms=min(segment_ms, max_lag_ms) if compacted else segment_ms,  # the active one is never compacted
             segment_jitter_ms=number("segment.jitter.ms", default.segment_jitter_ms),
             segment_index_bytes=number("segment.index.bytes", default.segment_index_bytes),
             index_interval_bytes=number("index.interval.bytes", default.index_interval_bytes),
@@ -51,7 +61,12 @@ class LogConfig:
             retention_ms=number("retention.ms", default.retention_ms),
             retention_bytes=number("retention.bytes", default.retention_bytes),
             file_delete_delay_ms=number("file.delete.delay.ms", default.file_delete_delay_ms),
-            compacted="compact" in policies,
+            compacted=compacted,
             deleted="delete" in policies,
             preallocate=bool(values.get("preallocate", False)),
+            min_cleanable_dirty_ratio=float(ratio),
+            min_compaction_lag_ms=number("min.compaction.lag.ms", default.min_compaction_lag_ms),
+            max_compaction_lag_ms=max_lag_ms,
+            delete_retention_ms=number("delete.retention.ms", default.delete_retention_ms),
+            max_decompressed_bytes=number("max.decompressed.message.bytes", default.max_decompressed_bytes),
         )

@@ -380,6 +380,17 @@ class LogDir:
             checkpoints.write_offsets(self._filesystem, self.path / name, offsets)
             self._written[name] = offsets
 
+    def cleaner_offset(self, partition: TopicPartition) -> int:
+        """Up to where the log was compacted, 0 when it never was."""
+        return self._known(paths.CLEANER_CHECKPOINT, partition)
+
+    def note_cleaned(self, partition: TopicPartition, log: Log, offset: int) -> None:
+        """Remember that `log` was compacted up to `offset`. Raises KafkaStorageError."""
+        with self._checkpoint_lock, storage_errors(str(self.path)):
+            if self.logs.get(partition) is log:
+                known = self._written.get(paths.CLEANER_CHECKPOINT, {})
+                self._write(paths.CLEANER_CHECKPOINT, {**known, partition: offset})
+
     def _before_truncate(self, log: Log, offset: int) -> None:
         """No checkpoint may be above the end of a log: lower them before it is cut."""
         partition = next(key for key, known in self.logs.items() if known is log)
@@ -389,7 +400,12 @@ class LogDir:
     def _read_checkpoints(self) -> bool:
         """False when the recovery points are not to be trusted and everything must be checked."""
         trusted = True
-        for name in (paths.RECOVERY_POINT_CHECKPOINT, paths.LOG_START_CHECKPOINT, paths.HIGH_WATERMARK_CHECKPOINT):
+        for name in (
+            paths.RECOVERY_POINT_CHECKPOINT,
+            paths.LOG_START_CHECKPOINT,
+            paths.HIGH_WATERMARK_CHECKPOINT,
+            paths.CLEANER_CHECKPOINT,
+        ):
             try:
                 self._written[name] = checkpoints.read_offsets(self._filesystem, self.path / name)
             except (CheckpointError, OSError) as error:

@@ -33,11 +33,13 @@ class Segment:
         "_log_path",
         "_max_offset_entries",
         "_max_time_entries",
+        "_suffix",
         "_unindexed_bytes",
         "base_offset",
         "created_ms",
         "directory",
         "first_timestamp",
+        "is_frozen",
         "largest_timestamp",
         "last_batch_offset",
         "last_batch_position",
@@ -60,18 +62,20 @@ class Segment:
         created_ms: int,
         roll_jitter_ms: int = 0,
         size_bytes: int = 0,
+        suffix: str = "",
     ) -> None:
         self._filesystem = filesystem
         self.directory = directory
         self.base_offset = base_offset
-        self._log_path = paths.offset_file(directory, base_offset, paths.LOG_SUFFIX)
+        self._suffix = suffix
+        self._log_path = paths.offset_file(directory, base_offset, paths.LOG_SUFFIX + suffix)
         self._file: File | None = None
         self.size_bytes = size_bytes
         self.offset_index = OffsetIndex(
-            filesystem, paths.offset_file(directory, base_offset, paths.INDEX_SUFFIX), base_offset
+            filesystem, paths.offset_file(directory, base_offset, paths.INDEX_SUFFIX + suffix), base_offset
         )
         self.time_index = TimeIndex(
-            filesystem, paths.offset_file(directory, base_offset, paths.TIME_INDEX_SUFFIX), base_offset
+            filesystem, paths.offset_file(directory, base_offset, paths.TIME_INDEX_SUFFIX + suffix), base_offset
         )
         self.set_index_limits(index_interval_bytes, segment_index_bytes)
         self.created_ms = created_ms
@@ -84,6 +88,7 @@ class Segment:
         self._unindexed_bytes = 0
         self.writable = True
         self._index_rebuilt = False
+        self.is_frozen = False
 
     def set_index_limits(self, index_interval_bytes: int, segment_index_bytes: int) -> None:
         self._index_interval_bytes = index_interval_bytes
@@ -107,6 +112,13 @@ class Segment:
         if file.size():
             file.truncate(0)
         self._file = file
+
+    def open_existing(self, size_bytes: int) -> None:
+        """Take over the files of a closed segment, whole and with good indexes."""
+        self.size_bytes = size_bytes
+        self.largest_timestamp = None
+        self.offset_index.open_existing(self._filesystem.open_read(self.offset_index.path).size())
+        self.time_index.open_existing(self._filesystem.open_read(self.time_index.path).size())
 
     def has_room(self, size_bytes: int, last_offset: int, *, segment_bytes: int) -> bool:
         """Whether a batch fits. An empty segment takes any."""
@@ -161,12 +173,7 @@ class Segment:
             return find_offset(self.file, self.last_batch_position, self.size_bytes, offset)
         start = max(0, self.offset_index.lookup(offset))
         found = find_offset(self.file, start, self.size_bytes, offset)
-        if (
-            start
-            and not self._index_rebuilt
-            and (found is None or (found[0] == start and found[1].last_offset > offset))
-        ):
-            # An index entry is never behind what is looked up: this one lies, unless the offset was compacted away.
+        if start and (found is None or found[0] == start) and not self._index_rebuilt and self._lies(start, offset):
             logger.warning(
                 "%s: index does not fit, rebuilding it: offset=%d position=%d", self._log_path, offset, start
             )
@@ -174,6 +181,14 @@ class Segment:
             self._index_rebuilt = True
             return self.find(offset)
         return found
+
+    def _lies(self, position: int, offset: int) -> bool:
+        """Whether an index entry is wrong that was found for `offset`: never is one behind what is looked up.
+
+        No batch at or above `offset` may be right, where it was compacted away.
+        """
+        head = next(self.heads(position), None)
+        return head is None or head[1].last_offset > offset
 
     def next_offset_at(self, start: int, stop: int) -> int:
         """The offset after the last whole batch in [start, stop), where `start` begins a batch; -1 when none is."""
@@ -320,7 +335,17 @@ class Segment:
 
     def files(self) -> list[Path]:
         """The names of its files; an index may be missing. The log comes first: without it the others are leftovers."""
-        return [paths.offset_file(self.directory, self.base_offset, suffix) for suffix in paths.SEGMENT_SUFFIXES]
+        return [
+            paths.offset_file(self.directory, self.base_offset, suffix + self._suffix)
+            for suffix in paths.SEGMENT_SUFFIXES
+        ]
+
+    def freeze(self) -> None:
+        """Hold on to the files as they are, for readers: others will take their names. Nothing is written any more."""
+        assert self.file is not None
+        self.offset_index.freeze()
+        self.time_index.freeze()
+        self.is_frozen = True
 
     def delete(self) -> None:
         for path in self.files():

@@ -56,6 +56,8 @@ def _search_largest(segments: Sequence[Segment], log_start_offset: int) -> Times
 def _find_in_batch(
     segment: Segment, position: int, head: BatchHeader, timestamp: int, log_start_offset: int
 ) -> TimestampOffset | None:
+    if not head.record_count:  # left by compaction for its producer's sake
+        return None
     if head.is_log_append_time:
         return TimestampOffset(head.max_timestamp, max(head.base_offset, log_start_offset), head.leader_epoch)
     data = segment.file.read_at(head.size_bytes, position)

@@ -308,13 +308,6 @@ def test_leftovers_are_removed() -> None:  # rows 12, 14, 17
     assert "notes.txt" in left
 
 
-def test_an_interrupted_swap_is_not_guessed_at() -> None:  # row 15, until there is compaction
-    filesystem, _ = written()
-    filesystem.rename(path_of(0), DIRECTORY / (path_of(0).name + ".swap"))
-    with pytest.raises(LogDamaged, match="compaction was interrupted"):
-        open_log(filesystem)
-
-
 @pytest.mark.parametrize("garbage", [b"", b"garbage\n", b"0\n7\n0 0\n", b"0\n2\n3 5\n1 2\n", b"\xff\xfe"])
 def test_garbage_leader_epochs_are_rebuilt_from_the_batches(garbage: bytes) -> None:  # row 18
     filesystem = MemoryFilesystem()

@@ -1,0 +1,192 @@
+"""Compacting logs while the broker runs: which and when is decided in `storage.cleanable`, how in `storage.cleaner`.
+
+One log at a time, the one with the largest dirty part first. Its records are made durable and the recovery points
+written (so that after a power cut no gap above one is ever the cleaner's), then a worker process started for it writes
+the new segments, then they are swapped in one by one: renamed in the disk thread, taken into the list on the loop.
+
+A log with a batch that cannot be read, or a worker that fails on it for any other reason than the disk's or an early
+end, is uncleanable until the next start: logged once, and counted in `klamm_uncleanable_partitions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import KafkaError
+from klamm.storage.cleanable import Cleanable, cleanable, is_due, make_job
+from klamm.storage.cleaner import Job, Result
+from klamm.storage.cleaner_worker import decode_result, encode_job
+from klamm.storage.log import Log
+from klamm.storage.paths import TopicPartition
+
+if TYPE_CHECKING:
+    from klamm.broker.metrics import Metrics
+    from klamm.broker.partition import Partition
+    from klamm.broker.partition_manager import PartitionManager
+    from klamm.broker.retention import Retention
+    from klamm.config.broker_config import BrokerConfig
+    from klamm.storage.log_dir import LogDir
+
+log = logging.getLogger(__name__)
+
+
+class Damaged(Exception):
+    """A log cannot be compacted as it is."""
+
+
+class Failed(Exception):
+    """It did not work this time."""
+
+
+async def run_worker(job: Job) -> Result:
+    """Do the job in a process of its own. Raises Damaged or Failed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "klamm.storage.cleaner_worker",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(encode_job(job))  # and left open: its end is the worker's
+        content = await process.stdout.read()
+        code = await process.wait()
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        raise
+    finally:
+        process.stdin.close()
+    if not content:
+        raise Damaged(f"the worker ended with code {code}") if code > 0 else Failed(f"the worker got signal {-code}")
+    answer = json.loads(content)
+    if "damaged" in answer:
+        raise Damaged(answer["damaged"])
+    if "failed" in answer:
+        raise Failed(answer["failed"])
+    return decode_result(answer["result"])
+
+
+class Compaction:
+    """Verb: `round`, compact whatever is due."""
+
+    def __init__(
+        self,
+        partitions: PartitionManager,
+        retention: Retention,
+        config: Callable[[], BrokerConfig],
+        disk: Executor | None,
+        worker: Callable[[Job], Awaitable[Result]] = run_worker,
+    ) -> None:
+        self._partitions = partitions
+        self._retention = retention
+        self._config = config
+        self._disk = disk
+        self._worker = worker
+        self._uncleanable: set[Log] = set()
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    @property
+    def uncleanable_count(self) -> int:
+        served = {partition.log for partition in self._partitions}
+        self._uncleanable &= {known for known in served if known is not None}
+        return len(self._uncleanable)
+
+    def expose(self, metrics: Metrics) -> None:
+        """Let the scrape see what is done and what cannot be."""
+        metrics.gauge(
+            "klamm_uncleanable_partitions", "Partitions that cannot be compacted.", lambda: self.uncleanable_count
+        )
+        metrics.counter("klamm_cleaner_read_bytes_total", "Bytes read by compaction.", lambda: self.bytes_read)
+        metrics.counter("klamm_cleaner_written_bytes_total", "Bytes written by compaction.", lambda: self.bytes_written)
+
+    async def round(self) -> None:
+        """Compact logs until none is due."""
+        tried: set[Log] = set()
+        while self._config().flag("log.cleaner.enable"):
+            due = max(self._due(tried), key=lambda candidate: candidate[2].ratio, default=None)
+            if due is None:
+                return
+            partition, storage_log, found = due
+            tried.add(storage_log)
+            try:
+                await self._compact(partition, storage_log, found)
+            except Damaged as error:
+                self._uncleanable.add(storage_log)
+                log.error("%s: cannot be compacted, left alone from now on: %s", storage_log.name, error)
+            except (Failed, KafkaError) as error:
+                if partition.log is storage_log:  # else the topic was deleted meanwhile
+                    log.warning("%s: compaction failed, to be tried again: %s", storage_log.name, error)
+
+    def _due(self, tried: set[Log]) -> Iterator[tuple[Partition, Log, Cleanable]]:
+        now_ms = self._retention.now_ms()
+        for partition in self._partitions:
+            storage_log = partition.log
+            if storage_log is None or not storage_log.config.compacted or storage_log.offline_reason is not None:
+                continue
+            if storage_log in tried or storage_log in self._uncleanable:
+                continue
+            checkpoint = self._partitions.directory_of(partition).cleaner_offset(_key(partition))
+            try:
+                found = cleanable(storage_log, checkpoint, now_ms)
+            except OSError as error:
+                log.warning("%s: compaction: %s", storage_log.name, error)
+                continue
+            if found is not None and is_due(storage_log, found):
+                yield partition, storage_log, found
+
+    async def _compact(self, partition: Partition, storage_log: Log, found: Cleanable) -> None:
+        loop = asyncio.get_running_loop()
+        log_dir = self._partitions.directory_of(partition)
+        await loop.run_in_executor(self._disk, _make_durable, storage_log, log_dir, found.first_uncleanable)
+        job = self._job(storage_log, found)
+        result = await self._worker(job)
+        self.bytes_read += result.bytes_read
+        self.bytes_written += result.bytes_written
+        for group in result.groups:
+            if partition.log is not storage_log or not storage_log.begin_swap(group):
+                log.info("%s: changed while it was compacted, to be done again", storage_log.name)
+                return
+            files = await asyncio.shield(loop.run_in_executor(self._disk, storage_log.swap_files, group))
+            storage_log.finish_swap()
+            self._retention.doom(storage_log, files)
+        await loop.run_in_executor(self._disk, log_dir.note_cleaned, _key(partition), storage_log, result.end_offset)
+        log.info(
+            "%s: compacted up to offset %d: bytes_read=%d bytes_written=%d segments=%d",
+            storage_log.name, result.end_offset, result.bytes_read, result.bytes_written, len(storage_log.segments),
+        )  # fmt: skip
+
+    def _job(self, storage_log: Log, found: Cleanable) -> Job:
+        config = self._config()
+        load_factor, bytes_per_second = (
+            config["log.cleaner.io.buffer.load.factor"],
+            config["log.cleaner.io.max.bytes.per.second"],
+        )
+        assert isinstance(load_factor, float) and isinstance(bytes_per_second, float)
+        return make_job(
+            storage_log,
+            found,
+            self._retention.now_ms(),
+            map_bytes=config.integer("log.cleaner.dedupe.buffer.size"),
+            map_load_factor=load_factor,
+            bytes_per_second=bytes_per_second,
+        )
+
+
+def _key(partition: Partition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.index)
+
+
+def _make_durable(storage_log: Log, log_dir: LogDir, up_to: int) -> None:
+    storage_log.flush(up_to)
+    log_dir.checkpoint()

@@ -1,0 +1,174 @@
+"""What compaction leaves of one batch. Pure: bytes in, bytes out.
+
+A record stays when it is the last of its key; a tombstone (a record without value) also has to go some day, but not
+before every consumer has had `delete.retention.ms` to see it. From when that counts is in the batch itself (KIP-534):
+the first time that a batch with tombstones is cleaned, it gets a delete horizon, now + `delete.retention.ms`, as its
+base timestamp, marked by bit 6 of the attributes. Cleaned after that moment, it loses its tombstones.
+
+Offsets never change: a batch keeps its base offset and its last offset, whatever is missing in between, and with them
+its sequence numbers. A batch of which nothing is left goes, unless it is the last of an idempotent producer, whose
+state would be lost with it: then its header stays, with no records. A batch of which all is left stays as it is, byte
+for byte; else its records keep their bytes (timestamps relative to the same base, but for a new horizon), compressed
+with the batch's own codec.
+
+Control batches stay, and a transactional batch supersedes nothing, until transactions exist here: whether it was
+committed is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from klamm.protocol.errors import InvalidRecord
+from klamm.protocol.records.batch import (
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD_BYTES,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    payload,
+    read_varint,
+    seal,
+    write_varint,
+)
+from klamm.protocol.records.compression import compress
+from klamm.storage.offset_map import OffsetMap
+
+
+class Slice(NamedTuple):
+    """Where a record lies in the records of its batch, and what compaction wants to know of it."""
+
+    start: int
+    body: int  # behind its length
+    rest: int  # behind its timestamp delta
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """By what the batches of one run are filtered."""
+
+    offsets: OffsetMap
+    now_ms: int
+    delete_retention_ms: int
+    last_offsets: Mapping[int, int]
+    """The last offset of each idempotent producer that is alive."""
+    decompress_limit: int
+
+
+def slices(data: bytes, count: int) -> Iterator[Slice]:
+    """The records in `data`. Raises InvalidRecord when they are not what the batch says."""
+    start = 0
+    try:
+        for _ in range(count):
+            size, body = read_varint(data, start)
+            end = body + size
+            timestamp_delta, rest = read_varint(data, body + 1, 70)
+            offset_delta, at = read_varint(data, rest)
+            key_size, at = read_varint(data, at)
+            key = data[at : at + key_size] if key_size >= 0 else None
+            value_size, at = read_varint(data, at + max(0, key_size))
+            if at + max(0, value_size) >= end or end > len(data):
+                raise InvalidRecord("a record does not fit its length")
+            yield Slice(start, body, rest, end, timestamp_delta, offset_delta, key, value_size >= 0)
+            start = end
+    except IndexError:
+        raise InvalidRecord("a record is cut short") from None
+    if start != len(data):
+        raise InvalidRecord(f"{len(data) - start} bytes after the last record")
+
+
+def filter_batch(data: memoryview, head: BatchHeader, rules: Rules) -> memoryview | bytearray | None:
+    """The batch as it is to be written, None for nothing. Raises InvalidRecord."""
+    if head.is_control:
+        return data
+    records = payload(data, head, rules.decompress_limit)
+    horizon_ms = head.delete_horizon_ms
+    keep_tombstones = horizon_ms is None or rules.now_ms < horizon_ms
+    kept = [
+        record
+        for record in slices(records, head.record_count)
+        if _stays(record, head.base_offset + record.offset_delta, rules.offsets, keep_tombstones)
+    ]
+    if not kept:
+        is_last = head.has_producer_id and rules.last_offsets.get(head.producer_id) == head.last_offset
+        return _without_records(data, head) if is_last else None
+    if horizon_ms is None and not all(record.has_value for record in kept):
+        return _rebuilt(records, head, kept, rules.now_ms + rules.delete_retention_ms)
+    return data if len(kept) == head.record_count else _rebuilt(records, head, kept, None)
+
+
+def _stays(record: Slice, offset: int, offsets: OffsetMap, keep_tombstones: bool) -> bool:
+    if offset > offsets.latest:
+        return True
+    if record.key is None:  # from before the topic was compacted; Kafka drops it, too
+        return False
+    return offsets.get(record.key) <= offset and (record.has_value or keep_tombstones)
+
+
+def _without_records(data: memoryview, head: BatchHeader) -> memoryview | bytearray:
+    if head.record_count == 0:
+        return data
+    attributes = head.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
+    return _batch(head, attributes, NO_TIMESTAMP, head.max_timestamp, 0, b"")
+
+
+def _rebuilt(records: bytes, head: BatchHeader, kept: list[Slice], new_horizon_ms: int | None) -> bytearray:
+    """A batch of the records `kept`, with a delete horizon if a new one is given."""
+    base_timestamp, attributes = head.base_timestamp, head.attributes
+    if new_horizon_ms is None:
+        body = b"".join([records[record.start : record.end] for record in kept])
+    else:
+        shift = base_timestamp - new_horizon_ms
+        base_timestamp, attributes = new_horizon_ms, attributes | DELETE_HORIZON_FLAG
+        body = b"".join([_shifted(records, record, shift) for record in kept])
+    max_timestamp = head.max_timestamp
+    if not head.is_log_append_time:
+        max_timestamp = head.base_timestamp + max(record.timestamp_delta for record in kept)
+    packed = compress(head.codec, body) if head.is_compressed else body
+    return _batch(head, attributes, base_timestamp, max_timestamp, len(kept), packed)
+
+
+def _shifted(records: bytes, record: Slice, shift: int) -> bytes:
+    body = bytearray(records[record.body : record.body + 1])  # attributes
+    write_varint(body, record.timestamp_delta + shift)
+    body += records[record.rest : record.end]
+    out = bytearray()
+    write_varint(out, len(body))
+    return bytes(out + body)
+
+
+def _batch(
+    head: BatchHeader, attributes: int, base_timestamp: int, max_timestamp: int, count: int, packed: bytes
+) -> bytearray:
+    batch = bytearray(HEADER_BYTES)
+    batch += packed
+    HEADER.pack_into(
+        batch,
+        0,
+        head.base_offset,
+        len(batch) - LOG_OVERHEAD_BYTES,
+        head.leader_epoch,
+        2,
+        0,
+        attributes,
+        head.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        head.producer_id,
+        head.producer_epoch,
+        head.base_sequence,
+        count,
+    )
+    seal(batch)
+    return batch

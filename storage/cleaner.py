@@ -1,0 +1,237 @@
+"""Compaction of one log: the last record of each key stays, the order and the offsets of what stays do not change.
+
+    |  clean, once compacted  |  dirty  ...  end offset |  not yet: active, young, above the high watermark |
+1. The keys of the dirty part are read into a map of bounded memory (`offset_map.py`); where it is full, the end is.
+2. All segments below the end are filtered, batch by batch (`batch_filter.py`), neighbours together as long as they fit
+   into one segment, into `<base offset>.log.cleaned` and its indexes, which are synced.
+3. The broker swaps them in (`swap.py`). Until then nothing that a reader or a start looks at has changed.
+
+This is the work that burns CPU: it runs in a process of its own (`cleaner_worker.py`) and knows of the log what `Job`
+says. A damaged batch raises InvalidRecord or CorruptMessage: nothing is ever rewritten that does not fit its CRC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from klamm.protocol.errors import CorruptMessage
+from klamm.protocol.records.batch import BatchHeader, crc_is_valid, payload, read_header
+from klamm.storage import paths
+from klamm.storage.batch_filter import Rules, filter_batch, slices
+from klamm.storage.filesystem import File, Filesystem, unlink_if_exists
+from klamm.storage.index import MAX_RELATIVE_OFFSET
+from klamm.storage.offset_map import OffsetMap
+from klamm.storage.scan import batches
+from klamm.storage.segment import Segment
+
+WRITE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A closed segment, as the broker knows it."""
+
+    base_offset: int
+    end_offset: int  # base offset of the next one
+    size_bytes: int
+    offset_index_bytes: int
+    time_index_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run over one log. `sources` are all segments below `first_uncleanable`, oldest first."""
+
+    directory: str
+    sources: tuple[Source, ...]
+    first_dirty: int
+    first_uncleanable: int
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    decompress_limit: int
+    last_offsets: dict[int, int] = field(default_factory=dict)
+    map_bytes: int = 128 << 20
+    map_load_factor: float = 0.9
+    bytes_per_second: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """Segments that were written as one: `<base_offset>.log.cleaned`, to take the place of those at `sources`."""
+
+    base_offset: int
+    sources: tuple[int, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run has made; `end_offset` is where the next one begins."""
+
+    end_offset: int
+    groups: tuple[Cleaned, ...]
+    bytes_read: int
+    bytes_written: int
+
+
+class Cleaner:
+    """Does one job; used once. `spent` is told of the bytes read and written, and may wait."""
+
+    def __init__(self, job: Job, filesystem: Filesystem, spent: Callable[[int], None] = lambda _: None) -> None:
+        self._job = job
+        self._filesystem = filesystem
+        self._spent = spent
+        self._directory = Path(job.directory)
+        self._bytes_read = self._bytes_written = 0
+
+    def run(self) -> Result:
+        """Raises InvalidRecord, CorruptMessage, OSError."""
+        job = self._job
+        offsets = self._read_keys()
+        if offsets.latest < job.first_dirty:
+            return Result(job.first_dirty, (), self._bytes_read, 0)
+        rules = Rules(offsets, job.now_ms, job.delete_retention_ms, job.last_offsets, job.decompress_limit)
+        end_offset = offsets.latest + 1
+        groups = [self._clean(group, rules) for group in grouped(job, end_offset)]
+        cleaned = tuple(group for group in groups if group is not None)
+        return Result(end_offset, cleaned, self._bytes_read, self._bytes_written)
+
+    def _read_keys(self) -> OffsetMap:
+        job = self._job
+        offsets = OffsetMap(job.map_bytes, job.map_load_factor)
+        for source in job.sources:
+            if source.end_offset <= job.first_dirty:
+                continue
+            for head, data in self._batches(source):
+                if head.last_offset < job.first_dirty:
+                    continue
+                if not (head.is_control or head.is_transactional) and not self._take_keys(offsets, head, data):
+                    return offsets
+                offsets.latest = max(offsets.latest, head.last_offset)
+            offsets.latest = max(offsets.latest, source.end_offset - 1)
+        return offsets
+
+    def _take_keys(self, offsets: OffsetMap, head: BatchHeader, data: memoryview) -> bool:
+        """False when the map is full."""
+        for record in slices(payload(data, head, self._job.decompress_limit), head.record_count):
+            offset = head.base_offset + record.offset_delta
+            if offset >= self._job.first_dirty and record.key is not None and not offsets.put(record.key, offset):
+                return False
+        return True
+
+    def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Every batch of a segment, checked."""
+        path = paths.offset_file(self._directory, source.base_offset, paths.LOG_SUFFIX)
+        end = 0
+        for position, head, data in batches(self._filesystem.open_read(path), 0, source.size_bytes):
+            if not crc_is_valid(data, head):
+                raise CorruptMessage(f"{path.name}: position {position} offset {head.base_offset}: wrong CRC")
+            self._bytes_read += head.size_bytes
+            self._spent(head.size_bytes)
+            yield head, data
+            end = position + head.size_bytes
+        if end != source.size_bytes:
+            raise CorruptMessage(f"{path.name}: no whole batch at position {end}")
+
+    def _clean(self, group: list[Source], rules: Rules) -> Cleaned | None:
+        """Write what is left of some segments as one; None when it would be the segment that is there."""
+        out = _Output(self._job, group[0].base_offset, self._filesystem)
+        unchanged = len(group) == 1
+        for source in group:
+            for head, data in self._batches(source):
+                kept = filter_batch(data, head, rules)
+                unchanged = unchanged and kept is data
+                if kept is not None:
+                    out.write(kept)
+                    self._spent(len(kept))
+        if unchanged:
+            out.discard()
+            return None
+        out.copy_transactions(group)
+        out.finish()
+        self._bytes_written += out.segment.size_bytes
+        return Cleaned(group[0].base_offset, tuple(source.base_offset for source in group), out.segment.size_bytes)
+
+
+def grouped(job: Job, end_offset: int) -> Iterator[list[Source]]:
+    """The segments below `end_offset`, those together that fit into one by their sizes of today."""
+    group: list[Source] = []
+    for source in job.sources:
+        if source.base_offset >= end_offset:
+            break
+        if group and not _fits(job, [*group, source]):
+            yield group
+            group = []
+        group.append(source)
+    if group:
+        yield group
+
+
+def _fits(job: Job, group: list[Source]) -> bool:
+    return (
+        sum(source.size_bytes for source in group) <= job.segment_bytes
+        and sum(source.offset_index_bytes for source in group) <= job.segment_index_bytes
+        and sum(source.time_index_bytes for source in group) <= job.segment_index_bytes
+        and group[-1].end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET
+    )
+
+
+class _Output:
+    """A segment under the suffix `.cleaned`, being written."""
+
+    def __init__(self, job: Job, base_offset: int, filesystem: Filesystem) -> None:
+        self._directory = Path(job.directory)
+        self._filesystem = filesystem
+        self._buffer = bytearray()
+        self.segment = Segment(
+            filesystem,
+            self._directory,
+            base_offset,
+            index_interval_bytes=job.index_interval_bytes,
+            segment_index_bytes=job.segment_index_bytes,
+            created_ms=job.now_ms,
+            suffix=paths.CLEANED_SUFFIX,
+        )
+        self.segment.create()
+
+    def write(self, batch: memoryview | bytearray) -> None:
+        segment = self.segment
+        segment.account(segment.size_bytes + len(self._buffer), read_header(batch))
+        self._buffer += batch
+        if len(self._buffer) >= WRITE_BYTES:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._buffer:
+            self.segment.file.write_at(self._buffer, self.segment.size_bytes)
+            self.segment.size_bytes += len(self._buffer)
+            self._buffer = bytearray()
+
+    def copy_transactions(self, group: list[Source]) -> None:
+        """The transaction indexes, one after the other: their entries have absolute offsets."""
+        content = b""
+        for source in group:
+            path = paths.offset_file(self._directory, source.base_offset, paths.TXN_INDEX_SUFFIX)
+            if self._filesystem.exists(path):
+                content += self._filesystem.read_bytes(path)
+        if content:
+            file = self._filesystem.open(self.segment.files()[-1], create=True)
+            file.truncate(0)
+            file.write_at(content, 0)
+            file.sync()
+
+    def finish(self) -> None:
+        self._spill()
+        self.segment.become_inactive()
+        files: list[File] = [self.segment.file, *self.segment.write_indexes()]
+        for file in files:
+            file.sync()
+
+    def discard(self) -> None:
+        for path in self.segment.files():
+            unlink_if_exists(self._filesystem, path)

@@ -1,0 +1,83 @@
+"""The process that compacts: `python -m klamm.storage.cleaner_worker`, one run for each.
+
+One line of JSON in, a `Job`; one line out, `{"result": Result}` or `{"damaged": why}` or `{"failed": why}`. It is nice
+to the others on the machine, keeps to `bytes_per_second`, and ends at once when its standard input does: a broker that
+dies leaves none behind, whose files the next one would find under its hands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import Any
+
+from klamm.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
+from klamm.storage.cleaner import Cleaned, Cleaner, Job, Result, Source
+from klamm.storage.filesystem import OsFilesystem, describe
+
+NICENESS = 10
+MIN_PAUSE_SECONDS = 0.05
+
+
+class Throttle:
+    """Waits so that not more than `bytes_per_second` are spent, measured from the start."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate = bytes_per_second
+        self._start = time.monotonic()
+        self._spent = 0
+
+    def __call__(self, size_bytes: int) -> None:
+        self._spent += size_bytes
+        ahead = self._spent / self._rate - (time.monotonic() - self._start)
+        if ahead > MIN_PAUSE_SECONDS:
+            time.sleep(ahead)
+
+
+def encode_job(job: Job) -> bytes:
+    return json.dumps(asdict(job)).encode() + b"\n"
+
+
+def decode_job(line: bytes) -> Job:
+    fields = json.loads(line)
+    fields["sources"] = tuple(Source(**source) for source in fields["sources"])
+    fields["last_offsets"] = {int(producer_id): offset for producer_id, offset in fields["last_offsets"].items()}
+    return Job(**fields)
+
+
+def decode_result(fields: dict[str, Any]) -> Result:
+    groups = (Cleaned(group["base_offset"], tuple(group["sources"]), group["size_bytes"]) for group in fields["groups"])
+    return Result(fields["end_offset"], tuple(groups), fields["bytes_read"], fields["bytes_written"])
+
+
+def answer(line: bytes) -> dict[str, Any]:
+    job = decode_job(line)
+    try:
+        return {"result": asdict(Cleaner(job, OsFilesystem(), Throttle(job.bytes_per_second)).run())}
+    except (CorruptMessage, InvalidRecord) as error:
+        return {"damaged": error.message}
+    except KafkaError as error:
+        return {"damaged": str(error)}
+    except OSError as error:
+        return {"failed": f"{error.filename or job.directory}: {describe(error)}"}
+
+
+def _end_with_the_broker() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    line = sys.stdin.buffer.readline()
+    threading.Thread(target=_end_with_the_broker, daemon=True).start()
+    sys.stdout.write(json.dumps(answer(line)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Putting a compacted segment in the place of those it was made of, so that a crash leaves the old or the new ones.
+
+A plain file `klamm.compaction` (JSON) in the partition directory says what is under way:
+    {"version": 1, "base_offset": 0, "sources": [0, 1200, 2500]}
+The steps of a swap, each durable before the next:
+1. the new files are there, whole, as `0.log.cleaned` and so on;
+2. the manifest is written: from here on the swap is finished, after a crash by the next start (`finish`);
+3. the new files become `0.log.swap` ...: what Apache Kafka, would it take over now, finishes by its own rules;
+4. the files of the other sources and their producer snapshots become `.deleted`;
+5. the new files take their names, over the old ones of the first source;
+6. the manifest goes.
+Which steps are done tell the names: as long as `0.log.swap` or `0.log.cleaned` is there, `0.log` is the old one. A
+`.cleaned` file without a manifest is dropped. A `.swap` file without one comes from Apache Kafka, and its rules hold:
+it replaces the segments whose base offsets it covers, but for one at or above a `.cleaned` file, which is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from klamm.storage import paths
+from klamm.storage.filesystem import Filesystem, replace_file, unlink_if_exists
+from klamm.storage.scan import heads
+
+NEW_SUFFIXES = (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX, paths.TXN_INDEX_SUFFIX, paths.LOG_SUFFIX)
+VERSION = 1
+
+
+class SwapError(Exception):
+    """What is there does not tell how to finish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A segment and those, its own base offset first among them, whose place it takes."""
+
+    base_offset: int
+    sources: tuple[int, ...]
+
+    def format(self) -> bytes:
+        return json.dumps({"version": VERSION, "base_offset": self.base_offset, "sources": self.sources}).encode()
+
+    @classmethod
+    def parse(cls, content: bytes) -> Swap:
+        """Raises SwapError."""
+        try:
+            fields = json.loads(content)
+            swap = cls(int(fields["base_offset"]), tuple(int(offset) for offset in fields["sources"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SwapError(f"{paths.COMPACTION_MANIFEST} is not a manifest: {content[:60]!r}") from error
+        if fields.get("version") != VERSION or swap.sources[:1] != (swap.base_offset,):
+            raise SwapError(f"{paths.COMPACTION_MANIFEST} is not a manifest: {content[:60]!r}")
+        return swap
+
+
+def announce(filesystem: Filesystem, directory: Path, swap: Swap) -> None:
+    """Steps 1 and 2; the synced files are there as `.cleaned`. After an OSError `withdraw` tells where we are."""
+    filesystem.sync_directory(directory)
+    replace_file(filesystem, directory / paths.COMPACTION_MANIFEST, swap.format())
+
+
+def withdraw(filesystem: Filesystem, directory: Path) -> None:
+    """Make sure that there is no manifest, when nothing but that was done. An OSError leaves it open."""
+    unlink_if_exists(filesystem, directory / paths.COMPACTION_MANIFEST)
+    filesystem.sync_directory(directory)
+
+
+def finish(filesystem: Filesystem, directory: Path, names: Iterable[str]) -> bool:
+    """At a start: finish or drop what was under way; `names` are in the directory. Whether anything was changed.
+
+    Raises SwapError: nothing was changed.
+    """
+    if paths.COMPACTION_MANIFEST in names:
+        carry_out(filesystem, directory, Swap.parse(filesystem.read_bytes(directory / paths.COMPACTION_MANIFEST)))
+        return True
+    swapped = _with_suffix(names, paths.SWAP_SUFFIX)
+    if not swapped:
+        return False
+    cleaned = min((offset for offset, _ in _with_suffix(names, paths.CLEANED_SUFFIX)), default=None)
+    for offset, suffix in sorted(swapped):
+        if cleaned is not None and offset >= cleaned:
+            filesystem.unlink(_file(directory, offset, suffix, paths.SWAP_SUFFIX))
+        elif suffix == paths.LOG_SUFFIX:
+            _finish_foreign(filesystem, directory, offset, names)
+        elif (offset, paths.LOG_SUFFIX) not in swapped:  # its log has its name already
+            filesystem.rename(_file(directory, offset, suffix, paths.SWAP_SUFFIX), _file(directory, offset, suffix))
+    filesystem.sync_directory(directory)
+    return True
+
+
+def _finish_foreign(filesystem: Filesystem, directory: Path, base_offset: int, names: Iterable[str]) -> None:
+    file = filesystem.open_read(_file(directory, base_offset, paths.LOG_SUFFIX, paths.SWAP_SUFFIX))
+    size, end, next_offset = file.size(), 0, base_offset
+    for position, head in heads(file, 0, size):
+        end, next_offset = position + head.size_bytes, head.next_offset
+    if end != size:
+        raise SwapError(f"{base_offset:020d}.log.swap: batches end at {end} of {size} bytes")
+    known = sorted(parsed[0] for parsed in map(paths.parse_offset_file, names) if parsed and parsed[1] == ".log")
+    others = [offset for offset in known if base_offset < offset < next_offset]
+    swap = Swap(base_offset, (base_offset, *others))
+    replace_file(filesystem, directory / paths.COMPACTION_MANIFEST, swap.format())
+    carry_out(filesystem, directory, swap)
+
+
+def carry_out(filesystem: Filesystem, directory: Path, swap: Swap) -> list[Path]:
+    """Steps 3 to 6, those that are not done yet. Returns the names of what may be unlinked later."""
+    base_offset = swap.base_offset
+    for suffix in NEW_SUFFIXES:
+        with suppress(FileNotFoundError):
+            filesystem.rename(
+                _file(directory, base_offset, suffix, paths.CLEANED_SUFFIX),
+                _file(directory, base_offset, suffix, paths.SWAP_SUFFIX),
+            )
+    filesystem.sync_directory(directory)
+    deleted = []
+    for offset in reversed(swap.sources[1:]):
+        for suffix in (*paths.SEGMENT_SUFFIXES, paths.SNAPSHOT_SUFFIX):
+            target = _file(directory, offset, suffix, paths.DELETED_SUFFIX)
+            with suppress(FileNotFoundError):
+                filesystem.rename(_file(directory, offset, suffix), target)
+                deleted.append(target)
+    filesystem.sync_directory(directory)
+    for suffix in NEW_SUFFIXES:
+        with suppress(FileNotFoundError):
+            filesystem.rename(
+                _file(directory, base_offset, suffix, paths.SWAP_SUFFIX), _file(directory, base_offset, suffix)
+            )
+    filesystem.sync_directory(directory)
+    unlink_if_exists(filesystem, directory / paths.COMPACTION_MANIFEST)
+    filesystem.sync_directory(directory)
+    return deleted
+
+
+def _with_suffix(names: Iterable[str], mark: str) -> set[tuple[int, str]]:
+    """(offset, suffix) of the segment files with a mark behind them."""
+    parsed = (paths.parse_offset_file(name.removesuffix(mark)) for name in names if name.endswith(mark))
+    return {known for known in parsed if known is not None and known[1] in paths.SEGMENT_SUFFIXES}
+
+
+def _file(directory: Path, offset: int, suffix: str, mark: str = "") -> Path:
+    return paths.offset_file(directory, offset, suffix + mark)

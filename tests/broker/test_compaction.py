@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klamm.broker.compaction import Damaged, Failed, run_worker
+from klamm.broker.partition import Partition
+from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.protocol.records.batch import Record, batches, encode_batch, records
+from klamm.storage.cleaner import Job, Result
+from klamm.storage.paths import TopicPartition
+from tests.support.embedded import NOW_MS, EmbeddedBroker
+
+KEY = TopicPartition("t", 0)
+CONFIG = {"cleanup.policy": "compact", "segment.bytes": 1 << 20, "min.cleanable.dirty.ratio": 0.1}
+
+
+def partition_of(broker: EmbeddedBroker) -> Partition:
+    partition = broker.broker.partitions.get("t", 0)
+    assert partition is not None and partition.log is not None
+    return partition
+
+
+def fill(broker: EmbeddedBroker, rounds: int = 3) -> None:
+    """In each round keys k0 to k3, 600 KB of them; the last is in the active segment."""
+    for number in range(rounds):
+        content = [Record(i, NOW_MS, b"k%d" % i, b"%d" % number + bytes(150_000)) for i in range(4)]
+        assert broker.produce("t", bytes(encode_batch(content))).error_code == 0
+
+
+def compact(broker: EmbeddedBroker) -> None:
+    broker.run(broker.broker.compaction.round())
+
+
+def fetch(broker: EmbeddedBroker, offset: int) -> list[tuple[int, bytes]]:
+    """(offset, first byte of the value) of what a consumer gets."""
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[FetchTopic(topic="t", partitions=[wanted])]
+    )
+    data = broker.call(request, 11).responses[0].partitions[0].records
+    return [
+        (record.offset, (record.value or b"")[:1])
+        for position, head in batches(data)
+        for record in records(data, head, 1 << 20, position)
+    ]
+
+
+def test_a_dirty_log_is_compacted_in_a_worker_process_and_served_with_gaps(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker)
+        compact(broker)
+        partition = partition_of(broker)
+        log_dir = broker.broker.partitions.directory_of(partition)
+        assert log_dir.cleaner_offset(KEY) == 8
+        for offset in range(8):
+            assert fetch(broker, offset)[-4:] == [(4, b"1"), (5, b"1"), (6, b"1"), (7, b"1")]
+        assert fetch(broker, 8) == [(8, b"2"), (9, b"2"), (10, b"2"), (11, b"2")]
+        assert broker.broker.compaction.bytes_read > 2 * 1_200_000
+        assert broker.broker.compaction.uncleanable_count == 0
+        names = {path.name for path in (tmp_path / "data" / "t-0").iterdir()}
+        assert not [name for name in names if name.endswith((".cleaned", ".swap", ".compaction"))]
+    assert (tmp_path / "data" / "cleaner-offset-checkpoint").read_text() == "0\n1\nt 0 8\n"
+    with EmbeddedBroker(tmp_path) as broker:
+        assert fetch(broker, 0)[-4:] == [(4, b"1"), (5, b"1"), (6, b"1"), (7, b"1")]
+        fill(broker, 1)
+        compact(broker)
+        assert [offset for offset, _ in fetch(broker, 0)][-4:] == [8, 9, 10, 11]
+
+
+def test_nothing_is_compacted_while_the_cleaner_is_off_or_the_log_is_clean(tmp_path: Path) -> None:
+    async def refuse(job: Job) -> Result:
+        raise AssertionError(job)
+
+    with EmbeddedBroker(tmp_path, {"log.cleaner.enable": "false"}) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker)
+        broker.broker.compaction._worker = refuse
+        compact(broker)
+    with EmbeddedBroker(tmp_path) as broker:
+        compact(broker)
+        broker.broker.compaction._worker = refuse
+        compact(broker)
+
+
+def test_a_damaged_log_is_left_alone_logged_once_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker)
+        with (tmp_path / "data" / "t-0" / f"{0:020d}.log").open("r+b") as file:
+            file.seek(1000)
+            file.write(b"\1")
+        compact(broker)
+        compact(broker)
+        assert broker.broker.compaction.uncleanable_count == 1
+        lines = [record.getMessage() for record in caplog.records if "compacted" in record.getMessage()]
+        assert lines == [
+            "t-0: cannot be compacted, left alone from now on: 00000000000000000000.log: position 0 offset 0: wrong CRC"
+        ]
+
+
+def test_a_worker_that_fails_is_tried_again(tmp_path: Path) -> None:
+    outcomes = [Failed("no space left"), None]
+
+    async def fail_once(job: Job) -> Result:
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+        return await run_worker(job)
+
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker)
+        broker.broker.compaction._worker = fail_once
+        compact(broker)
+        assert broker.broker.compaction.uncleanable_count == 0
+        compact(broker)
+        assert outcomes == []
+        assert fetch(broker, 0)[0] == (4, b"1")
+
+
+def test_a_worker_that_breaks_makes_the_log_uncleanable(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        job = Job(str(tmp_path), (), 0, 0, 0, 0, 0, 0, 0, "not a limit")  # type: ignore[arg-type]
+        assert broker.run(run_worker(job)).groups == ()
+        job = Job(None, (), 0, 0, 0, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
+        with pytest.raises(Damaged, match="the worker ended with code 1"):
+            broker.run(run_worker(job))
+        assert "Traceback" in capfd.readouterr().err
