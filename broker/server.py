@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_UNUSABLE = 3
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class CannotStart(Exception):
@@ -58,17 +59,42 @@ def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     give_back_what_is_freed()
     server = Server(config)
+    stop = StopSignal()
     try:
         server.open()
     except CannotStart as error:
         log.error("%s", error)
-        server.release()
+        server.leave()
         return EXIT_UNUSABLE
-    return uvloop.run(server.serve())
+    except StopRequested:
+        log.info("stopped while starting")
+        server.leave()
+        return EXIT_OK
+    stop.interrupts = False
+    return uvloop.run(server.serve(stop))
+
+
+class StopRequested(Exception):
+    """A signal asks to stop while the logs are being opened."""
+
+
+class StopSignal:
+    """SIGTERM and SIGINT before the loop runs: they interrupt the opening of the logs, and are remembered after it."""
+
+    def __init__(self) -> None:
+        self.interrupts = True
+        self.came = False
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, *_: object) -> None:
+        self.came = True
+        if self.interrupts:
+            raise StopRequested
 
 
 class Server:
-    """One broker process. Verbs in order: `open` (blocking, before the loop), `serve`; `release` undoes `open`."""
+    """One broker process. Verbs in order: `open` (blocking, before the loop), `serve`; `leave` undoes `open`."""
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.config = config
@@ -124,8 +150,16 @@ class Server:
         self._controller.close()
         self._shut_threads()
 
-    def release(self) -> None:
-        """Give back the locks, leaving everything on disk as it is (so the next start recovers)."""
+    def leave(self) -> None:
+        """Give back the locks; nobody was served, so a clean shutdown before stays one."""
+        if self._controller is not None:
+            self._controller.close()
+        for log_dir in self._log_dirs:
+            log_dir.leave()
+        self._shut_threads()
+
+    def crash(self) -> None:
+        """For tests: give back the locks without any mark of a shutdown, so that the next start recovers."""
         if self._controller is not None:
             self._controller.close()
         for log_dir in self._log_dirs:
@@ -138,12 +172,14 @@ class Server:
 
     # -- serve --------------------------------------------------------------------------------------------------
 
-    async def serve(self) -> int:
+    async def serve(self, early: StopSignal) -> int:
         """Bind, accept, wait for a signal, drain, close; returns the exit code."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, stop.set)
+        if early.came:
+            stop.set()
         broker = self.wire()
         controller, partitions = broker.controller, broker.partitions
         dispatcher = Dispatcher(broker)
@@ -151,7 +187,7 @@ class Server:
 
         def on_config(old: MetadataImage, new: MetadataImage) -> None:
             if new.broker_configs is not old.broker_configs:
-                network.change_limits(NetworkLimits.from_config(controller.config))
+                network.reconfigure(controller.config)
 
         controller.add_listener(on_config)
         http = HttpServer(self.metrics, healthy=self._problem, ready=lambda: "stopping" if stop.is_set() else None)
@@ -163,7 +199,7 @@ class Server:
         except CannotStart as error:
             log.error("%s", error)
             network.close()
-            self.release()
+            self.leave()
             return EXIT_UNUSABLE
         self.metrics.set_network(network)
         self.metrics.set_partition_source(partitions.sizes)
@@ -240,9 +276,10 @@ class Server:
 
     def _bind(self, network: Network) -> list[str]:
         """Bind every listener; returns NAME://host:port of each with its real port."""
-        addresses = []
+        assert self._controller is not None
+        config, addresses = self._controller.config, []
         for listener in self.config.listeners:
-            limits = ListenerLimits.from_config(self.config.originals, listener.name)
+            limits = ListenerLimits.from_config(config, listener.name)
             try:
                 bound = network.listen(listener.name, listener.host, listener.port, limits)
             except OSError as error:

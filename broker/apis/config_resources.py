@@ -5,6 +5,7 @@ A broker's resource is named by its node id; the empty name stands for all broke
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.apis import loggers
 from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
+from klamm.broker.network.limits import OVERRIDES, look_up, names_in, parse_overrides
 from klamm.protocol.errors import InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ async def alter(
             if counts[alteration.resource_type, alteration.name] > 1:
                 raise InvalidRequest("a resource is named more than once")
             update = _update(broker, alteration, incremental=incremental)
+            await _check_names(update)
             if update.resource_type == ResourceType.BROKER_LOGGER:
                 loggers.alter(list(update.keys), validate_only=validate_only)
             else:
@@ -93,3 +96,17 @@ def _update(broker: Broker, alteration: Alteration, *, incremental: bool) -> Con
         check_node(broker, name)
         name = str(broker.node_id)
     return ConfigUpdate(kind, name, alteration.keys, replace_all=not incremental)
+
+
+async def _check_names(update: ConfigUpdate) -> None:
+    """A limit for an unknown host is refused, as Kafka does; raises InvalidRequest. The lookup is made in a thread."""
+    if update.resource_type != ResourceType.BROKER:
+        return
+    for key in update.keys:
+        if key.name != OVERRIDES or key.op != Op.SET or not key.value:
+            continue
+        try:
+            for name in names_in(parse_overrides(key.value)):
+                await asyncio.get_running_loop().run_in_executor(None, look_up, name)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from None

@@ -160,8 +160,10 @@ class Connection:
         self._outbox.close()
         self._frames.discard()
         self._pending.close()
-        if self._charged:
-            self._charge()
+        if self._network.budget is not None:
+            self._network.budget.forget(self._on_budget)
+            if self._charged:
+                self._charge()
         self._socket.close()
         self._listener.forget(self, kind)
         callbacks, self._on_close = self._on_close, []

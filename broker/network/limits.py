@@ -2,22 +2,25 @@
 
 `ConnectionQuota` counts connections of the node, of each listener and of each address. Over a limit per address the
 accepted socket is closed at once; over a limit of the node or of a listener nobody accepts until a connection closes
-(as in Kafka), so the peers wait in the kernel's backlog.
+(as in Kafka), so the peers wait in the kernel's backlog. Limits per address may be given for names: `look_up` asks for
+their addresses, in a thread; until the answer is there, and when there is none, the common limit holds.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
+import math
 import resource
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 logger = logging.getLogger(__name__)
 
 UNLIMITED = 2**31 - 1
+OVERRIDES = "max.connections.per.ip.overrides"
 
 
 class Values(Protocol):
@@ -35,7 +38,9 @@ class SomeSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NetworkLimits:
-    """Settings of the node. Byte and time units are in the names; -1 switches `queued_max_request_bytes` off."""
+    """Settings of the node. Byte and time units are in the names; a negative `queued_max_request_bytes` or
+    `max_idle_ms` is no limit.
+    """
 
     max_request_bytes: int = 100 * 1024 * 1024
     max_inflight: int = 100
@@ -64,7 +69,7 @@ class NetworkLimits:
             max_inflight=value("klamm.max.inflight.per.connection", default.max_inflight),
             max_connections=value("max.connections", UNLIMITED),
             max_connections_per_ip=value("max.connections.per.ip", UNLIMITED),
-            max_connections_per_ip_overrides=parse_overrides(_get(config, "max.connections.per.ip.overrides")),
+            max_connections_per_ip_overrides=parse_overrides(_get(config, OVERRIDES)),
             queued_max_request_bytes=value("queued.max.request.bytes", -1),
             max_idle_ms=value("connections.max.idle.ms", default.max_idle_ms),
             frame_timeout_ms=value("klamm.frame.timeout.ms", default.frame_timeout_ms),
@@ -83,11 +88,11 @@ class ListenerLimits:
     max_idle_ms: int | None = None
 
     @classmethod
-    def from_config(cls, originals: Mapping[str, object], listener: str) -> ListenerLimits:
+    def from_config(cls, config: Values, listener: str) -> ListenerLimits:
         prefix = f"listener.name.{listener.lower()}."
-        idle = originals.get(prefix + "connections.max.idle.ms")
+        idle = _get(config, prefix + "connections.max.idle.ms")
         return cls(
-            max_connections=int(str(originals.get(prefix + "max.connections", UNLIMITED))),
+            max_connections=_integer(config, prefix + "max.connections", UNLIMITED),
             max_idle_ms=None if idle is None else int(str(idle)),
         )
 
@@ -104,30 +109,54 @@ def _integer(config: Values, name: str, default: int) -> int:
     return default if value is None else int(str(value))
 
 
+def idle_limit_s(limit_ms: int) -> float:
+    """Seconds of quiet after which a connection is closed; infinite for a negative limit, as in Kafka."""
+    return limit_ms / 1000 if limit_ms >= 0 else math.inf
+
+
 def parse_overrides(value: object) -> dict[str, int]:
-    """`host:count` pairs, as text with commas or as a list; a name stands for all its addresses. Raises ValueError."""
+    """`host:count` pairs, as text with commas or as a list: addresses, and names as they are. Raises ValueError."""
     if not value:
         return {}
     items = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
     overrides: dict[str, int] = {}
-    for item in items:
-        host, _, count = str(item).strip().rpartition(":")
+    for item in filter(None, (str(item).strip() for item in items)):
+        host, _, count = item.rpartition(":")
         if not host or not count.strip().isdigit():
-            raise ValueError(f"max.connections.per.ip.overrides: {item!r} is not host:count")
-        for address in _addresses(host.strip()):
-            overrides[address] = int(count)
+            raise ValueError(f"{OVERRIDES}: {item!r} is not host:count")
+        overrides[_address(host) or host.strip()] = int(count)
     return overrides
 
 
-def _addresses(host: str) -> list[str]:
+def names_in(overrides: Iterable[str]) -> list[str]:
+    """The hosts that have to be looked up."""
+    return [host for host in overrides if _address(host) is None]
+
+
+def _address(host: str) -> str | None:
     try:
-        return [str(ipaddress.ip_address(host.strip("[]")))]
+        return str(ipaddress.ip_address(host.strip().strip("[]")))
     except ValueError:
-        pass
+        return None
+
+
+def look_up(name: str) -> list[str]:
+    """The addresses of a name. Blocks, for seconds if it must; raises ValueError when it has none."""
     try:
-        return sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None)})
-    except OSError as error:
-        raise ValueError(f"max.connections.per.ip.overrides: cannot resolve {host!r}: {error}") from None
+        return sorted({plain_address(str(info[4][0])) for info in socket.getaddrinfo(name, None)})
+    except (OSError, UnicodeError) as error:
+        raise ValueError(f"{OVERRIDES}: cannot resolve {name!r}: {error}") from None
+
+
+def look_up_known(names: Iterable[str]) -> dict[str, list[str]]:
+    """The addresses of those names that have some; one line of warning for each of the others. Blocks."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = look_up(name)
+        except ValueError as error:
+            logger.warning("%s; the override is left out", error)
+    return found
 
 
 def plain_address(address: str) -> str:
@@ -143,6 +172,8 @@ class ConnectionQuota:
     def __init__(self, limits: NetworkLimits) -> None:
         self._limits = limits
         self._per_address: dict[str, int] = {}
+        self._addresses: dict[str, list[str]] = {}
+        self._by_name: dict[str, int] = {}
         self.total = 0
 
     @property
@@ -154,8 +185,9 @@ class ConnectionQuota:
         limits = self._limits
         count = self._per_address.get(address, 0)
         limit = limits.max_connections_per_ip
-        if limits.max_connections_per_ip_overrides:
-            limit = limits.max_connections_per_ip_overrides.get(address, limit)
+        overrides = limits.max_connections_per_ip_overrides
+        if overrides:
+            limit = overrides.get(address, self._by_name.get(address, limit))
         if count >= limit:
             return False
         self._per_address[address] = count + 1
@@ -173,6 +205,15 @@ class ConnectionQuota:
     def change_limits(self, limits: NetworkLimits) -> None:
         """Takes effect for the next connection; none is closed."""
         self._limits = limits
+        self.set_addresses(self._addresses)
+
+    def set_addresses(self, found: Mapping[str, list[str]]) -> None:
+        """The addresses of the names among the overrides."""
+        self._addresses = dict(found)
+        overrides = self._limits.max_connections_per_ip_overrides
+        self._by_name = {
+            address: overrides[name] for name, addresses in found.items() for address in addresses if name in overrides
+        }
 
 
 class RequestBudget:
@@ -186,19 +227,27 @@ class RequestBudget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: dict[Callable[[], None], None] = {}  # in the order of their coming
 
     def change(self, before: int, now: int, resume: Callable[[], None]) -> bool:
         """A connection holds `now` instead of `before`. False: refused, wait for `resume` and ask again."""
         if now > before and self.held_bytes >= self.limit_bytes:
-            self._waiting.append(resume)
+            self._waiting[resume] = None
             return False
         self.held_bytes += now - before
         if now < before and self._waiting and self.held_bytes < self.limit_bytes:
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiting = self._waiting, {}
             for callback in waiting:
                 callback()
         return True
+
+    def forget(self, resume: Callable[[], None]) -> None:
+        """Whoever waits to be called back so is gone."""
+        self._waiting.pop(resume, None)
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
 
 
 def raise_descriptor_limit() -> int:

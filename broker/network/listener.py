@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from klamm.broker.network.connection import Connection
-from klamm.broker.network.limits import ListenerLimits, plain_address
+from klamm.broker.network.limits import ListenerLimits, idle_limit_s, plain_address
 
 if TYPE_CHECKING:
     from klamm.broker.network.network import Network
@@ -48,7 +48,7 @@ class Listener:
     @property
     def idle_limit_s(self) -> float | None:
         limit = self.limits.max_idle_ms
-        return None if limit is None else limit / 1000
+        return None if limit is None else idle_limit_s(limit)
 
     def start(self) -> None:
         self._started = True

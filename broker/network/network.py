@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from klamm.broker.network.file_pieces import ReadAhead
-from klamm.broker.network.limits import ConnectionQuota, ListenerLimits, NetworkLimits, RequestBudget
+from klamm.broker.network.limits import (
+    ConnectionQuota,
+    ListenerLimits,
+    NetworkLimits,
+    RequestBudget,
+    Values,
+    idle_limit_s,
+    look_up_known,
+    names_in,
+)
 from klamm.broker.network.listener import Listener
 from klamm.broker.network.reply import Dispatcher
 from klamm.broker.network.warnings import RateLimitedWarning
@@ -60,6 +69,8 @@ class Network:
         self._drained: asyncio.Future[None] | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._schedule_sweep()
+        self.looking_up: asyncio.Future[dict[str, list[str]]] | None = None
+        self._look_up(limits)
 
     @property
     def page_cache_misses(self) -> int:
@@ -73,11 +84,30 @@ class Network:
 
     def change_limits(self, limits: NetworkLimits) -> None:
         """New settings for what comes; open connections keep their frame limit."""
+        if limits.max_connections_per_ip_overrides != self.limits.max_connections_per_ip_overrides:
+            self._look_up(limits)
         self.limits = limits
         self.quota.change_limits(limits)
         if self.budget is not None:
             self.budget.limit_bytes = limits.queued_max_request_bytes
         self.resume_accepting()
+
+    def reconfigure(self, config: Values) -> None:
+        """Take changed settings of the node and of its listeners."""
+        for listener in self.listeners:
+            listener.limits = ListenerLimits.from_config(config, listener.name)
+        self.change_limits(NetworkLimits.from_config(config))
+
+    def _look_up(self, limits: NetworkLimits) -> None:
+        """Ask for the addresses of the names among the overrides, in a thread: an answer may take seconds."""
+        names = names_in(limits.max_connections_per_ip_overrides)
+        self.looking_up = self.loop.run_in_executor(None, look_up_known, names) if names else None
+        if self.looking_up is not None:
+            self.looking_up.add_done_callback(self._on_looked_up)
+
+    def _on_looked_up(self, done: asyncio.Future[dict[str, list[str]]]) -> None:
+        if done is self.looking_up and not done.cancelled() and done.exception() is None:  # else there are newer ones
+            self.quota.set_addresses(done.result())
 
     def resume_accepting(self) -> None:
         for listener in self.listeners:
@@ -135,14 +165,15 @@ class Network:
         """Enforce the deadlines as of the clock's time."""
         self.now = now = self.clock.monotonic()
         frame_s = self.limits.frame_timeout_ms / 1000
-        idle_s = self.limits.max_idle_ms / 1000
+        idle_s = idle_limit_s(self.limits.max_idle_ms)
         for connection in list(self.connections):
-            connection.sweep(now, connection.idle_limit_s or idle_s, frame_s)
+            own = connection.idle_limit_s
+            connection.sweep(now, idle_s if own is None else own, frame_s)
 
     def _schedule_sweep(self) -> None:
-        shortest_ms = min(self.limits.frame_timeout_ms, self.limits.max_idle_ms)
+        shortest_s = min(self.limits.frame_timeout_ms / 1000, idle_limit_s(self.limits.max_idle_ms))
         self._sweep_timer = self.loop.call_later(
-            min(MAX_SWEEP_S, max(0.01, shortest_ms / 1000 / SWEEPS_PER_TIMEOUT)), self._on_sweep
+            min(MAX_SWEEP_S, max(0.01, shortest_s / SWEEPS_PER_TIMEOUT)), self._on_sweep
         )
 
     def _on_sweep(self) -> None:

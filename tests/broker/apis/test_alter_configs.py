@@ -140,6 +140,13 @@ def test_what_is_refused(broker: EmbeddedBroker, resource: Resource, code: int) 
     assert broker.broker.image is before
 
 
+def test_a_limit_for_an_unknown_host_is_refused(broker: EmbeddedBroker) -> None:
+    key = "max.connections.per.ip.overrides"
+    assert alter(broker, (BROKER, "1", [(key, SET, "nosuch.invalid:5")])) == [ErrorCode.INVALID_REQUEST]
+    assert replace(broker, BROKER, "", max_connections_per_ip_overrides="nosuch.invalid:5") == ErrorCode.INVALID_REQUEST
+    assert alter(broker, (BROKER, "1", [(key, SET, "localhost:5,10.0.0.7:6")])) == [ErrorCode.NONE]
+
+
 def test_a_resource_that_occurs_twice_is_refused_and_the_others_are_altered(broker: EmbeddedBroker) -> None:
     broker.create_topic("u")
     one: Resource = (TOPIC, "t", [("retention.ms", SET, "5")])

@@ -12,7 +12,7 @@ import weakref
 import pytest
 
 from klamm.broker.network.connection import RENEWAL_BYTES, TURN_FRAMES
-from klamm.broker.network.limits import NetworkLimits
+from klamm.broker.network.limits import ListenerLimits, NetworkLimits
 from tests.broker.network.harness import PRODUCE, frame, node, run, spin, until
 
 
@@ -355,6 +355,28 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("limits", "listener", "closes"),
+    [
+        (NetworkLimits(max_idle_ms=-1), None, False),
+        (NetworkLimits(max_idle_ms=1000), ListenerLimits(max_idle_ms=-1), False),
+        (NetworkLimits(), ListenerLimits(max_idle_ms=0), True),
+    ],
+)
+def test_a_negative_idle_limit_is_none_and_zero_is_at_once(
+    limits: NetworkLimits, listener: ListenerLimits | None, closes: bool
+) -> None:
+    async def main() -> None:
+        async with node(limits, listener) as one:
+            client = await one.connect()
+            await client.ask(b"echo 1")
+            one.sweep_after(0)
+            one.sweep_after(1 if closes else 10**9)
+            assert one.network.counters.closed == ({"idle": 1} if closes else {})
+
+    run(main())
+
+
 def test_a_peer_that_never_reads_is_closed_when_idle() -> None:
     async def main() -> None:
         async with node(NetworkLimits(max_idle_ms=1000)) as one:
@@ -398,6 +420,23 @@ def test_a_connection_that_goes_cancels_its_waits_but_not_its_tasks() -> None:
             assert not one.waiting["b"].cancelled()
             one.answer("b")
             await spin()
+
+    run(main())
+
+
+def test_a_connection_that_goes_does_not_wait_for_the_budget() -> None:
+    async def main() -> None:
+        async with node(NetworkLimits(queued_max_request_bytes=50_000)) as one:
+            budget = one.network.budget
+            assert budget is not None
+            first, second = await one.connect(), await one.connect()
+            first.writer.write(struct.pack(">i", 60_000) + b"echo ")
+            await until(lambda: budget.held_bytes > 0)
+            second.writer.write(struct.pack(">i", 100) + b"echo ")
+            await until(lambda: budget.waiting_count == 1)
+            (waiting,) = [each for each in one.network.connections if not each._charged]
+            waiting.close("test")
+            assert budget.waiting_count == 0
 
     run(main())
 

@@ -11,6 +11,9 @@ from klamm.broker.network.limits import (
     ListenerLimits,
     NetworkLimits,
     RequestBudget,
+    look_up,
+    look_up_known,
+    names_in,
     parse_overrides,
     plain_address,
     raise_descriptor_limit,
@@ -51,9 +54,42 @@ def test_wrong_overrides_name_the_key(text: str) -> None:
         parse_overrides(text)
 
 
-def test_overrides_resolve_names_and_take_lists() -> None:
-    assert parse_overrides(["localhost:2"])["127.0.0.1"] == 2
+def test_overrides_are_addresses_and_names_and_take_lists() -> None:
+    assert parse_overrides(["[::1]:2", "Some.Host:3"]) == {"::1": 2, "Some.Host": 3}
+    assert names_in(parse_overrides("10.0.0.7:1,a.host:2")) == ["a.host"]
     assert parse_overrides("") == {}
+
+
+def test_a_name_stands_for_its_addresses() -> None:
+    assert "127.0.0.1" in look_up("localhost")
+    limits = NetworkLimits(max_connections_per_ip_overrides={"a.host": 1})
+    quota = ConnectionQuota(limits)
+    quota.set_addresses({"a.host": ["10.0.0.1", "::1"]})
+    assert quota.admit("10.0.0.1") and quota.admit("::1")
+    assert not quota.admit("10.0.0.1") and not quota.admit("::1")
+    quota.change_limits(NetworkLimits(max_connections_per_ip_overrides={"10.0.0.9": 1}))
+    assert quota.admit("10.0.0.1")
+
+
+@pytest.mark.parametrize("name", ["nosuch.invalid", "a" * 64 + ".invalid", "a..b"])
+def test_a_name_without_addresses_is_one_line_of_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert look_up_known([name]) == {}
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert name in caplog.text
+
+
+def test_who_is_gone_is_not_called_back() -> None:
+    woken = []
+
+    def resume() -> None:
+        woken.append("gone")
+
+    budget = RequestBudget(10)
+    assert budget.change(0, 10, lambda: None) and not budget.change(0, 1, resume)
+    budget.forget(resume)
+    assert budget.waiting_count == 0
+    assert budget.change(10, 0, lambda: None)
+    assert woken == []
 
 
 def test_an_ipv4_peer_of_a_dual_stack_socket_is_plain() -> None:

@@ -74,6 +74,32 @@ def test_changed_limits_take_effect() -> None:
     run(main())
 
 
+def test_changed_limits_reach_the_listeners() -> None:
+    async def main() -> None:
+        async with node(listener=ListenerLimits(max_connections=1)) as one:
+            first, second = await one.connect(), await one.connect()
+            assert await first.ask(b"echo") == b"echo"
+            second.send(b"echo 2")
+            await spin()
+            assert len(one.network.connections) == 1
+            one.network.reconfigure({"listener.name.plaintext.max.connections": 2})
+            assert await second.receive() == b"echo 2"
+
+    run(main())
+
+
+def test_an_override_for_a_name_holds_once_it_is_looked_up() -> None:
+    async def main() -> None:
+        async with node(NetworkLimits(max_connections_per_ip_overrides={"localhost": 1})) as one:
+            assert one.network.looking_up is not None
+            await one.network.looking_up
+            await spin(2)
+            assert await (await one.connect()).ask(b"echo") == b"echo"
+            assert await (await one.connect()).at_end()
+
+    run(main())
+
+
 def test_running_out_of_descriptors_pauses_accepting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
