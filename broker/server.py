@@ -74,8 +74,8 @@ def run(config: BrokerConfig) -> int:
     return uvloop.run(server.serve(stop))
 
 
-class StopRequested(Exception):
-    """A signal asks to stop while the logs are being opened."""
+class StopRequested(BaseException):
+    """A signal asks to stop while the logs are being opened. No handler of errors is to take it for one."""
 
 
 class StopSignal:
@@ -90,6 +90,7 @@ class StopSignal:
     def _on_signal(self, *_: object) -> None:
         self.came = True
         if self.interrupts:
+            self.interrupts = False
             raise StopRequested
 
 

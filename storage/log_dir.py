@@ -436,6 +436,17 @@ class LogDir:
             if log.offline_reason is None:
                 log.offline_reason = f"log directory: {reason}"
 
+    def leave(self) -> None:
+        """Let go of a directory whose logs were opened at most: the mark of a clean shutdown, if it had one, returns."""
+        for log in self.logs.values():
+            log.abandon("closed")
+        try:
+            if self.was_clean:
+                replace_file(self._filesystem, self.path / paths.CLEAN_SHUTDOWN, checkpoints.format_clean_shutdown(-1))
+        except OSError as error:
+            logger.error("%s: the next start checks the logs: %s", self.path, describe(error))
+        self._lock.release()
+
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> bool:
         """Close all logs and let go of the lock; whether the close was clean, so that the next start need not check."""
 

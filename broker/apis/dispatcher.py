@@ -215,7 +215,13 @@ class Dispatcher:
                 except CloseConnection as close:
                     reply.set_exception(close)
                     return
-            reply.set_result(None if response is None else self._reply(route, context, response, started, request_size))
+            try:
+                reply.set_result(
+                    None if response is None else self._reply(route, context, response, started, request_size)
+                )
+            except Exception as error:  # it cannot be encoded: whoever waits must not wait for ever
+                log.error("%s v%d: the response cannot be sent", route.name, context.api_version, exc_info=error)
+                reply.set_exception(CloseConnection("internal error"))
 
         def abandoned(future: asyncio.Future[Reply | None]) -> None:
             if future.cancelled() and not awaitable.done():  # the connection is gone: nobody waits any more

@@ -73,6 +73,8 @@ class BrokerProcess:
         match = READY.fullmatch(line)
         if match is None:
             code = self._process.wait(START_TIMEOUT_S)
+            self._process.stdout.close()
+            self._process = None
             raise BrokerFailed(f"exit code {code}, stdout {line!r}, log:\n{self.log()}")
         self.port = int(match[2].split(",")[0].rpartition(":")[2])
         self.metrics_url = match[3]

@@ -74,7 +74,7 @@ class EmbeddedBroker:
     def crash(self) -> None:
         """Let go of the locks without any of the marks of a shutdown."""
         self.broker.groups.close()
-        self._server.release()
+        self._server.crash()
         self.loop.close()
 
     def run(self, awaitable: Awaitable[Any]) -> Any:
