@@ -1,5 +1,5 @@
-"""What a broker does on its own, by the clock: checkpoints, flushes by time, retention,
-compaction, expiry of idle producers.
+"""What a broker does on its own, by the clock: checkpoints, flushes by time, retention, compaction, expiry of idle
+producers.
 
 Everything that may block runs in the disk thread; a failure is logged and tried again at the next turn.
 """
@@ -10,17 +10,27 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from klamm.broker.broker import Broker
 
 log = logging.getLogger(__name__)
 
-MIN_FLUSH_TICK_MS = 10
+MIN_PAUSE_MS = 10
+FAILURE_PAUSE_MS = 60_000
+"""How long to wait when the period itself cannot be told."""
 MIN_CLEANER_PAUSE_MS = 100
 SWEEP_TICK_MS = 1000
 """How often to look for deleted files whose delay has passed."""
+
+
+class Job(NamedTuple):
+    """Something to be done again and again; both functions may fail without an end to it."""
+
+    name: str
+    period_ms: Callable[[], int]
+    run: Callable[[], Coroutine[Any, Any, None]]
 
 
 class Upkeep:
@@ -32,38 +42,39 @@ class Upkeep:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        config = self._broker.config
-        checkpoint_ms = min(
-            config.integer("log.flush.offset.checkpoint.interval.ms"),
-            config.integer("log.flush.start.offset.checkpoint.interval.ms"),
-        )
-        self._every(lambda: checkpoint_ms, self._checkpoint)
-        self._every(self._flush_tick_ms, self._flush_due)
-        self._every(lambda: config.integer("log.retention.check.interval.ms"), self._broker.retention.check)
-        self._every(lambda: SWEEP_TICK_MS, self._broker.retention.sweep)
-        self._every(self._cleaner_pause_ms, self._broker.compaction.round)
-        self._every(
-            lambda: self._broker.config.integer("producer.id.expiration.check.interval.ms"), self._expire_producers
-        )
+        loop = asyncio.get_running_loop()
+        self._tasks += [loop.create_task(_repeat(job)) for job in self.jobs()]
+
+    def jobs(self) -> list[Job]:
+        """Everything that is done, with its period in ms."""
+        broker = self._broker
+        return [
+            Job("checkpoints", self._checkpoint_pause_ms, self._checkpoint),
+            Job("flushes", self._flush_tick_ms, self._flush_due),
+            Job("retention", lambda: broker.config.integer("log.retention.check.interval.ms"), broker.retention.check),
+            Job("deleted files", lambda: SWEEP_TICK_MS, broker.retention.sweep),
+            Job("compaction", self._cleaner_pause_ms, broker.compaction.round),
+            Job(
+                "idle producers",
+                lambda: broker.config.integer("producer.id.expiration.check.interval.ms"),
+                self._expire_producers,
+            ),
+        ]
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _every(self, period_ms: Callable[[], int], job: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        async def repeat() -> None:
-            while True:
-                await asyncio.sleep(period_ms() / 1000)
-                try:
-                    await job()
-                except Exception:
-                    log.exception("upkeep: %s failed", job.__name__)
-
-        self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
-
     async def _checkpoint(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._disk, self._broker.partitions.checkpoint)
+
+    def _checkpoint_pause_ms(self) -> int:
+        config = self._broker.config
+        return min(
+            config.integer("log.flush.offset.checkpoint.interval.ms"),
+            config.integer("log.flush.start.offset.checkpoint.interval.ms"),
+        )
 
     def _cleaner_pause_ms(self) -> int:
         return max(MIN_CLEANER_PAUSE_MS, self._broker.config.integer("log.cleaner.backoff.ms"))
@@ -71,7 +82,7 @@ class Upkeep:
     def _flush_tick_ms(self) -> int:
         """How often to look for logs that ``flush.ms`` wants on the disk: as often as the shortest of them."""
         shortest = min((partition.flush_ms for partition in self._broker.partitions), default=1000)
-        return max(MIN_FLUSH_TICK_MS, min(shortest, 1000))
+        return min(shortest, 1000)
 
     async def _flush_due(self) -> None:
         broker = self._broker
@@ -88,3 +99,17 @@ class Upkeep:
         for partition in self._broker.partitions:
             if partition.log is not None:
                 partition.log.producers.remove_expired(now_ms)
+
+
+async def _repeat(job: Job) -> None:
+    while True:
+        try:
+            pause_ms = max(MIN_PAUSE_MS, job.period_ms())
+        except Exception:
+            log.exception("upkeep: %s: no period", job.name)
+            pause_ms = FAILURE_PAUSE_MS
+        await asyncio.sleep(pause_ms / 1000)
+        try:
+            await job.run()
+        except Exception:
+            log.exception("upkeep: %s failed", job.name)

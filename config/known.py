@@ -19,7 +19,7 @@ _NAMES: Final = {
         "internal.metadata.max.batch.size.in.bytes kafka.metrics.polling.interval.secs "
         "log.initial.task.delay.ms metadata.log.max.record.bytes.between.snapshots "
         "metadata.log.max.snapshot.interval.ms metadata.max.idle.interval.ms "
-        "num.replica.alter.log.dirs.threads producer.id.expiration.check.interval.ms "
+        "num.replica.alter.log.dirs.threads "
         "replication.quota.window.num replication.quota.window.size.seconds server.max.startup.time.ms "
         "unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable"
     ),

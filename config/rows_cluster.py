@@ -43,6 +43,8 @@ REPLICATION = (
 PRODUCERS = (
     K("producer.id.expiration.ms", INT, 86400000, "How long the sequence of a silent idempotent producer is "
       "remembered.", POSITIVE, "cluster-wide", "low"),
+    K("producer.id.expiration.check.interval.ms", INT, 600000, "How often silent producers are looked for.", POSITIVE,
+      importance="low"),
     K("transaction.max.timeout.ms", INT, 900000, "The longest timeout a transactional producer may ask for.", POSITIVE,
       importance="high"),
     K("transactional.id.expiration.ms", INT, 604800000, "How long an idle transactional id is remembered.", POSITIVE,

@@ -1,0 +1,58 @@
+"""Every job of the upkeep runs, and none ends because it failed once."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from klamm.broker import upkeep as upkeep_module
+from klamm.broker.upkeep import Job, Upkeep, _repeat
+from tests.support.embedded import EmbeddedBroker, batch
+
+
+def test_every_job_runs_in_a_broker_and_tells_its_period(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker, ThreadPoolExecutor(1) as disk:
+        broker.create_topic("t")
+        assert broker.produce("t", batch(b"x")).error_code == 0
+        jobs = Upkeep(broker.broker, disk).jobs()
+        assert len({job.name for job in jobs}) == 6
+        for job in jobs:
+            assert job.period_ms() > 0
+            broker.run(job.run())
+
+
+def test_a_job_goes_on_after_it_failed_or_had_no_period(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(upkeep_module, "MIN_PAUSE_MS", 0)
+    monkeypatch.setattr(upkeep_module, "FAILURE_PAUSE_MS", 0)
+    calls: list[str] = []
+    done = asyncio.Event()
+
+    def period_ms() -> int:
+        calls.append("period")
+        if len(calls) == 1:
+            raise KeyError("no.such.key")
+        return 0
+
+    async def run() -> None:
+        calls.append("run")
+        if calls.count("run") == 1:
+            raise OSError("disk")
+        done.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        task = asyncio.create_task(_repeat(Job("it", period_ms, run)))
+        await asyncio.wait_for(done.wait(), 10)
+        task.cancel()
+
+    asyncio.run(main())
+    assert calls == ["period", "run", "period", "run"]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "upkeep: it: no period",
+        "upkeep: it failed",
+    ]
