@@ -266,8 +266,6 @@ class Metrics:
         topics = list(self._topics.items())
         labels = {name: f'{{topic="{escape(name)}"}}' for name, _ in topics}
         for attribute, name, help_text in TOPIC_FAMILIES:
-            if attribute == "messages_out" and not any(topic.messages_out for _, topic in topics):
-                continue  # records are not counted on their way out unless somebody does
             yield Family(
                 name,
                 "counter",

@@ -81,7 +81,7 @@ def test_topics_are_counted_until_they_are_forgotten() -> None:
     assert values(found["klamm_topic_failed_fetch_requests"]) == {
         ("klamm_topic_failed_fetch_requests_total", "flights"): 1
     }
-    assert "klamm_topic_messages_out" not in found
+    assert values(found["klamm_topic_messages_out"]) == {("klamm_topic_messages_out_total", "flights"): 0}
     topic.messages_out += 5
     assert values(scrape(metrics)["klamm_topic_messages_out"]) == {("klamm_topic_messages_out_total", "flights"): 5}
     metrics.forget_topic("flights")
