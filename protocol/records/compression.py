@@ -1,6 +1,6 @@
 """The codecs of record batches and message sets, with every framing that clients write.
 
-- GZIP: RFC 1952, members may follow each other. Levels -1, 1..9 (-1).
+- GZIP: RFC 1952, members may follow each other, up to `GZIP_MAX_MEMBERS`. Levels -1, 1..9 (-1).
 - SNAPPY: raw snappy blocks in the frame of Java's SnappyOutputStream ("xerial"), or one raw block without a frame.
   `82 "SNAPPY" 00 | version int32 | lowest compatible version int32 | (size int32, block)*`, 32 KiB of input a block.
 - LZ4: the LZ4 frame format with independent blocks. Clients of magic 0 computed the header checksum over the magic
@@ -46,6 +46,10 @@ XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # magic, version, lo
 XERIAL_BLOCK_BYTES = 32 * 1024
 _XERIAL_MAGIC_AS_SIZE = int.from_bytes(XERIAL_HEAD[:4], "big")  # a further header where a block's size is due
 _SNAPPY_WORST_RATIO = 32  # a 3-byte copy yields 64 bytes; nothing yields more per byte
+
+GZIP_MAX_MEMBERS = 4096
+"""No known client writes more than one; a member costs more than its bytes, as each begins a new window."""
+_GZIP_SLICE_BYTES = 16 * 1024
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE = 0x08
@@ -106,24 +110,28 @@ def _gzip_compress(data: BytesLike, level: int | None) -> bytes:
 
 
 def _gzip_decompress(data: BytesLike, limit: int) -> bytes:
+    """Feeds slices, so what has to be copied behind the end of a member is never more than one of them."""
+    view = memoryview(data)
     parts: list[bytes] = []
-    size = 0
-    rest: BytesLike = data
-    while True:
+    size = pos = 0
+    for _ in range(GZIP_MAX_MEMBERS):
         inflate = zlib.decompressobj(31)
-        try:
-            part = inflate.decompress(rest, limit - size + 1)
-        except zlib.error as error:
-            raise InvalidRecord(f"gzip: {error}") from None
-        size += len(part)
-        if size > limit:
-            _too_large(size, limit)
-        if not inflate.eof:
-            raise InvalidRecord("gzip: the data is cut short")
-        parts.append(part)
-        rest = inflate.unused_data
-        if not rest:
+        while not inflate.eof:
+            piece = view[pos : pos + _GZIP_SLICE_BYTES]
+            if not piece:
+                raise InvalidRecord("gzip: the data is cut short")
+            try:
+                part = inflate.decompress(piece, limit - size + 1)
+            except zlib.error as error:
+                raise InvalidRecord(f"gzip: {error}") from None
+            size += len(part)
+            if size > limit:
+                _too_large(size, limit)
+            parts.append(part)
+            pos += len(piece) - len(inflate.unused_data)
+        if pos == len(view):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise InvalidRecord(f"gzip: more than {GZIP_MAX_MEMBERS} members")
 
 
 # snappy

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from klamm.protocol.errors import InvalidRecord, KafkaError, UnsupportedCompressionType
 from klamm.protocol.records.compression import (
+    GZIP_MAX_MEMBERS,
     LEVELS,
     XERIAL_HEAD,
     Codec,
@@ -103,6 +104,31 @@ def test_unknown_codecs_are_unsupported() -> None:
     for attributes in (5, 6, 7):
         with pytest.raises(UnsupportedCompressionType):
             codec_of(attributes)
+
+
+@pytest.mark.parametrize("size", [1, 20_000, 300_000])
+def test_many_gzip_members_cost_what_they_weigh(size: int) -> None:
+    """What is behind the end of a member used to be copied for each one."""
+    members = min(GZIP_MAX_MEMBERS, 600_000 // size)
+    data = random.Random(1).randbytes(size)
+    assert decompress(Codec.GZIP, gzip.compress(data) * members, size * members) == data * members
+
+
+def test_gzip_members_are_bounded_in_number() -> None:
+    packed = gzip.compress(b"x") * GZIP_MAX_MEMBERS
+    assert decompress(Codec.GZIP, packed, LIMIT) == b"x" * GZIP_MAX_MEMBERS
+    with pytest.raises(InvalidRecord, match="members"):
+        decompress(Codec.GZIP, packed + gzip.compress(b"x"), LIMIT)
+
+
+def test_gzip_copies_a_slice_behind_a_member_at_most() -> None:
+    packed = gzip.compress(b"x") + gzip.compress(random.Random(1).randbytes(8 << 20), 0)
+    tracemalloc.start()
+    with pytest.raises(InvalidRecord):
+        decompress(Codec.GZIP, packed, 1000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < LIMIT
 
 
 def test_gzip_members_follow_each_other() -> None:
