@@ -149,6 +149,8 @@ class Compaction:
         loop = asyncio.get_running_loop()
         log_dir = self._partitions.directory_of(partition)
         await loop.run_in_executor(self._disk, _make_durable, storage_log, log_dir, found.first_uncleanable)
+        if storage_log.recovery_point < found.first_uncleanable:
+            raise Failed("its indexes are not on the disk")
         job = self._job(storage_log, found)
         result = await self._worker(job)
         self.bytes_read += result.bytes_read

@@ -118,9 +118,11 @@ class Cleaner:
 
     def _take_keys(self, offsets: OffsetMap, head: BatchHeader, data: memoryview) -> bool:
         """False when the map is full."""
-        for record in slices(payload(data, head, self._job.decompress_limit), head.record_count):
-            offset = head.base_offset + record.offset_delta
-            if offset >= self._job.first_dirty and record.key is not None and not offsets.put(record.key, offset):
+        base_offset, first_dirty = head.base_offset, self._job.first_dirty
+        found = slices(payload(data, head, self._job.decompress_limit), head.record_count)
+        for _, _, _, _, _, offset_delta, key, _ in found:
+            offset = base_offset + offset_delta
+            if offset >= first_dirty and key is not None and not offsets.put(key, offset):
                 return False
         return True
 

@@ -89,8 +89,8 @@ class Loader:
     def load(self) -> Log:
         with storage_errors(self._name):
             make_durable_directory(self._filesystem, self._directory)
-            self._finish_swap()
             self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
+            self._finish_swap()
             segments = self._find_segments()
             if segments:
                 epochs_known = self._epochs.load()
@@ -147,8 +147,9 @@ class Loader:
     def _finish_swap(self) -> None:
         """Finish, or drop, a compaction that was swapping segments."""
         try:
-            if finish(self._filesystem, self._directory, [f.name for f in self._filesystem.list(self._directory)]):
+            if finish(self._filesystem, self._directory, self._files):
                 logger.info("%s: finished an interrupted compaction", self._name)
+                self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
         except SwapError as error:
             raise LogDamaged(str(error)) from error
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from hashlib import blake2b
 
 DIGEST_BYTES = 16
-ENTRY_BYTES = 168
-"""Memory of an entry at most: its key 49, its offset 32, its share of a hash table that has just doubled 87."""
+ENTRY_BYTES = 192
+"""Memory of an entry at most, measured when the hash table has just doubled; some 140 are key and offset as objects."""
 
 
 class OffsetMap:

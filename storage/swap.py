@@ -17,7 +17,7 @@ it replaces the segments whose base offsets it covers, but for one at or above a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +69,7 @@ def withdraw(filesystem: Filesystem, directory: Path) -> None:
     filesystem.sync_directory(directory)
 
 
-def finish(filesystem: Filesystem, directory: Path, names: Iterable[str]) -> bool:
+def finish(filesystem: Filesystem, directory: Path, names: Collection[str]) -> bool:
     """At a start: finish or drop what was under way; `names` are in the directory. Whether anything was changed.
 
     Raises SwapError: nothing was changed.
