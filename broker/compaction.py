@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from klamm.protocol.errors import KafkaError
+from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.cleanable import Cleanable, cleanable, is_due, make_job
 from klamm.storage.cleaner import Job, Result
 from klamm.storage.cleaner_worker import decode_result, encode_job
@@ -191,4 +191,6 @@ def _key(partition: Partition) -> TopicPartition:
 
 def _make_durable(storage_log: Log, log_dir: LogDir, up_to: int) -> None:
     storage_log.flush(up_to)
+    if storage_log.recovery_point < up_to:  # no room for its indexes, so none for compacted segments
+        raise KafkaStorageError(f"{storage_log.name}: indexes below offset {up_to} are not durable yet")
     log_dir.checkpoint()

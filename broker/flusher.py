@@ -49,36 +49,38 @@ class Flusher:
             while self._asked:
                 asked, self._asked = self._asked, {}
                 targets = {partition: partition.log.log_end_offset for partition in asked if partition.log is not None}
-                errors = await asyncio.get_running_loop().run_in_executor(self._executor, _sync, list(targets.items()))
+                synced = await asyncio.get_running_loop().run_in_executor(self._executor, _sync, list(targets.items()))
                 for partition, future in asked.items():
-                    error = errors.get(partition)
-                    if partition not in targets or partition.log is None:
-                        error = KafkaStorageError(f"{partition.name} is offline: {partition.offline_reason}")
-                    if error is None:
-                        partition.flushed(targets[partition])
+                    target, outcome = targets.get(partition, 0), synced.get(partition)
+                    if outcome is None or partition.log is None:
+                        outcome = KafkaStorageError(f"{partition.name} is offline: {partition.offline_reason}")
+                    elif isinstance(outcome, int) and outcome < target:
+                        outcome = KafkaStorageError(f"{partition.name}: flushed up to {outcome} of {target} only")
+                    if isinstance(outcome, int):
+                        partition.flushed(target)
                         future.set_result(None)
                     else:
-                        partition.go_offline(error.message)
-                        future.set_exception(error)
+                        partition.go_offline(outcome.message)
+                        future.set_exception(outcome)
         finally:
             self._task = None
 
 
-def _sync(targets: list[tuple[Partition, int]]) -> dict[Partition, KafkaError]:
-    """In a thread: flush each log, report those that failed."""
-    errors: dict[Partition, KafkaError] = {}
+def _sync(targets: list[tuple[Partition, int]]) -> dict[Partition, int | KafkaError]:
+    """In a thread: flush each log; how far each is on the disk, or why it is not."""
+    synced: dict[Partition, int | KafkaError] = {}
     for partition, up_to in targets:
         storage_log = partition.log
         if storage_log is None:
             continue
         try:
-            storage_log.flush(up_to)
+            synced[partition] = storage_log.flush(up_to)
         except KafkaError as error:
-            errors[partition] = error
+            synced[partition] = error
         except Exception as error:
             log.exception("%s: flush failed", partition.name)
-            errors[partition] = KafkaStorageError(f"{partition.name}: flush failed: {error}")
-    return errors
+            synced[partition] = KafkaStorageError(f"{partition.name}: flush failed: {error}")
+    return synced
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:

@@ -7,9 +7,10 @@ touches no records either: an answer is a region of a file.
 Threads: everything runs on the caller's one thread, but `flush`, which blocks, and may run in any other thread beside
 appends and reads. The list of segments is replaced, never changed, so whoever holds one may go on using it.
 
-Offsets: `log_start_offset <= log_end_offset`; everything below `recovery_point` survives a power cut. The recovery
-point moves only after a sync that succeeded; after one that failed the log is offline until it is recovered from disk
-(what the kernel could not write it may have dropped, and a second sync that succeeds would lie).
+Offsets: `log_start_offset <= log_end_offset`; batches below `flushed_offset` survive a power cut. Below
+`recovery_point <= flushed_offset` their indexes do, too, so a start need not look there. Both move only after a sync
+that succeeded; after one that failed the log is offline until it is recovered from disk (what the kernel could not
+write it may have dropped, and a second sync that succeeds would lie).
 
 After a crash: see `loader.py`. A write error leaves the log as it was before the append; reads go on.
 """
@@ -81,6 +82,7 @@ class Log:
         "_swapping",
         "before_truncate",
         "directory",
+        "flushed_offset",
         "high_watermark",
         "leader_epochs",
         "log_end_offset",
@@ -118,6 +120,7 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
+        self.flushed_offset = recovery_point
         self.high_watermark = log_start_offset
         self.topic_id: bytes | None = None
         self.offline_reason: str | None = None
@@ -208,11 +211,11 @@ class Log:
 
     @property
     def unflushed_messages(self) -> int:
-        return self.log_end_offset - self.recovery_point
+        return self.log_end_offset - self.flushed_offset
 
     def flush_due(self, now_ms: int) -> bool:
         """Whether flush.messages or flush.ms asks for a flush now."""
-        unflushed = self.log_end_offset - self.recovery_point
+        unflushed = self.log_end_offset - self.flushed_offset
         if unflushed <= 0:
             return False
         first = self._first_unflushed_ms
@@ -442,61 +445,76 @@ class Log:
 
     # Durability
 
-    def flush(self, up_to: int | None = None) -> None:
-        """Make everything below `up_to` (default: the log end) survive a power cut. Blocks; for a thread.
+    def flush(self, up_to: int | None = None) -> int:
+        """Make the batches below `up_to` (default: the log end) survive a power cut; returns the offset below which
+        all do. Blocks; for a thread.
 
-        Raises KafkaStorageError when the disk refuses; the log is offline then.
+        Raises KafkaStorageError when the disk refuses; after a sync that failed the log is offline. Indexes that cannot
+        be written (the disk is full) do no more than hold back the recovery point.
         """
         with self._flush_lock:
             target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
             if target <= self.recovery_point and not self._directory_unsynced:
-                return
+                return self.flushed_offset
             if self.offline_reason is not None:
                 raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
-            self._first_unflushed_ms = None
+            segments = self._unsynced_segments(target)
+            with storage_errors(f"{self._name}: flush failed"):
+                files = [segment.file for segment, _ in segments]
+            first_unflushed_ms, self._first_unflushed_ms = self._first_unflushed_ms, None
+            if self.log_end_offset > target:  # those above it are not younger than this mark
+                self._first_unflushed_ms = first_unflushed_ms
             directory_unsynced, self._directory_unsynced = self._directory_unsynced, False
+            checked = target
             try:
-                target = self._sync_segments(self._segments, target)
+                for file, (segment, following) in zip(files, segments, strict=True):
+                    file.sync()
+                    if following is not None and not self._sync_indexes(segment, following):
+                        checked = min(checked, segment.base_offset)
                 if directory_unsynced:
                     self.leader_epochs.sync()
                     self._filesystem.sync_directory(self.directory)
             except OSError as error:
                 self._sync_failed(error)
                 raise KafkaStorageError(f"{self._name}: flush failed: {describe(error)}") from error
-            self.recovery_point = max(self.recovery_point, target)
+            self.recovery_point = max(self.recovery_point, checked)
+            self.flushed_offset = max(self.flushed_offset, target)
+            return self.flushed_offset
 
-    def _sync_segments(self, segments: list[Segment], target: int) -> int:
-        """Sync the segments with offsets in [recovery point, target); indexes and snapshots only of complete ones.
+    def _unsynced_segments(self, target: int) -> list[tuple[Segment, Segment | None]]:
+        """The segments with offsets in [recovery point, target), each with the one that follows it.
 
-        One that ends at the recovery point may have been rolled since the last flush, with indexes to sync. Returns
-        up to where all is durable: a segment whose indexes cannot be written now (the disk is full) holds it back,
-        since what is below the recovery point is not checked at a start. An OSError is a failed sync.
+        One that ends at the recovery point may have been rolled since the last flush, with indexes to sync.
         """
+        segments = self._segments
         first = max(0, bisect_left([segment.base_offset for segment in segments], self.recovery_point) - 1)
-        for index in range(first, len(segments)):
-            segment = segments[index]
-            if segment.base_offset >= target:
-                break
-            if segment.is_frozen:  # synced before it was compacted, and its names are another's now
-                continue
-            try:
-                files = self._files_to_sync(segment, segments[index + 1] if index + 1 < len(segments) else None)
-            except OSError as error:
-                logger.warning("%s: flushed up to %d only: %s", self._name, segment.base_offset, describe(error))
-                self._directory_unsynced = True
-                return min(target, segment.base_offset)
-            for file in files:
-                file.sync()
-        return target
+        return [
+            (segment, following)
+            for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=True)
+            # A frozen one was synced before it was compacted, and its names are another's now.
+            if segment.base_offset < target and not segment.is_frozen
+        ]
 
-    def _files_to_sync(self, segment: Segment, following: Segment | None) -> list[File]:
-        files = [segment.file]
-        if following is not None:
-            files += segment.write_indexes()
+    def _sync_indexes(self, segment: Segment, following: Segment) -> bool:
+        """Make indexes and snapshot of a complete segment durable; False when they cannot be written now.
+
+        An OSError is a failed sync.
+        """
+        try:
+            files = segment.write_indexes()
             snapshot = paths.offset_file(self.directory, following.base_offset, paths.SNAPSHOT_SUFFIX)
             if self._filesystem.exists(snapshot):
                 files.append(self._filesystem.open(snapshot))
-        return files
+        except OSError as error:
+            logger.warning(
+                "%s: indexes of segment %d not written, the next unclean start makes them anew: %s",
+                self._name, segment.base_offset, describe(error),
+            )  # fmt: skip
+            self._directory_unsynced = True
+            return False
+        for file in files:
+            file.sync()
+        return True
 
     def _sync_failed(self, error: OSError) -> None:
         reason = f"fsync failed: {describe(error)}"
@@ -525,6 +543,7 @@ class Log:
                 self._cut_segments(offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.recovery_point = min(self.recovery_point, self.log_end_offset)
+            self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
             self.high_watermark = min(self.high_watermark, self.log_end_offset)
             self._snapshot_offset = -1
             self.leader_epochs.truncate_from_end(self.log_end_offset)
@@ -696,7 +715,7 @@ class Log:
     def close(self) -> None:
         """Make everything durable and let go of the files.
 
-        KafkaStorageError when the disk refuses: not a clean close.
+        KafkaStorageError when the disk refuses, even if it is but an index: not a clean close.
         """
         if self.offline_reason is not None:
             self.abandon(self.offline_reason)
@@ -710,8 +729,12 @@ class Log:
                     self.leader_epochs.write()
                     self._directory_unsynced = True
                 self.flush()
+                if self.recovery_point < self.log_end_offset:
+                    raise KafkaStorageError(f"recovery_point={self.recovery_point} log_end={self.log_end_offset}")
             except (OSError, KafkaStorageError) as error:
                 reason = describe(error) if isinstance(error, OSError) else error.message
+                with suppress(KafkaStorageError):  # the records at least, when it was the indexes
+                    self.flush()
                 self.abandon(f"close failed: {reason}")
                 raise KafkaStorageError(f"{self._name}: close failed: {reason}") from error
         self.abandon("closed")

@@ -20,12 +20,14 @@ class FakeLog:
         self.gate = threading.Event()
         self.gate.set()
         self.error: Exception | None = None
+        self.missing = 0
 
-    def flush(self, up_to: int) -> None:
+    def flush(self, up_to: int) -> int:
         assert self.gate.wait(10)
         if self.error is not None:
             raise self.error
         self.flushed.append(up_to)
+        return up_to - self.missing
 
 
 class FakePartition:
@@ -84,6 +86,16 @@ def test_a_failure_is_told_and_takes_the_partition_offline() -> None:
         assert partition.log is None and partition.visible == []
         with pytest.raises(KafkaStorageError):
             await flusher.flush(partition)
+
+    run(scenario)
+
+
+def test_a_flush_that_did_not_get_there_is_a_failure() -> None:
+    async def scenario(flusher: Flusher, partition: Any) -> None:
+        partition.log.missing = 1
+        with pytest.raises(KafkaStorageError, match="flushed up to 0 of 1"):
+            await flusher.flush(partition)
+        assert partition.log is None and partition.visible == []
 
     run(scenario)
 

@@ -278,6 +278,62 @@ def test_the_recovery_point_waits_for_indexes_that_cannot_be_written() -> None:
     assert log.recovery_point == 30
 
 
+def test_records_are_durable_though_indexes_of_older_segments_cannot_be_written() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    log.flush()
+    filesystem.inject("create", errno.ENOSPC, ".timeindex")
+    fill(log, 30)
+    assert len(log.segments) > 2
+    assert log.flush() == log.flushed_offset == 30
+    assert log.unflushed_messages == 0
+    filesystem.crash()
+    assert all_offsets(open_log(filesystem, config=SMALL, power_loss=True)) == list(range(30))
+
+
+def test_a_close_that_cannot_write_an_older_index_is_not_clean() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    filesystem.inject("create", errno.ENOSPC, f"{0:020d}.timeindex")
+    fill(log, 30)
+    with pytest.raises(KafkaStorageError, match="close failed: recovery_point=0 log_end=30"):
+        log.close()
+    filesystem.crash()
+    assert all_offsets(open_log(filesystem, config=SMALL, power_loss=True)) == list(range(30))
+
+
+def test_a_close_without_room_for_the_last_index_syncs_the_records() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    fill(log, 3)
+    filesystem.inject("create", errno.ENOSPC, ".index")
+    with pytest.raises(KafkaStorageError, match="close failed"):
+        log.close()
+    filesystem.crash()
+    assert all_offsets(open_log(filesystem, power_loss=True)) == [0, 1, 2]
+
+
+def test_a_flush_that_cannot_open_a_file_may_be_tried_again() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    fill(log, 10)
+    log.segments[0].close()
+    filesystem.inject("open", errno.EMFILE, ".log", times=1)
+    with pytest.raises(KafkaStorageError, match="EMFILE"):
+        log.flush()
+    assert log.flush() == log.recovery_point == 10
+
+
+def test_records_behind_the_target_of_a_flush_keep_their_time() -> None:
+    clock = ManualClock()
+    log = open_log(MemoryFilesystem(), config=LogConfig(flush_ms=1000), clock=clock)
+    fill(log, 3)
+    log.flush(2)  # asked for before the third was appended
+    assert log.flush_due(clock.wall_ms() + 1000)
+    log.flush()
+    assert not log.flush_due(clock.wall_ms() + 1000)
+
+
 def test_io_error_on_write_stops_appends_but_not_reads() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
