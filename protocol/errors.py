@@ -176,6 +176,12 @@ class KafkaError(Exception):
         self.message = message or code.default_message
         super().__init__(self.message)
 
+    def without_frames(self) -> Self:
+        """To be kept in a result: tracebacks, also those of its causes, would keep the frames that hold the result, and
+        all that is in them, until the next garbage collection."""
+        self.__context__ = self.__cause__ = None
+        return self.with_traceback(None)
+
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}"
 

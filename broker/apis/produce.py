@@ -138,7 +138,7 @@ class Production:
             )
         except KafkaError as error:
             # Its traceback would keep this frame, and with it the records, until the next garbage collection.
-            self._first_error = self._first_error or error.with_traceback(None)
+            self._first_error = self._first_error or error.without_frames()
             answer = _failure(entry.index, error, version)
             if partition is not None and (answer.record_errors or error.code in SEQUENCE_ERRORS):
                 answer.log_start_offset = partition.log_start_offset

@@ -94,7 +94,7 @@ class ConfigPlanner:
             else:
                 raise InvalidRequest(f"resource type {int(update.resource_type)} has no configs that can be changed")
         except KafkaError as error:
-            return error.with_traceback(None)  # it would keep the callers in a cycle
+            return error.without_frames()
         return None
 
     def _update_topic(self, update: ConfigUpdate) -> None:

@@ -163,7 +163,7 @@ class Controller(Changes):
                     grown[entry.name] = topics.grow(image, entry, self._placer)
                     errors.append(None)
                 except KafkaError as error:
-                    errors.append(error.with_traceback(None))  # it would keep this frame in a cycle
+                    errors.append(error.without_frames())
             try:
                 topics.check_partition_total(
                     sum(len(topic.partitions) - len(image.topics[name].partitions) for name, topic in grown.items())

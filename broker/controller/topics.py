@@ -152,7 +152,7 @@ class TopicPlanner:
             configs = self._configs(new)
             replicas = self._replicas(new)
         except KafkaError as error:
-            return TopicResult(new.name, error.with_traceback(None))  # it would keep the callers in a cycle
+            return TopicResult(new.name, error.without_frames())
         live = self._image.brokers
         partitions = tuple(new_partition(index, assigned, live) for index, assigned in enumerate(replicas))
         topic = TopicImage(new.name, self._new_topic_id(), partitions, new.name in INTERNAL_TOPICS)

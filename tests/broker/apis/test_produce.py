@@ -10,7 +10,7 @@ import pytest
 
 from klamm.protocol.errors import ErrorCode, KafkaError, KafkaStorageError
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from klamm.protocol.records.batch import Record, encode_batch, read_header, records
+from klamm.protocol.records.batch import Record, encode_batch, read_header, records, seal
 from klamm.protocol.records.message_set import encode_set
 from klamm.storage.log import Log
 from tests.support.embedded import NOW_MS, CloseConnection, EmbeddedBroker, batch, decode_reply, encode_frame
@@ -188,12 +188,16 @@ def test_errors_of_sequences_tell_the_log_start_offset(broker: EmbeddedBroker) -
 
 def test_an_error_leaves_no_garbage_that_holds_the_records(broker: EmbeddedBroker) -> None:
     """A traceback would keep the frames below, and what they have inflated, until the next collection."""
-    broker.produce("t", b"junk")
+    cut = bytearray(batch(b"x"))
+    cut[23:27], cut[57:61] = b"\0\0\0\4", b"\0\0\0\5"  # five records are announced: this error has a context
+    seal(cut)
+    broker.produce("t", bytes(cut))
     gc.collect()
     gc.disable()
     try:
-        assert broker.produce("t", b"junk").error_code == ErrorCode.INVALID_RECORD
-        assert not [kept for kept in gc.get_objects() if isinstance(kept, KafkaError)]
+        for content in (b"junk", bytes(cut)):
+            assert broker.produce("t", content).error_code == ErrorCode.INVALID_RECORD
+        assert not [kept for kept in gc.get_objects() if isinstance(kept, (KafkaError, IndexError))]
     finally:
         gc.enable()
 
