@@ -121,7 +121,8 @@ class Controller(Changes):
             try:
                 topics.check_partition_total(total)
             except PolicyViolation as error:
-                return Change([TopicResult(topic.name, error) for topic in new])
+                kept = error.without_frames()
+                return Change([TopicResult(topic.name, kept) for topic in new])
             planner = self._planner(image, defaults)
             results = [planner.create(topic) for topic in new]
             if validate_only:
@@ -169,7 +170,7 @@ class Controller(Changes):
                     sum(len(topic.partitions) - len(image.topics[name].partitions) for name, topic in grown.items())
                 )
             except PolicyViolation as error:
-                return Change([error] * len(new))
+                return Change([error.without_frames()] * len(new))
             if validate_only or not grown:
                 return Change(errors)
             operations: list[Operation] = []
