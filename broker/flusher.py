@@ -3,12 +3,16 @@
 `flush` asks for a partition; whatever was asked for while the previous round ran is synced by the next one, in a
 thread, log after log. The future is done when the bytes appended before the call are on the disk, and fails with
 KafkaStorageError when they are not: such an append is never acknowledged (FAULTS, storage row 26).
+
+`flush_rolled` is another matter: segments that are complete go to the disk in a thread of their own, however large
+they are, and nobody waits. Recovery points move by that, where neither `flush.messages` nor `flush.ms` is set.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
@@ -21,10 +25,12 @@ log = logging.getLogger(__name__)
 
 
 class Flusher:
-    """Collects the partitions that want a flush and syncs them round by round in ``executor``."""
+    """Collects the partitions that want a flush and syncs them round by round in ``executor``; complete segments in
+    ``background``."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, background: Executor | None = None) -> None:
         self._executor = executor
+        self._background = background
         self._asked: dict[Partition, asyncio.Future[None]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -38,6 +44,20 @@ class Flusher:
             if self._task is None:
                 self._task = loop.create_task(self._run())
         return future
+
+    async def flush_rolled(self, partitions: Iterable[Partition]) -> None:
+        """Make all segments but the active ones durable; what becomes visible and acknowledged has no part in it."""
+        loop = asyncio.get_running_loop()
+        for partition in partitions:
+            storage_log = partition.log
+            if storage_log is None or storage_log.offline_reason is not None:
+                continue
+            end = storage_log.unflushed_segments_end
+            if end is None:
+                continue
+            outcome = (await loop.run_in_executor(self._background, _sync, [(partition, end)])).get(partition)
+            if isinstance(outcome, KafkaError) and partition.log is storage_log:
+                partition.go_offline(outcome.message)
 
     async def drain(self) -> None:
         """Wait for the rounds that were asked for."""

@@ -106,6 +106,7 @@ class Server:
         self._partitions: PartitionManager | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="klamm-disk")
         self._flushes = ThreadPoolExecutor(1, thread_name_prefix="klamm-flush")
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="klamm-background")
 
     # -- open ---------------------------------------------------------------------------------------------------
 
@@ -170,6 +171,7 @@ class Server:
     def _shut_threads(self) -> None:
         self._disk.shutdown(wait=False)
         self._flushes.shutdown(wait=False)
+        self._background.shutdown(wait=False)
 
     # -- serve --------------------------------------------------------------------------------------------------
 
@@ -232,7 +234,7 @@ class Server:
         """The broker over what `open` has opened, listening to changes of the metadata."""
         assert self._controller is not None and self._partitions is not None, "open it first"
         controller, partitions = self._controller, self._partitions
-        flusher = Flusher(self._flushes)
+        flusher = Flusher(self._flushes, self._background)
         groups = GroupCoordinator(
             controller.config,
             clock=self.clock,

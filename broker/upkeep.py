@@ -21,6 +21,8 @@ MIN_PAUSE_MS = 10
 FAILURE_PAUSE_MS = 60_000
 """How long to wait when the period itself cannot be told."""
 MIN_CLEANER_PAUSE_MS = 100
+ROLLED_TICK_MS = 1000
+"""How often to look for logs that have begun a new segment."""
 SWEEP_TICK_MS = 1000
 """How often to look for deleted files whose delay has passed."""
 
@@ -51,6 +53,7 @@ class Upkeep:
         return [
             Job("checkpoints", self._checkpoint_pause_ms, self._checkpoint),
             Job("flushes", self._flush_tick_ms, self._flush_due),
+            Job("flushes of rolled segments", lambda: ROLLED_TICK_MS, self._flush_rolled),
             Job("retention", lambda: broker.config.integer("log.retention.check.interval.ms"), broker.retention.check),
             Job("deleted files", lambda: SWEEP_TICK_MS, broker.retention.sweep),
             Job("compaction", self._cleaner_pause_ms, broker.compaction.round),
@@ -93,6 +96,9 @@ class Upkeep:
             if partition.log is not None and partition.log.flush_due(now_ms)
         ]
         await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _flush_rolled(self) -> None:
+        await self._broker.flusher.flush_rolled(list(self._broker.partitions))
 
     async def _expire_producers(self) -> None:
         now_ms = self._broker.clock.wall_ms()

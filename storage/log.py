@@ -32,7 +32,6 @@ from klamm.protocol.regions import FileRegion
 from klamm.storage import paths, timestamps
 from klamm.storage.clock import Clock
 from klamm.storage.filesystem import (
-    File,
     Filesystem,
     describe,
     is_transient,
@@ -224,6 +223,13 @@ class Log:
         return unflushed >= self._config.flush_messages or (
             first is not None and now_ms - first >= self._config.flush_ms
         )
+
+    @property
+    def unflushed_segments_end(self) -> int | None:
+        """Where the active segment begins, if anything in an older one is not durable yet: up to there a flush is due,
+        but nobody waits for it."""
+        base_offset = self._active.base_offset
+        return base_offset if self.flushed_offset < base_offset else None
 
     # Appending
 
@@ -537,6 +543,8 @@ class Log:
             self.before_truncate(self, min(self.recovery_point, offset))
         with self._flush_lock, storage_errors(self._name):
             self.finish_swap()
+            if self._swapping:
+                raise KafkaStorageError(f"{self._name}: compacted segments are half-way in their place")
             if offset < self._segments[0].base_offset:
                 self._replace_all(offset)
             else:
@@ -661,7 +669,8 @@ class Log:
         old = [segment for segment in self._segments[:-1] if segment.base_offset in sources]
         if self._swapping or len(old) != len(sources) or self.offline_reason is not None:
             return False
-        assert all(segment.base_offset < self.recovery_point for segment in old), "flushed before it was compacted"
+        if any(segment.base_offset >= self.recovery_point for segment in old):  # a flush may find them being renamed
+            return False
         self._swapping = old
         return True
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from klamm.broker.flusher import Flusher
 from klamm.protocol.errors import KafkaStorageError
+from klamm.storage.log import Log
+from tests.support.embedded import EmbeddedBroker, batch
 
 
 class FakeLog:
@@ -116,3 +119,65 @@ def test_a_caller_that_goes_away_takes_nobody_with_it() -> None:
         assert partition.visible == [1]
 
     run(scenario)
+
+
+def rolled(broker: EmbeddedBroker, **config: object) -> Any:
+    """A partition with a complete segment of one batch, and a second batch in the active one."""
+    broker.create_topic("t", config={"segment.bytes": 1 << 20, **config})
+    for _ in range(2):
+        assert broker.produce("t", batch(bytes(600_000))).error_code == 0
+    partition: Any = broker.broker.partitions.get("t", 0)
+    assert len(partition.log.segments) == 2
+    return partition
+
+
+def test_complete_segments_get_durable_and_their_recovery_point_moves(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        partition = rolled(broker)
+        assert partition.log.recovery_point == 0
+        broker.run(broker.broker.flusher.flush_rolled(broker.broker.partitions))
+        assert (partition.log.recovery_point, partition.log.log_end_offset) == (1, 2)
+        assert partition.log.unflushed_segments_end is None
+        broker.broker.partitions.checkpoint()
+        assert "\nt 0 1\n" in (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text()
+
+
+def test_acks_and_the_loop_do_not_wait_for_complete_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, gate = threading.Event(), threading.Event()
+    flush = Log.flush
+
+    def slow(log: Log, up_to: int | None = None) -> int:
+        started.set()
+        assert gate.wait(10)
+        return flush(log, up_to)
+
+    with EmbeddedBroker(tmp_path) as broker:
+        partition = rolled(broker)
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "flush", slow)
+            flushed = broker.loop.create_task(broker.broker.flusher.flush_rolled([partition]))
+            while not started.is_set():
+                broker.run(asyncio.sleep(0))
+            assert broker.produce("t", batch(b"x")).error_code == 0
+            assert partition.high_watermark == 3 and not partition.flush_pending
+            patch.setattr(Log, "flush", flush)
+            broker.create_topic("strict", config={"flush.messages": 1})
+            assert broker.produce("strict", batch(b"x")).error_code == 0
+            assert not flushed.done()
+            gate.set()
+            broker.run(flushed)
+        assert partition.log.recovery_point == 1
+
+
+def test_a_complete_segment_that_cannot_be_synced_takes_the_partition_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(log: Log, up_to: int | None = None) -> int:
+        raise KafkaStorageError("fsync failed")
+
+    with EmbeddedBroker(tmp_path) as broker:
+        partition = rolled(broker)
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "flush", fail)
+            broker.run(broker.broker.flusher.flush_rolled([partition]))
+        assert partition.log is None and "fsync failed" in partition.offline_reason

@@ -18,7 +18,7 @@ def test_every_job_runs_in_a_broker_and_tells_its_period(tmp_path: Path) -> None
         broker.create_topic("t")
         assert broker.produce("t", batch(b"x")).error_code == 0
         jobs = Upkeep(broker.broker, disk).jobs()
-        assert len({job.name for job in jobs}) == 6
+        assert len({job.name for job in jobs}) == len(jobs)
         for job in jobs:
             assert job.period_ms() > 0
             broker.run(job.run())
