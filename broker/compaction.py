@@ -16,6 +16,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from klamm.protocol.errors import KafkaError, KafkaStorageError
@@ -124,7 +125,9 @@ class Compaction:
             except Damaged as error:
                 self._uncleanable.add(storage_log)
                 log.error("%s: cannot be compacted, left alone from now on: %s", storage_log.name, error)
+                await self._discard(partition, storage_log)
             except (Failed, KafkaError) as error:
+                await self._discard(partition, storage_log)
                 if partition.log is storage_log:  # else the topic was deleted meanwhile
                     log.warning("%s: compaction failed, to be tried again: %s", storage_log.name, error)
 
@@ -157,8 +160,7 @@ class Compaction:
         self.bytes_written += result.bytes_written
         for group in result.groups:
             if partition.log is not storage_log or not storage_log.begin_swap(group):
-                log.info("%s: changed while it was compacted, to be done again", storage_log.name)
-                return
+                raise Failed("it was cut meanwhile")
             files = await asyncio.shield(loop.run_in_executor(self._disk, storage_log.swap_files, group))
             storage_log.finish_swap()
             self._retention.doom(storage_log, files)
@@ -167,6 +169,12 @@ class Compaction:
             "%s: compacted up to offset %d: bytes_read=%d bytes_written=%d segments=%d",
             storage_log.name, result.end_offset, result.bytes_read, result.bytes_written, len(storage_log.segments),
         )  # fmt: skip
+
+    async def _discard(self, partition: Partition, storage_log: Log) -> None:
+        if partition.log is storage_log:
+            log_dir = self._partitions.directory_of(partition)
+            with suppress(KafkaError):  # the next start removes it
+                await asyncio.get_running_loop().run_in_executor(self._disk, log_dir.discard_cleaned, storage_log)
 
     def _job(self, storage_log: Log, found: Cleanable) -> Job:
         config = self._config()

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 MIN_PAUSE_MS = 10
 FAILURE_PAUSE_MS = 60_000
 """How long to wait when the period itself cannot be told."""
+FIRST_CHECK_MS = 30_000
+"""When retention first looks, as Apache Kafka does: a broker that is often restarted would never delete anything."""
 MIN_CLEANER_PAUSE_MS = 100
 ROLLED_TICK_MS = 1000
 """How often to look for logs that have begun a new segment."""
@@ -33,6 +35,8 @@ class Job(NamedTuple):
     name: str
     period_ms: Callable[[], int]
     run: Callable[[], Coroutine[Any, Any, None]]
+    first_ms: float = float("inf")
+    """The first pause is not longer than this."""
 
 
 class Upkeep:
@@ -54,7 +58,12 @@ class Upkeep:
             Job("checkpoints", self._checkpoint_pause_ms, self._checkpoint),
             Job("flushes", self._flush_tick_ms, self._flush_due),
             Job("flushes of rolled segments", lambda: ROLLED_TICK_MS, self._flush_rolled),
-            Job("retention", lambda: broker.config.integer("log.retention.check.interval.ms"), broker.retention.check),
+            Job(
+                "retention",
+                lambda: broker.config.integer("log.retention.check.interval.ms"),
+                broker.retention.check,
+                first_ms=FIRST_CHECK_MS,
+            ),
             Job("deleted files", lambda: SWEEP_TICK_MS, broker.retention.sweep),
             Job("compaction", self._cleaner_pause_ms, broker.compaction.round),
             Job(
@@ -108,13 +117,15 @@ class Upkeep:
 
 
 async def _repeat(job: Job) -> None:
+    at_most_ms = job.first_ms
     while True:
         try:
             pause_ms = max(MIN_PAUSE_MS, job.period_ms())
         except Exception:
             log.exception("upkeep: %s: no period", job.name)
             pause_ms = FAILURE_PAUSE_MS
-        await asyncio.sleep(pause_ms / 1000)
+        await asyncio.sleep(min(pause_ms, at_most_ms) / 1000)
+        at_most_ms = float("inf")
         try:
             await job.run()
         except Exception:

@@ -19,6 +19,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -390,6 +391,13 @@ class LogDir:
             if self.logs.get(partition) is log:
                 known = self._written.get(paths.CLEANER_CHECKPOINT, {})
                 self._write(paths.CLEANER_CHECKPOINT, {**known, partition: offset})
+
+    def discard_cleaned(self, log: Log) -> None:
+        """Remove what a compaction left that failed: it may be large. Raises KafkaStorageError."""
+        with storage_errors(log.name), suppress(FileNotFoundError):
+            for entry in self._filesystem.list(log.directory):
+                if entry.name.endswith(paths.CLEANED_SUFFIX):
+                    unlink_if_exists(self._filesystem, log.directory / entry.name)
 
     def _before_truncate(self, log: Log, offset: int) -> None:
         """No checkpoint may be above the end of a log: lower them before it is cut."""

@@ -94,7 +94,9 @@ def test_a_damaged_log_is_left_alone_logged_once_and_counted(tmp_path: Path, cap
             file.write(b"\1")
         compact(broker)
         compact(broker)
-        assert broker.broker.compaction.uncleanable_count == 1
+        samples = {family.name: list(family.samples) for family in broker.broker.metrics.families()}
+        assert samples["klamm_uncleanable_partitions"] == [("", 1)]
+        assert not list((tmp_path / "data" / "t-0").glob("*.cleaned"))
         lines = [record.getMessage() for record in caplog.records if "compacted" in record.getMessage()]
         assert lines == [
             "t-0: cannot be compacted, left alone from now on: 00000000000000000000.log: position 0 offset 0: wrong CRC"
@@ -107,6 +109,7 @@ def test_a_worker_that_fails_is_tried_again(tmp_path: Path) -> None:
     async def fail_once(job: Job) -> Result:
         outcome = outcomes.pop(0)
         if outcome is not None:
+            (tmp_path / "data" / "t-0" / f"{0:020d}.log.cleaned").write_bytes(b"a large part of the disk")
             raise outcome
         return await run_worker(job)
 
@@ -116,6 +119,7 @@ def test_a_worker_that_fails_is_tried_again(tmp_path: Path) -> None:
         broker.broker.compaction._worker = fail_once
         compact(broker)
         assert broker.broker.compaction.uncleanable_count == 0
+        assert not list((tmp_path / "data" / "t-0").glob("*.cleaned"))
         compact(broker)
         assert outcomes == []
         assert fetch(broker, 0)[0] == (4, b"1")

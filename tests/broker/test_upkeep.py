@@ -24,6 +24,23 @@ def test_every_job_runs_in_a_broker_and_tells_its_period(tmp_path: Path) -> None
             broker.run(job.run())
 
 
+def test_the_first_pause_may_be_shorter_than_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+
+    async def run() -> None:
+        pass
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(_repeat(Job("it", lambda: 300_000, run, first_ms=30_000)))
+    assert pauses == [30.0, 300.0, 300.0]
+
+
 def test_a_job_goes_on_after_it_failed_or_had_no_period(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
