@@ -21,6 +21,7 @@ from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from tests.storage.batches import all_records, batch, read_bytes, valid
 from tests.support.apache_kafka import apache_kafka
+from tests.support.broker_process import wait_for
 from tests.support.jars import run_java
 
 pytestmark = pytest.mark.java
@@ -172,3 +173,59 @@ def test_kafka_reads_segments_that_we_compacted(tmp_path: Path) -> None:
     assert sum("passed sanity check" in line or line.endswith(" is empty.") for line in sane) == len(indexes)
     verified = kafka_dump(indexes, "--verify-index-only")
     assert not [line for line in verified if "ismatch" in line]
+
+
+def test_we_leave_the_batches_that_kafkas_own_cleaner_leaves(tmp_path: Path) -> None:
+    """The same log, compacted by both: every batch has the same offsets, producer, sequence and records."""
+    topic = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+    rng = random.Random(4)
+    with apache_kafka(tmp_path / "kafka", {"log.cleaner.enable": "false"}) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        admin.create_topics([NewTopic("t", 1, config=topic)])["t"].result(30)
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            settings = {"enable.idempotence": True, "compression.type": codec, "batch.num.messages": 20, "linger.ms": 5}
+            producer = Producer({"bootstrap.servers": kafka.address, **settings})
+            for _ in range(2500):
+                value = rng.randbytes(rng.randrange(900)) if rng.random() < 0.8 else None
+                producer.produce("t", key=b"key-%d" % rng.randrange(2000), value=value, partition=0)
+                producer.poll(0)
+            assert producer.flush(60) == 0
+        kafka.stop()
+        shutil.copytree(kafka.log_dir / "t-0", tmp_path / "ours" / "t-0")
+    checkpoint = kafka.log_dir / "cleaner-offset-checkpoint"
+    with apache_kafka(tmp_path / "kafka", {"log.cleaner.backoff.ms": "100"}, log_dir=kafka.log_dir) as kafka:
+        wait_for(lambda: checkpoint.exists() and "t 0 " in checkpoint.read_text(), 60, "Kafka's cleaner")
+        kafka.stop()
+    config = LogConfig(segment_bytes=1 << 20, compacted=True)
+    ours = open_log(tmp_path / "ours" / "t-0", clean=True, config=config)
+    ours.high_watermark = ours.log_end_offset
+    now_ms = int(time.time() * 1000)
+    found = cleanable(ours, 0, now_ms)
+    assert found is not None
+    job = make_job(ours, found, now_ms, map_bytes=1 << 20, map_load_factor=1.0, bytes_per_second=1e12)
+    result = Cleaner(job, OsFilesystem()).run()
+    for group in result.groups:
+        assert ours.begin_swap(group)
+        ours.unlink_files(ours.swap_files(group))
+        ours.finish_swap()
+    assert f"t 0 {result.end_offset}\n" in checkpoint.read_text()
+    theirs = open_log(kafka.log_dir / "t-0", clean=True, config=config)
+    left, expected = batches_of(ours), batches_of(theirs)
+    assert [head for head, _ in left] == [head for head, _ in expected]
+    assert left == expected
+    assert [segment.base_offset for segment in ours.segments] == [segment.base_offset for segment in theirs.segments]
+
+
+def batches_of(log: Log) -> list[tuple[tuple[object, ...], list[Record]]]:
+    """What is compared of each batch: all but sizes, CRCs and the moment of a delete horizon."""
+    found = []
+    offset = log.log_start_offset
+    while data := read_bytes(log, offset):
+        for position, head in batches(data):
+            facts = (
+                *(head.base_offset, head.last_offset, head.leader_epoch, head.attributes, head.max_timestamp),
+                *(head.producer_id, head.producer_epoch, head.base_sequence, head.record_count),
+            )
+            found.append((facts, list(records(data, head, 1 << 24, position))))
+            offset = head.next_offset
+    return found
