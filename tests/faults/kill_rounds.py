@@ -281,7 +281,8 @@ class KillRounds:
         except BrokerFailed:
             killer.join()
             self.kills_while_starting += 1
-        self.broker.kill()
+        if self.broker._process is not None:
+            self.broker.kill()
 
     def _after_spawn(self, action: object) -> None:
         assert callable(action)

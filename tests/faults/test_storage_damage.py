@@ -192,7 +192,8 @@ def refused(process: BrokerProcess) -> str:
     else:
         raise AssertionError("it has started")
     finally:
-        process.kill()
+        if process._process is not None:
+            process.kill()
     news = process.log()[size:]
     assert "Traceback" not in news
     errors = [line for line in news.splitlines() if " ERROR " in line]
