@@ -130,6 +130,7 @@ def bench_open(directory: Path, partitions: int) -> None:
     show(f"create {partitions} partitions, durably", (time.perf_counter() - begin) * 1e3, "ms")
     small = batch(1, 100)
     for log in logs:
+        assert isinstance(log, Log), log
         for _ in range(100):
             log.append(small, leader_epoch=0)
     begin = time.perf_counter()

@@ -197,6 +197,18 @@ class Partition:
         for waiter in tuple(self.waiters):
             waiter(self, size_bytes)
 
+    @property
+    def is_offline(self) -> bool:
+        """Whether it answers KAFKA_STORAGE_ERROR: it has no log, or its log has failed."""
+        return self.log is None or self.log.offline_reason is not None
+
+    def go_online(self, log: Log) -> None:
+        """Begin to serve a log that could not be made before."""
+        self.log = log
+        self.offline_reason = ""
+        self.high_watermark = log.high_watermark = log.log_end_offset
+        self.wake(0)
+
     def go_offline(self, reason: str) -> None:
         """Stop serving; waiters look again and are told."""
         self.log = None

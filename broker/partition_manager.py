@@ -6,7 +6,8 @@ controller in two steps: `prepare` makes the logs of new partitions (in a thread
 partitions are renamed at once and deleted in a thread; a crash half-way is finished by the next start.
 
 A partition whose log cannot be opened is offline: it answers KAFKA_STORAGE_ERROR and keeps its place, the others are
-served.
+served. So is one that was made (`directories` remembers where) and is not found, or is found twice: none of ours begins
+again, empty. One that could not be made is tried in the other log directories, and again from time to time (`retry`).
 """
 
 from __future__ import annotations
@@ -22,14 +23,20 @@ from klamm.config.broker_config import BrokerConfig, topic_values
 from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
-from klamm.storage.log_dir import LogDir, NewLog
+from klamm.storage.log_dir import CreationLeftOver, LogDir, NewLog
 from klamm.storage.paths import TopicPartition
 
 if TYPE_CHECKING:
+    from klamm.broker.directories import DirectoryRecord
     from klamm.broker.metadata.image import MetadataImage, TopicImage
     from klamm.broker.metrics import Metrics, TopicMetrics
 
 log = logging.getLogger(__name__)
+
+MOST_NAMES = 10
+"""How many partitions a line of the log names."""
+
+Key = tuple[str, int]
 
 
 class TopicPartitions:
@@ -48,16 +55,28 @@ class TopicPartitions:
 class PartitionManager:
     """Owns the logs of all partitions; see the module's head for the two steps of a change."""
 
-    def __init__(self, log_dirs: list[LogDir], config: BrokerConfig, metrics: Metrics, executor: Executor) -> None:
+    def __init__(
+        self,
+        log_dirs: list[LogDir],
+        config: BrokerConfig,
+        metrics: Metrics,
+        executor: Executor,
+        record: DirectoryRecord | None = None,
+    ) -> None:
         self.topics: dict[str, TopicPartitions] = {}
         self.topics_by_id: dict[bytes, TopicPartitions] = {}
         self.log_dirs = log_dirs
         self._config = config
         self._metrics = metrics
         self._executor = executor
-        self._logs: dict[tuple[str, int], Log | KafkaError] = {}
-        self._directories: dict[tuple[str, int], LogDir] = {}
+        self._record = record
+        self._image: MetadataImage
+        self._logs: dict[Key, Log | KafkaError] = {}
+        self._directories: dict[Key, LogDir] = {}
+        self._unmade: dict[Key, NewLog] = {}
+        self._unsaved: dict[str, TopicImage] = {}
         self._removals: list[asyncio.Future[None]] = []
+        metrics.gauge("klamm_offline_partitions", "Partitions that answer KAFKA_STORAGE_ERROR.", self.offline_count)
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
@@ -76,7 +95,10 @@ class PartitionManager:
         found = self.topics.get(topic)
         if found is None:
             return frozenset()
-        return frozenset(partition.index for partition in found.partitions if partition.log is None)
+        return frozenset(partition.index for partition in found.partitions if partition.is_offline)
+
+    def offline_count(self) -> int:
+        return sum([partition.is_offline for partition in self])
 
     def sizes(self) -> Iterator[tuple[str, int, int, int, int]]:
         """(topic, partition, bytes, log start offset, log end offset) for the metrics."""
@@ -92,29 +114,104 @@ class PartitionManager:
                 )
 
     def directory_of(self, partition: Partition) -> LogDir:
+        """Where the log is; a partition without a log may have none (KeyError)."""
         return self._directories[partition.topic, partition.index]
+
+    def by_directory(self) -> dict[LogDir, list[Partition]]:
+        """The partitions of every log dir; those whose directory is gone, or that could not be made, are in none."""
+        found: dict[LogDir, list[Partition]] = {log_dir: [] for log_dir in self.log_dirs}
+        for partition in self:
+            log_dir = self._directories.get((partition.topic, partition.index))
+            if log_dir is not None:
+                found[log_dir].append(partition)
+        return found
 
     # -- starting -----------------------------------------------------------------------------------------------
 
     def load(self, image: MetadataImage) -> None:
-        """Open (and, after a crash, recover) the logs on disk; then take the image. Blocks; only for the start."""
+        """Open (and, after a crash, recover) the logs on disk; then take the image. Blocks; only for the start.
+
+        Raises LogDirError, and KafkaStorageError when the metadata cannot be read or written.
+        """
+        self._image = image
+        if self._record is not None:
+            self._record.load()
+        on_disk: dict[TopicPartition, list[LogDir]] = {}
         for log_dir in self.log_dirs:
-            loaded = log_dir.load_logs(self._log_config_of(image), expected=lambda name: self._is_expected(name, image))
-            for name, storage_log in loaded.logs.items():
+            log_dir.producer_expiration_ms = self._config.integer("producer.id.expiration.ms")
+            for name in log_dir.partitions_on_disk():
+                on_disk.setdefault(name, []).append(log_dir)
+        for log_dir in self.log_dirs:
+            log_dir.load_logs(
+                self._log_config_of(image), expected=lambda name: name not in on_disk and _is_known(name, image)
+            )
+        for name, log_dirs in on_disk.items():
+            if len(log_dirs) > 1 and _is_known(name, image):
+                places = " and in ".join(str(log_dir.path) for log_dir in log_dirs)
+                for log_dir in log_dirs:
+                    log_dir.withdraw(name, f"it is in {places}; keep one, and move the others away")
+        for log_dir in self.log_dirs:
+            for name, storage_log in log_dir.logs.items():
                 self._take(log_dir, name.topic, name.partition, _checked(log_dir, name, storage_log, image))
-            for name, offline in loaded.offline.items():
+            for name, offline in log_dir.offline.items():
                 self._take(log_dir, name.topic, name.partition, KafkaStorageError(offline.reason))
+        self._note_lost(image)
         self._create_logs(image, image.topics.values())
+        if self._record is not None:
+            self._record.save_now(self._moved(image.topics.values()))
         self._swap_in(image, image.topics.values())
         known = {(topic.name, partition.index) for topic in image.topics.values() for partition in topic.partitions}
         for key in sorted(self._logs.keys() - known):
             log.warning("%s-%d: on disk but not in the metadata; it is kept and not served", *key)
 
-    def _is_expected(self, name: TopicPartition, image: MetadataImage) -> bool:
-        """In the metadata, and not found in another log dir."""
-        topic = image.topics.get(name.topic)
-        known = (name.topic, name.partition) in self._logs
-        return topic is not None and name.partition < len(topic.partitions) and not known
+    def _note_lost(self, image: MetadataImage) -> None:
+        """Those that were made once, and are not there, are offline."""
+        recorded = self._record.of if self._record is not None else {}
+        known = {log_dir.directory_id: log_dir for log_dir in self.log_dirs}
+        lost: dict[str, list[Key]] = {}
+        for topic, directories in recorded.items():
+            for index, directory_id in directories.items():
+                if (topic, index) not in self._logs and _is_known(TopicPartition(topic, index), image):
+                    lost.setdefault(directory_id, []).append((topic, index))
+        for directory_id, keys in lost.items():
+            log_dir = known.get(directory_id)
+            if log_dir is None:
+                reason = f"the log directory it is in is missing: directory.id={directory_id}"
+            else:
+                reason = f"its directory is missing in {log_dir.path}"
+            for key in keys:
+                self._logs[key] = KafkaStorageError(reason)
+                if log_dir is not None:
+                    self._directories[key] = log_dir
+            names = ", ".join(f"{topic}-{index}" for topic, index in sorted(keys)[:MOST_NAMES])
+            more = ", ..." if len(keys) > MOST_NAMES else ""
+            log.error("%d partition(s) offline: %s: %s%s", len(keys), reason, names, more)
+
+    def _moved(self, topics: Iterable[TopicImage]) -> dict[str, dict[int, str]]:
+        """Where the partitions of these topics are, of those topics for which something else is on record."""
+        assert self._record is not None
+        moved = {}
+        for topic in topics:
+            recorded = self._record.of.get(topic.name, {})
+            places = dict(recorded)
+            for partition in topic.partitions:
+                key = (topic.name, partition.index)
+                log_dir = self._directories.get(key)
+                if log_dir is not None and log_dir.directory_id and key not in self._unmade:
+                    places[partition.index] = log_dir.directory_id
+            if places != recorded:
+                moved[topic.name] = places
+        return moved
+
+    async def _save(self, topics: Iterable[TopicImage]) -> None:
+        if self._record is None:
+            return
+        wanted = {topic.name: topic for topic in topics}
+        try:
+            await self._record.save(self._moved(wanted.values()))
+        except KafkaError as error:  # tried again by `retry`, and by the next start
+            log.warning("where %d topic(s) are was not written down: %s", len(wanted), error.message)
+            self._unsaved.update(wanted)
 
     def _take(self, log_dir: LogDir, topic: str, index: int, opened: Log | KafkaError) -> None:
         self._logs[topic, index] = opened
@@ -137,9 +234,11 @@ class PartitionManager:
         if changed:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._executor, self._create_logs, new, changed)
+            await self._save(changed)
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Serve what ``new`` says from now on."""
+        self._image = new
         gone = [
             topic
             for name, topic in old.topics.items()
@@ -156,30 +255,105 @@ class PartitionManager:
     def reconfigure(self, config: BrokerConfig, image: MetadataImage) -> None:
         """The broker's own config has changed: every topic resolves its values anew."""
         self._config = config
+        for log_dir in self.log_dirs:
+            log_dir.producer_expiration_ms = config.integer("producer.id.expiration.ms")
         for name in self.topics:
             self._configure(name, image)
 
+    async def retry(self) -> None:
+        """Make the partitions that could not be made before: there may be space again."""
+        if self._unmade:
+            loop = asyncio.get_running_loop()
+            made = await loop.run_in_executor(self._executor, self._make, list(self._unmade.values()))
+            for item, storage_log in made:
+                self._begin_to_serve(item, storage_log)
+        if self._unsaved:
+            unsaved, self._unsaved = self._unsaved, {}
+            await self._save(topic for topic in unsaved.values() if topic.topic_id in self.topics_by_id)
+
+    def _begin_to_serve(self, item: NewLog, storage_log: Log) -> None:
+        key = (item.topic, item.partition)
+        topic, partition = self._image.topics.get(item.topic), self.get(*key)
+        if self._logs.get(key) is not storage_log:
+            return
+        if topic is None or partition is None or topic.topic_id != item.topic_id:  # deleted meanwhile
+            del self._logs[key]
+            self._delete([(self._directories.pop(key), *key)])
+            return
+        partition.go_online(storage_log)
+        self._configure(item.topic, self._image)
+        self._unsaved[item.topic] = topic
+        log.info("%s: made, and served from now on", partition.name)
+
     def _create_logs(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
-        counts = dict.fromkeys(self.log_dirs, 0)
-        for log_dir in self._directories.values():
-            counts[log_dir] += 1
-        placed: dict[LogDir, list[NewLog]] = {log_dir: [] for log_dir in counts}
+        new = []
         for topic in topics:
             config = self._log_config(image.topic_configs.get(topic.name, {}))
             for partition in topic.partitions:
                 self._set_foreign_aside(topic, partition.index)
                 if (topic.name, partition.index) not in self._logs:
-                    log_dir = min(counts, key=lambda candidate: counts[candidate])
-                    counts[log_dir] += 1
-                    placed[log_dir].append(NewLog(topic.name, partition.index, topic.topic_id, config))
-        for log_dir, new in placed.items():
-            try:
-                created: Sequence[Log | KafkaError] = log_dir.create_logs(new)
-            except KafkaError as error:
-                log.error("%s: %d partition(s) cannot be created: %s", log_dir.path, len(new), error.message)
-                created = [error] * len(new)
-            for item, opened in zip(new, created, strict=True):
-                self._take(log_dir, item.topic, item.partition, opened)
+                    new.append(NewLog(topic.name, partition.index, topic.topic_id, config))
+        self._make(new)
+
+    def _make(self, new: Sequence[NewLog]) -> list[tuple[NewLog, Log]]:
+        """Make each in the log directory with the fewest partitions; where that refuses, in another. Those made."""
+        counts = dict.fromkeys(self.log_dirs, 0)
+        for log_dir in list(self._directories.values()):
+            counts[log_dir] += 1
+        made: list[tuple[NewLog, Log]] = []
+        refused: dict[Key, set[LogDir]] = {}
+        waiting = list(new)
+        while waiting:
+            placed: dict[LogDir, list[NewLog]] = {}
+            for item in waiting:
+                log_dir = self._place(item, counts, refused.get((item.topic, item.partition), set()))
+                counts[log_dir] += 1
+                placed.setdefault(log_dir, []).append(item)
+            waiting = []
+            for log_dir, items in placed.items():
+                for item, opened in zip(items, self._made_in(log_dir, items), strict=True):
+                    key = (item.topic, item.partition)
+                    if isinstance(opened, Log):
+                        made.append((item, opened))
+                        self._unmade.pop(key, None)
+                        self._take(log_dir, *key, opened)
+                        continue
+                    counts[log_dir] -= 1
+                    tried = refused.setdefault(key, set())
+                    tried.add(log_dir)
+                    left_over = isinstance(opened, CreationLeftOver)
+                    if not left_over and len(tried) < len(self.log_dirs) and key not in self._directories:
+                        waiting.append(item)
+                        continue
+                    self._unmade[key] = item
+                    self._logs[key] = opened
+                    if left_over:  # what is there must not be in two places
+                        self._directories[key] = log_dir
+        return made
+
+    def _place(self, item: NewLog, counts: Mapping[LogDir, int], refused: set[LogDir]) -> LogDir:
+        left_over = self._directories.get((item.topic, item.partition))
+        if left_over is not None:
+            return left_over
+        candidates = [log_dir for log_dir in self.log_dirs if log_dir not in refused]
+        usable = [log_dir for log_dir in candidates if log_dir.offline_reason is None] or candidates
+        return min(usable, key=lambda log_dir: counts[log_dir])
+
+    def _made_in(self, log_dir: LogDir, items: list[NewLog]) -> Sequence[Log | KafkaError]:
+        try:
+            created: Sequence[Log | KafkaError] = log_dir.create_logs(items)
+        except KafkaError as error:
+            created = [error.with_traceback(None)] * len(items)
+        failed = [(item, opened) for item, opened in zip(items, created, strict=True) if isinstance(opened, KafkaError)]
+        if any((item.topic, item.partition) not in self._unmade for item, _ in failed):  # else it was said before
+            log.error("%s: %d partition(s) cannot be made: %s", log_dir.path, len(failed), failed[0][1].message)
+        return created
+
+    def _holders(self, key: Key) -> list[LogDir]:
+        """The log dirs that have something of a partition."""
+        name = TopicPartition(*key)
+        own = self._directories.get(key)
+        return [each for each in self.log_dirs if each is own or name in each.logs or name in each.offline]
 
     def _set_foreign_aside(self, topic: TopicImage, index: int) -> None:
         """Make room for a new partition where the files of a lost topic of the same name are: they are kept."""
@@ -187,13 +361,14 @@ class PartitionManager:
         opened = self._logs.get(key)
         if topic.name in self.topics or not isinstance(opened, Log) or opened.topic_id in (None, topic.topic_id):
             return
-        try:
-            kept = self._directories[key].set_aside(*key)
-        except KafkaError as error:
-            log.error("%s-%d: %s", *key, error.message)
-            self._logs[key] = error
-            return
-        log.warning("%s-%d: the files of another topic of this name are kept in %s", *key, kept)
+        for log_dir in self._holders(key):
+            try:
+                kept = log_dir.set_aside(*key)
+            except KafkaError as error:
+                log.error("%s-%d: %s", *key, error.message)
+                self._logs[key] = error
+                return
+            log.warning("%s-%d: the files of another topic of this name are kept in %s", *key, kept)
         del self._logs[key], self._directories[key]
 
     def _swap_in(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
@@ -247,9 +422,16 @@ class PartitionManager:
         removed: list[tuple[LogDir, str, int]] = []
         for partition in found.partitions:
             key = (partition.topic, partition.index)
-            self._logs.pop(key, None)
-            removed.append((self._directories.pop(key), *key))
+            removed += [(log_dir, *key) for log_dir in self._holders(key)]
+            for known in (self._logs, self._directories, self._unmade):
+                known.pop(key, None)
             partition.go_offline("the topic was deleted")
+        self._unsaved.pop(topic.name, None)
+        if self._record is not None:
+            self._record.forget(topic.name)
+        self._delete(removed)
+
+    def _delete(self, removed: list[tuple[LogDir, str, int]]) -> None:
         self._removals.append(asyncio.get_running_loop().run_in_executor(self._executor, _delete_logs, removed))
 
     async def removed(self) -> None:
@@ -274,6 +456,12 @@ class PartitionManager:
         """Flush and close every log, leave the marks of a clean shutdown. Blocks."""
         for log_dir in self.log_dirs:
             log_dir.close(clean=True)
+
+
+def _is_known(name: TopicPartition, image: MetadataImage) -> bool:
+    """In the metadata."""
+    topic = image.topics.get(name.topic)
+    return topic is not None and name.partition < len(topic.partitions)
 
 
 def _checked(log_dir: LogDir, name: TopicPartition, found: Log, image: MetadataImage) -> Log | KafkaError:

@@ -27,6 +27,8 @@ ROLLED_TICK_MS = 1000
 """How often to look for logs that have begun a new segment."""
 SWEEP_TICK_MS = 1000
 """How often to look for deleted files whose delay has passed."""
+RETRY_MS = 10_000
+"""How often to try again to make partitions that a full disk refused."""
 
 
 class Job(NamedTuple):
@@ -64,6 +66,7 @@ class Upkeep:
                 broker.retention.check,
                 first_ms=FIRST_CHECK_MS,
             ),
+            Job("partitions to be made", lambda: RETRY_MS, broker.partitions.retry),
             Job("deleted files", lambda: SWEEP_TICK_MS, broker.retention.sweep),
             Job("compaction", self._cleaner_pause_ms, broker.compaction.round),
             Job(

@@ -63,6 +63,10 @@ class LogDirLocked(LogDirError):
     """Another process uses the directory."""
 
 
+class CreationLeftOver(KafkaStorageError):
+    """A partition could not be made, and something of it stays in the directory: it must not be made in another."""
+
+
 @dataclass(frozen=True, slots=True)
 class OfflineLog:
     """A partition that could not be opened."""
@@ -168,7 +172,32 @@ class LogDir:
             producer_expiration_ms=producer_expiration_ms,
         )
 
+    @property
+    def directory_id(self) -> str:
+        """What tells this directory from every other, whatever its path."""
+        return self.meta.directory_id
+
+    @property
+    def producer_expiration_ms(self) -> int:
+        """How long logs remember a silent producer; it may change while they are open."""
+        return self._producer_expiration_ms
+
+    @producer_expiration_ms.setter
+    def producer_expiration_ms(self, value: int) -> None:
+        self._producer_expiration_ms = value
+        for log in list(self.logs.values()):
+            log.producers.expiration_ms = value
+
     # Loading
+
+    def partitions_on_disk(self) -> set[TopicPartition]:
+        """The partitions that have a directory here, opened or not. Raises LogDirError."""
+        try:
+            entries = self._filesystem.list(self.path)
+        except OSError as error:
+            raise LogDirError(f"{self.path}: {describe(error)}") from error
+        found = (paths.parse_partition_directory(entry.name) for entry in entries if entry.is_directory)
+        return {partition for partition in found if partition is not None}
 
     def load_logs(
         self,
@@ -241,6 +270,13 @@ class LogDir:
         logger.error("%s: offline: %s", partition, reason)
         self.offline[partition] = OfflineLog(partition, topic_id, reason)
 
+    def withdraw(self, partition: TopicPartition, reason: str) -> None:
+        """Take a partition that was loaded offline; its files stay as they are."""
+        log = self.logs.pop(partition, None)
+        if log is not None:
+            log.abandon(reason)
+        self._set_offline(partition, log.topic_id if log is not None else None, reason)
+
     def _adopt(self, partition: TopicPartition, log: Log, topic_id: bytes | None) -> None:
         log.topic_id = topic_id
         log.on_sync_failure = self.fail
@@ -279,19 +315,47 @@ class LogDir:
 
     def create_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
         """Make the directory of a partition, durable with its topic id before the first data. KafkaStorageError."""
-        return self.create_logs([NewLog(topic, partition, topic_id, config)])[0]
+        (created,) = self.create_logs([NewLog(topic, partition, topic_id, config)])
+        if isinstance(created, KafkaStorageError):
+            raise created
+        return created
 
-    def create_logs(self, new: Iterable[NewLog]) -> list[Log]:
-        """The same for many, with one sync of the log directory."""
+    def create_logs(self, new: Iterable[NewLog]) -> list[Log | KafkaStorageError]:
+        """The same for many, with one sync of the log directory; an error for each that could not be made.
+
+        Nothing is left of such a one, unless its error is CreationLeftOver. Raises KafkaStorageError when the log
+        directory is offline.
+        """
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self.path}: offline: {self.offline_reason}")
         items = list(new)
-        with storage_errors(str(self.path)):
-            created = _each(self._create, items)
+        created = _each(self._try_to_create, items)
+        try:
             self._filesystem.sync_directory(self.path)
+        except OSError as error:
+            for log in created:
+                if isinstance(log, Log):
+                    log.abandon("the log directory was not synced")
+            return [CreationLeftOver(f"{self.path}: {describe(error)}") for _ in items]
         for item, log in zip(items, created, strict=True):
-            self._adopt(TopicPartition(item.topic, item.partition), log, item.topic_id)
+            if isinstance(log, Log):
+                self._adopt(TopicPartition(item.topic, item.partition), log, item.topic_id)
         return created
+
+    def _try_to_create(self, item: NewLog) -> Log | KafkaStorageError:
+        directory = paths.partition_directory(self.path, item.topic, item.partition)
+        try:
+            with storage_errors(str(directory)):
+                return self._create(item)
+        except KafkaStorageError as error:
+            failure = error.with_traceback(None)  # its cause, too, would keep frames and what is in them
+            failure.__cause__ = failure.__context__ = None
+        try:
+            if self._filesystem.exists(directory):
+                self.remove(directory)
+        except OSError as error:
+            return CreationLeftOver(f"{failure.message}; {describe(error)}")
+        return failure
 
     def _create(self, item: NewLog) -> Log:
         partition = TopicPartition(item.topic, item.partition)
@@ -445,7 +509,7 @@ class LogDir:
                 log.offline_reason = f"log directory: {reason}"
 
     def leave(self) -> None:
-        """Let go of a directory whose logs were opened at most: the mark of a clean shutdown, if it had one, returns."""
+        """Let go of a directory whose logs were opened at most; the mark of a clean shutdown, if any, returns."""
         for log in self.logs.values():
             log.abandon("closed")
         try:

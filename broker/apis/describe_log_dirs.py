@@ -1,7 +1,8 @@
 """DescribeLogDirs (35): v0-5. The log dirs, and how much each partition takes there (KIP-113).
 
 Null topics mean all; partitions that are not here are left out. v2 is flexible, v3 has an error for the whole, v4 tells
-the size and the free space of the volume (KIP-827), v5 whether a dir is cordoned (none is).
+the size and the free space of the volume (KIP-827), v5 whether a dir is cordoned (none is). A dir that has failed, or
+whose volume cannot be reached, is KAFKA_STORAGE_ERROR and shows nothing of itself.
 """
 
 from __future__ import annotations
@@ -30,20 +31,23 @@ UNKNOWN = -1
 
 async def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
-    found: dict[LogDir, dict[str, list[DescribeLogDirsPartition]]] = {
-        log_dir: {} for log_dir in broker.partitions.log_dirs
-    }
-    for partition in broker.partitions:
-        if wanted is None or partition.index in wanted.get(partition.topic, ()):
-            topics = found[broker.partitions.directory_of(partition)]
-            topics.setdefault(partition.topic, []).append(_described(partition))
+    found: dict[LogDir, dict[str, list[DescribeLogDirsPartition]]] = {}
+    for log_dir, partitions in broker.partitions.by_directory().items():
+        topics = found[log_dir] = {}
+        for partition in partitions:
+            if wanted is None or partition.index in wanted.get(partition.topic, ()):
+                topics.setdefault(partition.topic, []).append(_described(partition))
     volumes = await asyncio.get_running_loop().run_in_executor(None, _volumes, list(found))
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
                 error_code=int(ErrorCode.NONE if total != UNKNOWN else ErrorCode.KAFKA_STORAGE_ERROR),
                 log_dir=str(log_dir.path),
-                topics=[DescribeLogDirsTopic(name=name, partitions=parts) for name, parts in found[log_dir].items()],
+                topics=[
+                    DescribeLogDirsTopic(name=name, partitions=parts)
+                    for name, parts in found[log_dir].items()
+                    if total != UNKNOWN
+                ],
                 total_bytes=total,
                 usable_bytes=usable,
             )
@@ -60,9 +64,12 @@ def _described(partition: Partition) -> DescribeLogDirsPartition:
 
 
 def _volumes(log_dirs: list[LogDir]) -> dict[LogDir, tuple[int, int]]:
-    """Size and free bytes of each dir's volume; UNKNOWN where the dir cannot be reached. Blocks."""
+    """Size and free bytes of each dir's volume; UNKNOWN where the dir has failed. Blocks."""
     found = {}
     for log_dir in log_dirs:
+        if log_dir.offline_reason is not None:
+            found[log_dir] = (UNKNOWN, UNKNOWN)
+            continue
         try:
             volume = os.statvfs(log_dir.path)
             found[log_dir] = (volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)

@@ -87,13 +87,14 @@ class Changes:
     async def with_store(self, work: Callable[[MetadataStore], T]) -> T:
         """Let ``work`` read and write nodes that are no part of the image, in our thread. Raises KafkaStorageError."""
 
-        def guarded() -> T:
-            try:
-                return work(self._store)
-            except StoreError as error:
-                raise KafkaStorageError(str(error)) from None
+        return await self._in_thread(self.with_store_now, work)
 
-        return await self._in_thread(guarded)
+    def with_store_now(self, work: Callable[[MetadataStore], T]) -> T:
+        """The same in the caller's thread, which blocks: before the loop runs."""
+        try:
+            return work(self._store)
+        except StoreError as error:
+            raise KafkaStorageError(str(error)) from None
 
     def _plan_and_store(self, plan: Callable[[MetadataImage], Change[T]]) -> Change[T]:
         try:

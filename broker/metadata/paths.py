@@ -45,6 +45,11 @@ def partition_state(name: str, index: int) -> str:
     return f"{TOPICS}/{name}/partitions/{index}/state"
 
 
+def directories(name: str, node_id: int) -> str:
+    """``/brokers/topics/t/directories/1``: the log directory of each partition on a broker. Ours, not Kafka's."""
+    return f"{TOPICS}/{name}/directories/{node_id}"
+
+
 def topic_config(name: str) -> str:
     """``/config/topics/t``: what the topic overrides."""
     return f"{TOPIC_CONFIGS}/{name}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
 from klamm.broker.controller.topics import TopicKey
 from klamm.broker.metadata.sqlite_store import FILE_NAME
 from klamm.protocol.errors import ErrorCode, KafkaStorageError
+from klamm.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from klamm.protocol.messages.metadata import MetadataRequest
+from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log_dir import LogDir
 from tests.support.embedded import EmbeddedBroker, batch
 
@@ -122,3 +127,198 @@ def test_a_creation_that_was_cut_short_is_finished(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as again:
         assert metadata.read_bytes() == content
         assert again.produce("t", batch(b"x")).error_code == 0
+
+
+# -- several log dirs
+
+
+def two(path: Path) -> EmbeddedBroker:
+    return EmbeddedBroker(path, {"log.dirs": f"{path / 'a'},{path / 'b'}"})
+
+
+def in_directory(path: Path, topic: str) -> list[int]:
+    return sorted(int(each.name.rpartition("-")[2]) for each in path.glob(f"{topic}-*"))
+
+
+def fill(broker: EmbeddedBroker, topic: str, partitions: int) -> None:
+    broker.create_topic(topic, partitions=partitions)
+    for index in range(partitions):
+        assert broker.produce(topic, batch(b"x"), partition=index).error_code == 0
+
+
+def test_partitions_of_a_lost_log_dir_are_offline_until_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with two(tmp_path) as broker:
+        fill(broker, "t", 4)
+    kept, lost = in_directory(tmp_path / "a", "t"), in_directory(tmp_path / "b", "t")
+    assert len(kept) == len(lost) == 2
+    (tmp_path / "b").rename(tmp_path / "away")
+    for _ in range(2):
+        caplog.clear()
+        with two(tmp_path) as broker:
+            assert {broker.produce("t", batch(b"x"), partition=index).error_code for index in kept} == {0}
+            assert {broker.produce("t", batch(b"x"), partition=index).error_code for index in lost} == {
+                ErrorCode.KAFKA_STORAGE_ERROR
+            }
+            broker.create_topic("new", partitions=2)
+            assert broker.produce("new", batch(b"x"), partition=1).error_code == 0
+            broker.run(broker.broker.controller.delete_topics([TopicKey(name="new")]))
+        assert [r.getMessage() for r in caplog.records if "directory.id=" in r.getMessage()], "one line says why"
+        assert in_directory(tmp_path / "b", "t") == []
+    for each in (tmp_path / "b").iterdir():
+        each.unlink()
+    (tmp_path / "b").rmdir()
+    (tmp_path / "away").rename(tmp_path / "b")
+    with two(tmp_path) as broker:
+        assert {broker.produce("t", batch(b"x"), partition=index).base_offset for index in lost} == {1}
+
+
+def test_a_partition_without_data_whose_directory_vanished_does_not_begin_anew(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t")
+    (tmp_path / "data" / "t-0").rename(tmp_path / "elsewhere")
+    with EmbeddedBroker(tmp_path) as broker:
+        assert broker.produce("t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        broker.run(broker.broker.controller.delete_topics([TopicKey(name="t")]))
+        broker.create_topic("t")
+        assert broker.produce("t", batch(b"x")).base_offset == 0
+
+
+def test_a_topic_that_was_stored_but_not_made_is_made_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(*_: object) -> None:
+        """The process dies between the metadata and the directory."""
+
+    broker = EmbeddedBroker(tmp_path).__enter__()
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.broker.controller, "_publish", die)
+        broker.create_topic("t")
+    broker.crash()
+    with EmbeddedBroker(tmp_path) as broker:
+        assert broker.produce("t", batch(b"x")).base_offset == 0
+
+
+def test_a_partition_moved_to_another_log_dir_is_served_there(tmp_path: Path) -> None:
+    with two(tmp_path) as broker:
+        fill(broker, "t", 2)
+    (index,) = in_directory(tmp_path / "a", "t")
+    (tmp_path / "a" / f"t-{index}").rename(tmp_path / "b" / f"t-{index}")
+    with two(tmp_path) as broker:
+        assert broker.produce("t", batch(b"x"), partition=index).base_offset == 1
+    (tmp_path / "b" / f"t-{index}").rename(tmp_path / "elsewhere")
+    with two(tmp_path) as broker:
+        assert broker.produce("t", batch(b"x"), partition=index).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_partition_in_two_log_dirs_is_offline(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with two(tmp_path) as broker:
+        fill(broker, "t", 2)
+    (index,) = in_directory(tmp_path / "a", "t")
+    copy = tmp_path / "b" / f"t-{index}"
+    copy.mkdir()
+    for each in (tmp_path / "a" / f"t-{index}").iterdir():
+        (copy / each.name).write_bytes(each.read_bytes())
+    with two(tmp_path) as broker:
+        assert broker.produce("t", batch(b"x"), partition=index).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.produce("t", batch(b"x"), partition=1 - index).base_offset == 1
+        (line, *_) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        assert f"t-{index}" in line and str(tmp_path / "a") in line and str(tmp_path / "b") in line
+    for each in copy.iterdir():
+        each.unlink()
+    copy.rmdir()
+    with two(tmp_path) as broker:
+        assert broker.produce("t", batch(b"x"), partition=index).base_offset == 1
+
+
+class FullDirectories:
+    """New files in these directories find no space."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *full: Path) -> None:
+        self.full = list(full)
+        make = OsFilesystem.make_directories
+
+        def refuse(filesystem: OsFilesystem, path: Path) -> None:
+            make(filesystem, path)
+            if path.parent in self.full and path.name != "t-0":
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(OsFilesystem, "make_directories", refuse)
+
+
+def test_what_a_full_log_dir_refuses_is_made_in_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FullDirectories(monkeypatch, tmp_path / "b")
+    with two(tmp_path) as broker:
+        fill(broker, "t", 8)
+        assert in_directory(tmp_path / "b", "t") in ([], [0])
+        assert in_directory(tmp_path / "a", "t") == [i for i in range(8) if i not in in_directory(tmp_path / "b", "t")]
+    with two(tmp_path) as broker:
+        assert [broker.produce("t", batch(b"x"), partition=index).base_offset for index in range(8)] == [1] * 8
+
+
+def test_what_no_log_dir_takes_is_made_when_there_is_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDirectories(monkeypatch, tmp_path / "a", tmp_path / "b")
+    with two(tmp_path) as broker:
+        broker.create_topic("t", partitions=3)
+        codes = [broker.produce("t", batch(b"x"), partition=index).error_code for index in range(3)]
+        assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR]
+        broker.run(broker.broker.partitions.retry())
+        assert broker.broker.partitions.offline("t") == {1, 2}
+    with two(tmp_path) as broker:
+        assert broker.broker.partitions.offline("t") == {1, 2}
+        disk.full = []
+        broker.run(broker.broker.partitions.retry())
+        assert broker.broker.partitions.offline_count() == 0
+        assert [broker.produce("t", batch(b"x"), partition=index).base_offset for index in range(3)] == [1, 0, 0]
+    lost = in_directory(tmp_path / "b", "t")
+    (tmp_path / "b").rename(tmp_path / "away")
+    with two(tmp_path) as broker:
+        assert broker.broker.partitions.offline("t") == set(lost), "where they were made at last is on record"
+
+
+def test_a_topic_that_could_not_be_made_can_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDirectories(monkeypatch, tmp_path / "a", tmp_path / "b")
+    with two(tmp_path) as broker:
+        broker.create_topic("full", partitions=3)
+        broker.run(broker.broker.controller.delete_topics([TopicKey(name="full")]))
+        disk.full = []
+        broker.run(broker.broker.partitions.retry())
+        assert in_directory(tmp_path / "a", "full") == in_directory(tmp_path / "b", "full") == []
+
+
+def test_a_failed_log_dir_shows(tmp_path: Path) -> None:
+    with two(tmp_path) as broker:
+        fill(broker, "t", 2)
+        (index,) = in_directory(tmp_path / "b", "t")
+        assert broker._server._problem() is None
+        broker.broker.partitions.log_dirs[1].fail("fsync failed: EIO")
+        described = broker.call(DescribeLogDirsRequest(topics=None), 4)
+        assert [(each.error_code, len(each.topics)) for each in described.results] == [
+            (0, 1),
+            (ErrorCode.KAFKA_STORAGE_ERROR, 0),
+        ]
+        (topic,) = broker.call(MetadataRequest(topics=None), 12).topics
+        assert [each.offline_replicas for each in topic.partitions if each.partition_index == index] == [[1]]
+        assert [each.offline_replicas for each in topic.partitions if each.partition_index != index] == [[]]
+        assert str(tmp_path / "b") in (broker._server._problem() or "")
+        families = {family.name: list(family.samples) for family in broker.broker.metrics.families()}
+        assert families["klamm_offline_partitions"] == [("", 1)]
+
+
+def test_the_expiration_of_producers_reaches_the_logs(tmp_path: Path) -> None:
+    def expirations(broker: EmbeddedBroker) -> set[int]:
+        return {each.log.producers.expiration_ms for each in broker.broker.partitions if each.log is not None}
+
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t")
+        alter_broker(broker, "producer.id.expiration.ms", "1234")
+        broker.create_topic("u")
+        assert expirations(broker) == {1234}
+    with EmbeddedBroker(tmp_path) as broker:
+        assert expirations(broker) == {1234}
+
+
+def alter_broker(broker: EmbeddedBroker, key: str, value: str) -> None:
+    update = ConfigUpdate(ResourceType.BROKER, "", [KeyUpdate(key, Op.SET, value)])
+    assert broker.run(broker.broker.controller.update_configs([update])) == [None]
