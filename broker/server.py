@@ -25,6 +25,7 @@ from klamm.broker.broker import Broker
 from klamm.broker.controller.controller import Controller
 from klamm.broker.controller.startup import WrongCluster
 from klamm.broker.coordinator.group.coordinator import GroupCoordinator
+from klamm.broker.directories import DirectoryRecord
 from klamm.broker.fetch_session import FetchSessions
 from klamm.broker.flusher import Flusher
 from klamm.broker.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
@@ -134,16 +135,25 @@ class Server:
                 raise CannotStart(str(error)) from None
         first = self._log_dirs[0]
         try:
-            store = SqliteStore(first.path / FILE_NAME)
+            store_path = first.path / FILE_NAME
+            store = SqliteStore(store_path)
             self._controller = Controller(store, config, clock=self.clock)
             self._controller.start(clean=all(log_dir.was_clean for log_dir in self._log_dirs), cluster_id=cluster_id)
         except (StoreError, WrongCluster) as error:
             raise CannotStart(str(error)) from None
-        self._partitions = PartitionManager(self._log_dirs, self._controller.config, self.metrics, self._disk)
+        self._partitions = PartitionManager(
+            self._log_dirs,
+            self._controller.config,
+            self.metrics,
+            self._disk,
+            DirectoryRecord(self._controller),
+        )
         try:
             self._partitions.load(self._controller.image)
         except LogDirError as error:
             raise CannotStart(str(error)) from None
+        except KafkaError as error:
+            raise CannotStart(f"{store_path}: {error.message}") from None
 
     def close(self) -> None:
         """Flush and close everything, leave the marks of a clean shutdown. Blocks."""
