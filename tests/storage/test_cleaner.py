@@ -260,6 +260,13 @@ def test_a_log_is_due_by_its_dirty_part_or_by_age() -> None:
     assert found is not None and is_due(log, found)
 
 
+def test_a_compacted_log_rolls_in_time_for_the_longest_lag() -> None:
+    values = {"max.compaction.lag.ms": 1000, "segment.ms": 5000, "min.cleanable.dirty.ratio": 0.25}
+    config = LogConfig.from_values({**values, "cleanup.policy": ["compact"]})
+    assert (config.segment_ms, config.min_cleanable_dirty_ratio) == (1000, 0.25)
+    assert LogConfig.from_values({**values, "cleanup.policy": "delete"}).segment_ms == 5000
+
+
 @pytest.mark.parametrize("checkpoint", [-1, 99])
 def test_a_checkpoint_outside_the_log_means_the_log_start(checkpoint: int) -> None:
     log, _ = closed_log([(b"a", b"1" * 500)])
