@@ -40,6 +40,7 @@ class Broker:
         metrics: Metrics,
         groups: GroupCoordinator,
         disk: Executor | None = None,
+        searches: Executor | None = None,
     ) -> None:
         self.clock = clock
         self.controller = controller
@@ -49,6 +50,7 @@ class Broker:
         self.producer_ids = producer_ids
         self.metrics = metrics
         self.groups = groups
+        self.searches = searches
         self.retention = Retention(partitions, clock, disk)
         self.compaction = Compaction(partitions, self.retention, lambda: self.config, disk)
         self.compaction.expose(metrics)

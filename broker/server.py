@@ -108,6 +108,7 @@ class Server:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="klamm-disk")
         self._flushes = ThreadPoolExecutor(1, thread_name_prefix="klamm-flush")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="klamm-background")
+        self._searches = ThreadPoolExecutor(2, thread_name_prefix="klamm-search")
 
     # -- open ---------------------------------------------------------------------------------------------------
 
@@ -179,9 +180,8 @@ class Server:
         self._shut_threads()
 
     def _shut_threads(self) -> None:
-        self._disk.shutdown(wait=False)
-        self._flushes.shutdown(wait=False)
-        self._background.shutdown(wait=False)
+        for executor in (self._disk, self._flushes, self._background, self._searches):
+            executor.shutdown(wait=False)
 
     # -- serve --------------------------------------------------------------------------------------------------
 
@@ -269,6 +269,7 @@ class Server:
             producer_ids=ProducerIds(controller.allocate_producer_ids),
             metrics=self.metrics,
             disk=self._disk,
+            searches=self._searches,
         )
 
         def on_config(old: MetadataImage, new: MetadataImage) -> None:

@@ -420,29 +420,41 @@ class Log:
 
     def lookup_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record, at or above the log start, with a timestamp at or after `timestamp`; None without one."""
-        with storage_errors(self._name):
-            return timestamps.lookup(self._segments, self.log_start_offset, timestamp)
+        return self.timestamp_search(timestamp).run()
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record with the largest timestamp; None when no record has one."""
+        return self.timestamp_search(None).run()
+
+    def timestamp_search(self, timestamp: int | None) -> timestamps.Search:
+        """The same two, to be run in another thread: what is appended from now on is not found."""
         with storage_errors(self._name):
-            return timestamps.largest(self._segments, self.log_start_offset)
+            return timestamps.Search(
+                self._name,
+                self._segments,
+                self.log_start_offset,
+                timestamp,
+                is_served=lambda segment: segment in self._segments,
+                max_decompressed_bytes=self._config.max_decompressed_bytes,
+            )
 
     def segment_offsets(self, timestamp: int, max_count: int) -> list[int]:
         """What ListOffsets v0 asks for: base offsets of segments last written before `timestamp`, newest first.
 
-        -1 stands for the end of time and begins with the log end, -2 for the log start alone.
+        -1 stands for the end of time and begins with the log end, -2 for the log start alone. Any other may block, and
+        may run in another thread.
         """
         if timestamp == -2:
             return [self.log_start_offset][:max_count]
         offsets = []
         if self._active.size_bytes and (timestamp == -1 or timestamp >= self._clock.wall_ms()):
             offsets.append(self.log_end_offset)
-        offsets += [
-            max(segment.base_offset, self.log_start_offset)
-            for segment in reversed(self._segments)
-            if timestamp == -1 or timestamps.last_written_ms(segment) <= timestamp
-        ]
+        with storage_errors(self._name):
+            offsets += [
+                max(segment.base_offset, self.log_start_offset)
+                for segment in reversed(self._segments)
+                if timestamp == -1 or timestamps.last_written_ms(segment) <= timestamp
+            ]
         return list(dict.fromkeys(offsets))[:max_count]
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:

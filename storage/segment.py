@@ -208,10 +208,14 @@ class Segment:
         index = self.offset_index
         return self.heads(index.entry(index.count - index_entries)[1] if index.count > index_entries else 0)
 
-    def heads_from_timestamp(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and head of batches from where the first with a timestamp at or after `timestamp` may be."""
+    def position_of(self, offset: int) -> int:
+        """Of a batch at or before the one that holds `offset`."""
+        return self.offset_index.lookup(offset) if offset > self.base_offset else 0
+
+    def position_of_timestamp(self, timestamp: int) -> int:
+        """Of a batch at or before the first one with a timestamp at or after `timestamp`."""
         _, offset = self.time_index.lookup(timestamp)
-        return self.heads(self.offset_index.lookup(offset))
+        return self.offset_index.lookup(offset)
 
     def load_largest_timestamp(self) -> int:
         """The largest timestamp: that of the last time index entry, which was made when the segment was closed."""

@@ -3,12 +3,15 @@
 v0 lists the base offsets of segments older than a time; v1 gives one offset and its timestamp; v2 adds the isolation
 level, v4 leader epochs, v7 the offset of the largest timestamp (-3), v8 the earliest local offset (-4), v9 the latest
 tiered offset (-5), v11 the earliest offset that waits for upload (-6). There is no tiered storage here: everything is
-local and nothing is tiered. Earliest and latest are answered from memory.
+local and nothing is tiered. Earliest and latest are answered from memory, at once; a search by time may read much of a
+log and inflate a batch, so it is made here and run in a thread, all those of a request one after the other.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.protocol.errors import (
     ErrorCode,
@@ -52,14 +55,25 @@ STORAGE_ERROR_FROM = 3
 LEADER_EPOCH_FROM = 4
 
 
-def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+class Search(NamedTuple):
+    """What a thread has to do for one partition, and where the answer belongs."""
+
+    answers: list[ListOffsetsPartitionResponse]
+    place: int
+    run: Callable[[], ListOffsetsPartitionResponse]
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     version = context.api_version
     topics = []
+    searches: list[Search] = []
     for topic in request.topics:
         counts: dict[int, int] = {}
         for wanted in topic.partitions:
             counts[wanted.partition_index] = counts.get(wanted.partition_index, 0) + 1
-        answers = []
+        answers: list[ListOffsetsPartitionResponse] = []
         for wanted in topic.partitions:
             try:
                 if counts[wanted.partition_index] > 1:
@@ -69,11 +83,37 @@ def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest)
                 partition = broker.partitions.get(topic.name, wanted.partition_index)
                 if partition is None:
                     raise UnknownTopicOrPartition(f"no partition {topic.name}-{wanted.partition_index}")
-                answers.append(_offset(partition, wanted, request, version))
+                found = _offset(partition, wanted, request, version)
+                if callable(found):
+                    searches.append(Search(answers, len(answers), found))
+                    found = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+                answers.append(found)
             except KafkaError as error:
                 answers.append(_failed(wanted.partition_index, error, version))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+    response = ListOffsetsResponse(topics=topics)
+    return _search(broker, searches, response, version) if searches else response
+
+
+async def _search(
+    broker: Broker, searches: list[Search], response: ListOffsetsResponse, version: int
+) -> ListOffsetsResponse:
+    loop = asyncio.get_running_loop()
+    results = await loop.run_in_executor(broker.searches, _run, searches, version)
+    for search, result in zip(searches, results, strict=True):
+        search.answers[search.place] = result
+    return response
+
+
+def _run(searches: list[Search], version: int) -> list[ListOffsetsPartitionResponse]:
+    """In a thread."""
+    results = []
+    for search in searches:
+        try:
+            results.append(search.run())
+        except KafkaError as error:
+            results.append(_failed(search.answers[search.place].partition_index, error, version))
+    return results
 
 
 def error_response(request: ListOffsetsRequest, error: KafkaError, version: int) -> ListOffsetsResponse:
@@ -90,7 +130,8 @@ def error_response(request: ListOffsetsRequest, error: KafkaError, version: int)
 
 def _offset(
     partition: Partition, wanted: ListOffsetsPartition, request: ListOffsetsRequest, version: int
-) -> ListOffsetsPartitionResponse:
+) -> ListOffsetsPartitionResponse | Callable[[], ListOffsetsPartitionResponse]:
+    """The answer, or what finds it in a thread."""
     partition.check_leader_epoch(wanted.current_leader_epoch)
     log = partition.online_log()
     if request.replica_id == DEBUGGING_REPLICA:
@@ -100,10 +141,14 @@ def _offset(
     else:
         limit = partition.high_watermark
     if version == 0:
-        offsets = log.segment_offsets(wanted.timestamp, wanted.max_num_offsets)
-        return ListOffsetsPartitionResponse(
-            partition_index=partition.index, error_code=0, old_style_offsets=[min(offset, limit) for offset in offsets]
-        )
+
+        def list_segments() -> ListOffsetsPartitionResponse:
+            offsets = [min(offset, limit) for offset in log.segment_offsets(wanted.timestamp, wanted.max_num_offsets)]
+            return ListOffsetsPartitionResponse(
+                partition_index=partition.index, error_code=0, old_style_offsets=offsets
+            )
+
+        return list_segments() if wanted.timestamp in (LATEST, EARLIEST) else list_segments
 
     def answer(timestamp: int, offset: int, epoch: int) -> ListOffsetsPartitionResponse:
         return ListOffsetsPartitionResponse(
@@ -126,10 +171,15 @@ def _offset(
         return answer(UNKNOWN, start, epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return answer(UNKNOWN, UNKNOWN, UNKNOWN)
-    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
-    if found is None or found.offset >= limit:
-        return answer(UNKNOWN, UNKNOWN, UNKNOWN)
-    return answer(found.timestamp, found.offset, found.leader_epoch)
+    search = log.timestamp_search(None if timestamp == MAX_TIMESTAMP else timestamp)
+
+    def search_records() -> ListOffsetsPartitionResponse:
+        found = search.run()
+        if found is None or found.offset >= limit:
+            return answer(UNKNOWN, UNKNOWN, UNKNOWN)
+        return answer(found.timestamp, found.offset, found.leader_epoch)
+
+    return search_records
 
 
 def _failed(index: int, error: KafkaError, version: int) -> ListOffsetsPartitionResponse:

@@ -147,6 +147,7 @@ class MemoryFilesystem:
         self.now_ms = now_ms
         self.generation = 0
         self.syncs = 0
+        self.reads = 0
         self.directory_syncs = 0
         self.changes = 0
         self.space_bytes: int | None = None
@@ -215,6 +216,7 @@ class MemoryFilesystem:
 
     def use(self, operation: str, path: Path) -> None:
         """Account for one call: fail, crash, or let it pass."""
+        self.reads += operation == "read"
         if operation not in ("read", "list", "open"):
             self.changes += 1
             if self._crash_at is not None and self.changes > self._crash_at:
