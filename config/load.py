@@ -15,7 +15,7 @@ from typing import Final
 
 from klamm.config.broker_config import BrokerConfig
 from klamm.config.broker_keys import ALIASES, BROKER_KEYS, without_listener
-from klamm.config.definitions import ConfigError
+from klamm.config.definitions import ConfigError, Status
 from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD, PLUGIN_PREFIXES
 from klamm.config.properties import parse_properties
 
@@ -53,21 +53,32 @@ def load(path: str | None, overrides: Sequence[str], environ: Mapping[str, str])
         raise ConfigError(_with_origin(str(error), found)) from None
 
 
+def broker_status(name: str) -> Status | None:
+    """What a broker key does here, with or without a listener's prefix; None for one that nobody knows."""
+    bare = without_listener(name)
+    row = BROKER_KEYS.get(bare)
+    if row is not None:
+        return row.status
+    if bare in ALIASES:
+        return "works"
+    if bare in KNOWN or bare in KNOWN_OLD or bare in DYNAMIC_ONLY or bare.startswith(PLUGIN_PREFIXES):
+        return "later"
+    return None
+
+
 def notes(config: BrokerConfig) -> tuple[list[str], list[str]]:
     """What the operator should know about the given keys: lines for INFO and lines for WARNING."""
     without_use: list[str] = []
     later: list[str] = []
     unknown: list[str] = []
     for name in sorted(config.originals):
-        bare = without_listener(name)
-        row = BROKER_KEYS.get(bare)
-        if row is not None:
-            (without_use if row.status == "no use" else later if row.status == "later" else []).append(name)
-        elif bare in KNOWN or bare in KNOWN_OLD or bare in DYNAMIC_ONLY or bare.startswith(PLUGIN_PREFIXES):
-            if bare not in ALIASES:
+        match broker_status(name):
+            case "no use":
+                without_use.append(name)
+            case "later":
                 later.append(name)
-        else:
-            unknown.append(name)
+            case None:
+                unknown.append(name)
     infos, warnings = [], []
     if config.controller_listeners:
         closed = ", ".join(str(listener) for listener in config.controller_listeners)

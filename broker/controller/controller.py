@@ -17,6 +17,7 @@ from klamm.broker.controller import configs, features, startup, topics
 from klamm.broker.controller.auto_creation import AutoCreation
 from klamm.broker.controller.changes import Change, Changes
 from klamm.broker.controller.configs import ConfigUpdate
+from klamm.broker.controller.effects import EffectNotes
 from klamm.broker.controller.features import FeatureUpdate
 from klamm.broker.controller.placement import Placer
 from klamm.broker.controller.topics import NewPartitions, NewTopic, TopicKey, TopicPlanner, TopicResult
@@ -60,6 +61,7 @@ class Controller(Changes):
         self._placer = Placer(lambda below: int.from_bytes(random_bytes(4), "big") % below)
         self._deleting: frozenset[str] = frozenset()
         self._auto_creation = AutoCreation(self)
+        self._effects = EffectNotes()
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -142,6 +144,7 @@ class Controller(Changes):
         for result in results:
             if result.topic is not None and not validate_only:
                 log.info("topic %s: created, partitions=%d", result.name, len(result.topic.partitions))
+                self._effects.topic_keys(result.configs)
         return results
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, KafkaError]:
@@ -225,7 +228,12 @@ class Controller(Changes):
                 return Change(errors)
             return Change(errors, planner.operations, planner.image)
 
-        return await self._change(plan)
+        errors = await self._change(plan)
+        if not validate_only:
+            for update, error in zip(updates, errors, strict=True):
+                if error is None:
+                    self._effects.update(update)
+        return errors
 
     async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> None:
         """Change finalized features, all or none; raises InvalidUpdateVersion."""
