@@ -24,7 +24,6 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     compacted: bool = False
     deleted: bool = True
-    preallocate: bool = False
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = LONG_MAX
@@ -63,7 +62,6 @@ class LogConfig:
             file_delete_delay_ms=number("file.delete.delay.ms", default.file_delete_delay_ms),
             compacted=compacted,
             deleted="delete" in policies,
-            preallocate=bool(values.get("preallocate", False)),
             min_cleanable_dirty_ratio=float(ratio),
             min_compaction_lag_ms=number("min.compaction.lag.ms", default.min_compaction_lag_ms),
             max_compaction_lag_ms=max_lag_ms,
