@@ -1,6 +1,7 @@
 """`python -m bench [suite]`: run one suite of measurements.
 
-`speed` (the default) holds the broker against Apache Kafka on this machine; the others measure one layer alone.
+`speed` (the default) holds the broker against Apache Kafka on this machine; `scrape` tells what scraping the metrics
+costs; the others measure one layer alone.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-SUITES = ("speed", "messages", "network", "records", "storage")
+SUITES = ("speed", "messages", "network", "records", "scrape", "storage")
 
 
 def main() -> int:
