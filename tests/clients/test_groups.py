@@ -126,7 +126,7 @@ class AioKafkaMember:
 
     def __init__(self, address: str, topic: str, group: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._polling: Future[Any] | None = None
         self._run(self._open(address, topic, group))
@@ -384,7 +384,7 @@ def test_a_member_stays_in_its_group_over_a_restart_of_the_broker(
 
 @pytest.mark.java
 def test_members_of_four_makes_are_one_group(broker: BrokerProcess, topic: str, member: MakeMember) -> None:
-    makes = ("confluent", "kafka-python", "aiokafka", "java")
+    makes = ("aiokafka", "confluent", "kafka-python", "java")  # aiokafka begins by waiting until it has joined
     members = [member(client) for client in makes]
     poll_until(shared(*members), *members)
     send(broker, topic, values("a"))
