@@ -149,6 +149,21 @@ def test_the_empty_marker_of_old_kafka_is_accepted() -> None:
     assert open_dir(filesystem).was_clean
 
 
+def test_an_older_index_that_cannot_be_written_leaves_no_mark_of_a_clean_close() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    log = create(log_dir)
+    filesystem.inject("create", errno.ENOSPC, f"{0:020d}.timeindex")
+    fill(log, 30)
+    assert not log_dir.close()
+    assert not filesystem.exists(DATA / paths.CLEAN_SHUTDOWN)
+    filesystem.crash()
+    again = open_dir(filesystem)
+    assert not again.was_clean
+    assert all_offsets(again.logs[TopicPartition("t", 0)]) == list(range(30))
+    assert again.close()
+
+
 def test_one_bad_partition_stops_nobody_and_keeps_what_is_known_of_it() -> None:
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
