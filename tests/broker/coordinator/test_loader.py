@@ -1,0 +1,94 @@
+"""Reading __consumer_offsets back: pieces, transactions, junk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klamm.broker.coordinator.group.loader import Replay
+from klamm.broker.coordinator.group.offsets import CommittedOffset
+from klamm.broker.coordinator.group.records import KeyValue, offset_key, offset_record
+from klamm.protocol.records.batch import Record, encode_batch
+from klamm.protocol.records.compression import Codec
+from tests.broker.coordinator.test_coordinator import CONFIG, begin, commit, offsets, opened, reopened
+
+LIMIT = 1 << 20
+COMMIT_MARKER = b"\0\0\0\1"
+ABORT_MARKER = b"\0\0\0\0"
+
+
+def committed(partition: int, offset: int) -> KeyValue:
+    return offset_record("g", "t", partition, CommittedOffset(offset))
+
+
+def log(*batches: list[KeyValue], codec: Codec = Codec.NONE) -> bytes:
+    """Batches one after the other."""
+    out, offset = b"", 0
+    for batch in batches:
+        records = [Record(offset + number, 1, key, value) for number, (key, value) in enumerate(batch)]
+        out += encode_batch(records, base_offset=offset, codec=codec)
+        offset += len(batch)
+    return out
+
+
+def found(replay: Replay) -> dict[int, int]:
+    return {partition: value.offset for (_, _, partition), value in replay.offsets.items()}
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_the_last_word_counts(codec: Codec) -> None:
+    replay = Replay("p", LIMIT)
+    tombstone = (offset_key("g", "t", 1), None)
+    data = log([committed(0, 1), committed(1, 1)], [committed(0, 2)], [tombstone, committed(2, 3)], codec=codec)
+    assert replay.read(data, 0) == 5
+    assert found(replay) == {0: 2, 2: 3}
+
+
+def test_a_log_may_be_cut_anywhere() -> None:
+    data = log(*[[committed(number % 3, number)] for number in range(20)])
+    replay, offset = Replay("p", LIMIT), 0
+    size = len(data) // 20
+    while offset < 20:
+        start = size * offset
+        offset = replay.read(data[start : start + size * 3 + 7], offset)
+    assert found(replay) == {0: 18, 1: 19, 2: 17} and replay.record_count == 20
+
+
+def test_transactional_offsets_count_when_the_transaction_is_committed() -> None:
+    data = b""
+    for producer, offset in ((1, 0), (2, 1), (3, 2)):
+        key, value = committed(producer, 7)
+        record = Record(offset, 1, key, value)
+        data += encode_batch(
+            [record], base_offset=offset, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True
+        )
+    for producer, offset, marker in ((1, 3, COMMIT_MARKER), (2, 4, ABORT_MARKER)):
+        data += encode_batch(
+            [Record(offset, 1, marker, b"\0\0\0\0\0\0")],
+            base_offset=offset,
+            producer_id=producer,
+            producer_epoch=0,
+            transactional=True,
+            control=True,
+        )
+    replay = Replay("p", LIMIT)
+    assert replay.read(data, 0) == 5
+    assert found(replay) == {1: 7}
+
+
+def test_a_bad_record_is_skipped_and_the_others_count() -> None:
+    replay = Replay("p", LIMIT)
+    replay.read(log([committed(0, 1), (b"\0\1junk", b""), (b"", b""), committed(1, 2)]), 0)
+    assert found(replay) == {0: 1, 1: 2} and replay.skipped == 2
+
+
+def test_a_long_log_is_read_in_pieces(tmp_path: Path) -> None:
+    config = {**CONFIG, "offsets.load.buffer.size": 500}
+    with opened(tmp_path, config) as broker:
+        begin(broker)
+        for number in range(100):
+            commit(broker, number, number + 1)
+    with opened(tmp_path, config) as broker:
+        reopened(broker)
+        assert offsets(broker, 0, 1) == [99, 100]
