@@ -54,6 +54,21 @@ def test_a_bad_value_ends_with_code_2_and_one_line(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_limit_for_an_unknown_host_is_a_warning(tmp_path):
+    overrides = {"max.connections.per.ip.overrides": "nosuch.invalid:5,127.0.0.1:100"}
+    with BrokerProcess(tmp_path / "data", overrides) as broker:
+        broker.connect().close()
+        assert broker.terminate() == 0
+    assert broker.log().count("cannot resolve 'nosuch.invalid'") == 1
+    assert "Traceback" not in broker.log()
+
+
+def test_a_limit_that_is_none_ends_with_code_2(tmp_path):
+    done = start("--override", "max.connections.per.ip.overrides=here:many", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "'here:many' is not host:count" in done.stderr
+
+
 def test_a_locked_directory_ends_with_code_3(tmp_path):
     with BrokerProcess(tmp_path / "data"):
         overrides = ("log.dirs=data", "listeners=PLAINTEXT://127.0.0.1:0", "klamm.metrics.listener=none")

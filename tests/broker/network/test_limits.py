@@ -18,6 +18,7 @@ from klamm.broker.network.limits import (
     plain_address,
     raise_descriptor_limit,
 )
+from klamm.config.broker_config import BrokerConfig
 
 
 def test_limits_come_from_the_config_and_default_otherwise() -> None:
@@ -46,6 +47,13 @@ def test_listener_limits_have_the_prefix_of_the_listener() -> None:
     originals = {"listener.name.external.max.connections": "5", "listener.name.external.connections.max.idle.ms": "100"}
     assert ListenerLimits.from_config(originals, "EXTERNAL") == ListenerLimits(5, 100)
     assert ListenerLimits.from_config(originals, "INTERNAL") == ListenerLimits()
+
+
+def test_dynamic_limits_of_a_listener_count() -> None:
+    key = "listener.name.plaintext.max.connections"
+    static = BrokerConfig({key: "5"})
+    assert ListenerLimits.from_config(static, "PLAINTEXT").max_connections == 5
+    assert ListenerLimits.from_config(static.with_dynamic({key: "6"}, {}), "PLAINTEXT").max_connections == 6
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:x", ":5", "127.0.0.1:-1"])
