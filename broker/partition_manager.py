@@ -131,7 +131,7 @@ class PartitionManager:
     def load(self, image: MetadataImage) -> None:
         """Open (and, after a crash, recover) the logs on disk; then take the image. Blocks; only for the start.
 
-        Raises LogDirError, and KafkaStorageError when the metadata cannot be read or written.
+        Raises LogDirError, and KafkaStorageError when the metadata cannot be read.
         """
         self._image = image
         if self._record is not None:
@@ -158,7 +158,10 @@ class PartitionManager:
         self._note_lost(image)
         self._create_logs(image, image.topics.values())
         if self._record is not None:
-            self._record.save_now(self._moved(image.topics.values()))
+            try:
+                self._record.save_now(self._moved(image.topics.values()))
+            except KafkaError as error:
+                self._save_later(image.topics, error)
         self._swap_in(image, image.topics.values())
         known = {(topic.name, partition.index) for topic in image.topics.values() for partition in topic.partitions}
         for key in sorted(self._logs.keys() - known):
@@ -209,9 +212,13 @@ class PartitionManager:
         wanted = {topic.name: topic for topic in topics}
         try:
             await self._record.save(self._moved(wanted.values()))
-        except KafkaError as error:  # tried again by `retry`, and by the next start
-            log.warning("where %d topic(s) are was not written down: %s", len(wanted), error.message)
-            self._unsaved.update(wanted)
+        except KafkaError as error:
+            self._save_later(wanted, error)
+
+    def _save_later(self, topics: Mapping[str, TopicImage], error: KafkaError) -> None:
+        """`retry` tries again, and so does the next start."""
+        log.warning("where the partitions are was not written down, topics=%d: %s", len(topics), error.message)
+        self._unsaved.update(topics)
 
     def _take(self, log_dir: LogDir, topic: str, index: int, opened: Log | KafkaError) -> None:
         self._logs[topic, index] = opened

@@ -9,6 +9,7 @@ import pytest
 
 from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
 from klamm.broker.controller.topics import TopicKey
+from klamm.broker.directories import DirectoryRecord
 from klamm.broker.metadata.sqlite_store import FILE_NAME
 from klamm.protocol.errors import ErrorCode, KafkaStorageError
 from klamm.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -285,6 +286,31 @@ def test_a_topic_that_could_not_be_made_can_be_deleted(tmp_path: Path, monkeypat
         disk.full = []
         broker.run(broker.broker.partitions.retry())
         assert in_directory(tmp_path / "a", "full") == in_directory(tmp_path / "b", "full") == []
+
+
+def test_where_partitions_are_is_written_down_when_that_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise KafkaStorageError("no space")
+
+    broker = EmbeddedBroker(tmp_path)
+    with broker:
+        with monkeypatch.context() as patch:
+            patch.setattr(DirectoryRecord, "_write", refuse)
+            broker.create_topic("t")
+        assert broker.produce("t", batch(b"x")).error_code == 0
+    record = DirectoryRecord._write
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectoryRecord, "_write", refuse)
+        with EmbeddedBroker(tmp_path) as broker:
+            patch.setattr(DirectoryRecord, "_write", record)
+            broker.run(broker.broker.partitions.retry())
+    (tmp_path / "data" / "t-0").rename(tmp_path / "elsewhere")
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (tmp_path / "data" / name).unlink()
+    with EmbeddedBroker(tmp_path) as broker:
+        assert broker.produce("t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_failed_log_dir_shows(tmp_path: Path) -> None:
