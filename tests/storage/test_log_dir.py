@@ -16,7 +16,7 @@ from klamm.storage.clock import Clock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
-from klamm.storage.log_dir import LogDir, LogDirError, LogDirLocked, NewLog
+from klamm.storage.log_dir import CreationLeftOver, LogDir, LogDirError, LogDirLocked, NewLog
 from klamm.storage.paths import TopicPartition
 from tests.storage.batches import all_offsets, fill
 from tests.support.manual_clock import ManualClock
@@ -357,6 +357,30 @@ def test_many_logs_are_created_with_one_sync_of_the_directory() -> None:
     assert filesystem.directory_syncs - before == 11
     filesystem.crash()
     assert len(open_dir(filesystem).logs) == 10
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_log_that_cannot_be_made_leaves_nothing_and_stops_no_other(stays: bool) -> None:  # row 22
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    filesystem.inject("create", errno.ENOSPC, "t-1/partition.metadata.tmp")
+    if stays:
+        filesystem.inject("list", errno.EIO, "t-1")
+    made = log_dir.create_logs([NewLog("t", partition, TOPIC_ID, SMALL) for partition in range(3)])
+    assert [isinstance(each, Log) for each in made] == [True, False, True]
+    assert isinstance(made[1], CreationLeftOver) == stays
+    assert filesystem.exists(DATA / "t-1") == stays
+    filesystem.heal()
+    assert isinstance(log_dir.create_log("t", 1, TOPIC_ID, SMALL), Log)
+
+
+def test_logs_whose_directory_is_not_synced_are_not_made() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    filesystem.inject("sync_directory", errno.EIO, "data")
+    with pytest.raises(CreationLeftOver, match="EIO"):
+        log_dir.create_log("t", 0, TOPIC_ID, SMALL)
+    assert log_dir.logs == {}
 
 
 def test_a_real_directory(tmp_path: Path) -> None:
