@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(results=[_deleted(broker, group_id) for group_id in request.groups_names])
+    return DeleteGroupsResponse(
+        results=[_deleted(broker, group_id) for group_id in dict.fromkeys(request.groups_names)]
+    )
 
 
 def _deleted(broker: Broker, group_id: str) -> DeletableGroupResult:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
 
+NULL_PROTOCOL_FROM = 7
+
 
 def handle(
     broker: Broker, context: RequestContext, request: JoinGroupRequest
@@ -32,11 +34,24 @@ def handle(
     # Kafka shows addresses as Java prints them: a slash before the number, as there is no host name.
     client = Client(context.client_id or "", f"/{context.connection.peer[0]}", context.api_version)
     parked: Parked[JoinGroupResponse] = Parked()
+
+    def reply(response: JoinGroupResponse) -> None:
+        if response.error_code:
+            response.protocol_name = _no_protocol(context.api_version)
+        parked(response)
+
     now = groups.now()
-    groups.classic.join(request, client, parked, now)
+    groups.classic.join(request, client, reply, now)
     groups.arm(now)
     return parked.answer()
 
 
 def error_response(request: JoinGroupRequest, error: KafkaError, version: int) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=int(error.code), member_id=request.member_id)
+    return JoinGroupResponse(
+        error_code=int(error.code), member_id=request.member_id, protocol_name=_no_protocol(version)
+    )
+
+
+def _no_protocol(version: int) -> str | None:
+    """What stands for the protocol in an error."""
+    return None if version >= NULL_PROTOCOL_FROM else ""

@@ -87,6 +87,8 @@ def _sort(
                 answer.error_code = int(
                     ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 )
+            elif not 0 <= entry.partition_index < len(found.partitions):
+                answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif len(text) > limit:
                 answer.error_code = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             else:

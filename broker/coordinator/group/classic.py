@@ -308,8 +308,7 @@ class ClassicGroups:
         try:
             member = group.check_member(member_id, request.group_instance_id)
         except KafkaError as error:
-            name = None if client.version >= 7 else ""
-            reply(JoinGroupResponse(error_code=int(error.code), member_id=member_id, protocol_name=name))
+            reply(JoinGroupResponse(error_code=int(error.code), member_id=member_id))
             return
         unchanged = member.protocols == _protocols(request)
         leads = member_id == group.leader

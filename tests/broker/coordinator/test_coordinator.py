@@ -143,6 +143,8 @@ def enter(broker: EmbeddedBroker, group: str = "g", instance: str | None = None)
         member_id=member,
         group_instance_id=instance,
         assignments=assignments,
+        protocol_type="consumer",
+        protocol_name="range",
     )
     synced = broker.call(request, 5)
     assert (synced.error_code, synced.assignment) == (NONE, b"all")
@@ -185,6 +187,8 @@ def test_unknown_topics(broker: EmbeddedBroker, version: int) -> None:
     assert commit(broker, 1, topic="none", version=version) == [unknown]
     code = {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 10: ErrorCode.UNKNOWN_TOPIC_ID}.get(version, NONE)
     assert fetch(broker, 0, topic="none", version=version) == [(-1, code)]
+    beyond = commit(broker, 1, 2, 3, version=version)
+    assert beyond == [NONE, NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_metadata_has_a_limit(broker: EmbeddedBroker) -> None:
@@ -194,11 +198,12 @@ def test_metadata_has_a_limit(broker: EmbeddedBroker) -> None:
 
 
 def test_a_commit_that_is_larger_than_a_batch_may_be(broker: EmbeddedBroker) -> None:
+    broker.create_topic("wide", partitions=400)
     many = partitions(*range(400), metadata="x" * 4000)
-    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=many)])
+    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="wide", partitions=many)])
     answer = broker.call(request, 9).topics[0].partitions
     assert {row.error_code for row in answer} == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
-    assert offsets(broker, 0) == [-1]
+    assert offsets(broker, 0, topic="wide") == [-1]
 
 
 def test_commits_are_checked_against_the_group(broker: EmbeddedBroker) -> None:
