@@ -115,6 +115,8 @@ class GroupCoordinator:
         index = partition_of(group_id, self._partition_count)
         if index not in self._loaded:
             self.start()
+            if not self._is_online(index):
+                raise NotCoordinator(f"{OFFSETS_TOPIC}-{index} is offline")
             if index not in self._loaded:
                 raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{index} is being read")
 
@@ -126,7 +128,13 @@ class GroupCoordinator:
     @property
     def loading(self) -> bool:
         """Whether there are groups that cannot be answered for yet."""
-        return len(self._loaded) < self._partition_count
+        if len(self._loaded) == self._partition_count:
+            return False
+        return any(index not in self._loaded and self._is_online(index) for index in range(self._partition_count))
+
+    def _is_online(self, index: int) -> bool:
+        partition = self._partitions.get(OFFSETS_TOPIC, index)
+        return partition is not None and partition.log is not None
 
     async def find(self) -> None:
         """Make sure that there is a coordinator for every group; raises CoordinatorNotAvailable."""

@@ -340,6 +340,21 @@ def test_without_the_topic_nobody_is_the_coordinator(tmp_path: Path) -> None:
         assert states(broker) == {}
 
 
+def test_groups_of_a_partition_that_cannot_be_read_have_no_coordinator(tmp_path: Path) -> None:
+    with opened(tmp_path) as broker:
+        begin(broker)
+        commit(broker, 5)
+    with opened(tmp_path) as broker:
+        kept = broker.broker.partitions.topics["__consumer_offsets"].partitions
+        logs = [partition.log for partition in kept]
+        for partition in kept:
+            partition.go_offline("the disk is gone")
+        assert commit(broker, 6) == [ErrorCode.NOT_COORDINATOR]
+        assert states(broker) == {}
+        for partition, log in zip(kept, logs, strict=True):
+            partition.log = log
+
+
 def test_offsets_of_a_topic_go_with_it(tmp_path: Path) -> None:
     with opened(tmp_path) as broker:
         begin(broker)
