@@ -1,8 +1,9 @@
 """One client connection: reads frames, has them dispatched in order, sends the replies in the same order.
 
 The connection owns its non-blocking socket (`add_reader`, `recv_into`; sending is in `outbox`). A readable event reads
-once, dispatches what is whole, and sends the replies together with one system call. A turn is bounded
-(`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
+once, dispatches what is whole, and sends the replies together with one system call; short replies leave when all the
+connections that were readable together have been served, since each send may cost the wake-up of a peer. A turn is
+bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
 
 Order. A pending future lets nothing pass but Produce behind Produce, `max_inflight` of them at most; anything else
 stays in the buffer until all replies before it are known. Replies leave in the order of the requests.
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 TURN_FRAMES = 32
 TURN_BYTES = 256 * 1024
+SEND_NOW_BYTES = 16 * 1024  # replies of a turn that are larger do not wait for other connections
 NO_MARK = (-1, 0)
 RENEWAL_BYTES = 64 * 1024  # a half frame that grew by this much gets a new deadline
 DRAIN_READS = 16  # reads that empty the socket before it is closed, so that the peer sees FIN and not RST
@@ -77,6 +79,7 @@ class Connection:
         "_outbox",
         "_pending",
         "_reading",
+        "_ready",
         "_receive",
         "_socket",
         "client_software",
@@ -107,6 +110,7 @@ class Connection:
         self._active_at = network.now
         self._frame_mark = NO_MARK
         self._frame_since = network.now
+        self._ready: list[Reply] = []
         self._reading = True
         network.loop.add_reader(channel, self._on_readable)
 
@@ -160,6 +164,7 @@ class Connection:
         self._outbox.close()
         self._frames.discard()
         self._pending.close()
+        self._ready = []
         if self._network.budget is not None:
             self._network.budget.forget(self._on_budget)
             if self._charged:
@@ -245,7 +250,10 @@ class Connection:
             self._mark_ending("bug", "internal error")
         frames.settle()
         if replies:
-            self._send(replies)
+            if self._muted & ENDING or left_bytes < TURN_BYTES - SEND_NOW_BYTES:
+                self._send(replies)
+            else:
+                self._send_soon(replies)
         if self._network.budget is not None:
             self._charge()
         if self._muted & ENDING:
@@ -303,9 +311,24 @@ class Connection:
 
     # -- sending
 
+    def _send_soon(self, replies: list[Reply]) -> None:
+        if not self._ready:
+            self._network.send_soon(self)
+        self._ready += replies
+
+    def send_ready(self) -> None:
+        """Called by the network: send what was ready in this turn of the loop."""
+        if self._ready:
+            self._send([])
+            if self._muted & ENDING:
+                self._close_if_done()
+
     def _send(self, replies: list[Reply]) -> None:
         if self._closed:
             return
+        if self._ready:
+            replies = self._ready + replies
+            self._ready = []
         outbox = self._outbox
         try:
             outbox.send(replies)
@@ -406,6 +429,8 @@ class Connection:
     def _close_if_done(self) -> None:
         """Close when everything accepted has been answered and sent."""
         if self._closed or self._pending.answers or self._outbox.unsent_bytes or self._muted & TURN_OVER:
+            return
+        if self._ready:
             return
         if self._frames.has_frame():
             return

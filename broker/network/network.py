@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_SWEEP_S = 3.0
+SEND_TOGETHER = 64  # connections whose replies wait for each other
 SWEEPS_PER_TIMEOUT = 10
 
 
@@ -66,6 +67,7 @@ class Network:
         self.connections: set[Connection] = set()
         self.listeners: list[Listener] = []
         self._warnings = RateLimitedWarning()
+        self._ready: list[Connection] = []
         self._drained: asyncio.Future[None] | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._schedule_sweep()
@@ -145,6 +147,25 @@ class Network:
         self._warnings.warn(kind, self.clock.monotonic(), message, *arguments)
 
     # -- for listeners and connections
+
+    def send_soon(self, connection: Connection) -> None:
+        """Have the connection send when all that are readable now have been served."""
+        ready = self._ready
+        if not ready:
+            self.loop.call_soon(self._send_ready)
+        ready.append(connection)
+        if len(ready) >= SEND_TOGETHER:
+            self._send_ready()
+
+    def _send_ready(self) -> None:
+        ready = self._ready[:]
+        self._ready.clear()
+        for connection in ready:
+            try:
+                connection.send_ready()
+            except Exception:
+                logger.exception("%s: sending failed", connection)
+                connection.close("internal error", "bug")
 
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)

@@ -13,6 +13,8 @@ import pytest
 
 from klamm.broker.network.connection import RENEWAL_BYTES, TURN_FRAMES
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits
+from klamm.broker.network.outbox import Outbox
+from klamm.broker.network.reply import Reply
 from tests.broker.network.harness import PRODUCE, frame, node, run, spin, until
 
 
@@ -36,6 +38,46 @@ def test_replies_of_one_read_leave_in_one_send() -> None:
             await spin()
             data = plain.recv(65536)  # all there at once
             assert data == b"".join(frame(b"echo %d" % number) for number in range(10))
+            plain.close()
+
+    run(main())
+
+
+def test_short_replies_leave_when_all_readable_connections_were_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen_at_send: list[int] = []
+
+    async def main() -> None:
+        async with node() as one:
+            original = Outbox.send
+
+            def send(outbox: Outbox, replies: list[Reply]) -> None:
+                seen_at_send.append(len(one.seen))
+                original(outbox, replies)
+
+            plain = [socket.create_connection(one.listener.address) for _ in range(3)]
+            await until(lambda: len(one.network.connections) == 3)
+            monkeypatch.setattr(Outbox, "send", send)
+            for number, each in enumerate(plain):
+                each.sendall(frame(b"echo %d" % number))
+            await one.until_seen(3)
+            await spin()
+            assert [each.recv(100) for each in plain] == [frame(b"echo %d" % number) for number in range(3)]
+            for each in plain:
+                each.close()
+
+    run(main())
+    assert seen_at_send == [3, 3, 3]
+
+
+def test_a_reply_that_waits_for_others_is_sent_before_a_half_closed_connection_ends() -> None:
+    async def main() -> None:
+        async with node() as one:
+            plain = socket.create_connection(one.listener.address)
+            plain.sendall(frame(b"echo last"))
+            plain.shutdown(socket.SHUT_WR)
+            await until(lambda: bool(one.seen) and not one.network.connections)
+            assert plain.recv(100) == frame(b"echo last")
+            assert plain.recv(100) == b""
             plain.close()
 
     run(main())
