@@ -312,9 +312,10 @@ class Connection:
     # -- sending
 
     def _send_soon(self, replies: list[Reply]) -> None:
-        if not self._ready:
-            self._network.send_soon(self)
+        is_first = not self._ready
         self._ready += replies
+        if is_first:
+            self._network.send_soon(self)  # which may send at once
 
     def send_ready(self) -> None:
         """Called by the network: send what was ready in this turn of the loop."""

@@ -13,6 +13,7 @@ import pytest
 
 from klamm.broker.network.connection import RENEWAL_BYTES, TURN_FRAMES
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits
+from klamm.broker.network.network import SEND_TOGETHER
 from klamm.broker.network.outbox import Outbox
 from klamm.broker.network.reply import Reply
 from tests.broker.network.harness import PRODUCE, frame, node, run, spin, until
@@ -67,6 +68,24 @@ def test_short_replies_leave_when_all_readable_connections_were_served(monkeypat
 
     run(main())
     assert seen_at_send == [3, 3, 3]
+
+
+def test_replies_of_more_connections_than_wait_for_each_other_all_leave() -> None:
+    async def main() -> None:
+        async with node() as one:
+            count = 2 * SEND_TOGETHER + 3
+            plain = [socket.create_connection(one.listener.address) for _ in range(count)]
+            await until(lambda: len(one.network.connections) == count)
+            for number, each in enumerate(plain):
+                each.sendall(frame(b"echo %d" % number))
+            await one.until_seen(count)
+            await spin()
+            for number, each in enumerate(plain):
+                each.settimeout(5)
+                assert each.recv(100) == frame(b"echo %d" % number)
+                each.close()
+
+    run(main())
 
 
 def test_a_reply_that_waits_for_others_is_sent_before_a_half_closed_connection_ends() -> None:
