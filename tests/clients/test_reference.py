@@ -6,6 +6,7 @@ differ on purpose, and why.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,6 +28,8 @@ LEFT_OUT: Final = (
     "total_bytes", "documentation", "batch_index_error_message",
 )  # fmt: skip
 NAMES: Final = ("name", "topic", "topic_name", "resource_name", "partition_index", "partition", "index")
+
+SETTLE_S: Final = 0.2  # Apache Kafka answers an alteration before its brokers have applied it
 
 DIFFERENT: Final = (
     # Kafka's default is no bound at all.
@@ -88,6 +91,8 @@ def answers(port: int) -> Iterator[tuple[str, dict[str, object]]]:
         return client.request(message, version)
 
     for name, question in questions(ask):
+        if name.startswith("describe"):
+            time.sleep(SETTLE_S)
         try:
             yield name, dict(flat(settled(question)))
         except ClientError as error:
