@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from klamm.storage.log import Log
     from klamm.storage.results import AppendResult, LogRead
 
-MAX_OFFSET = 2**63 - 1
 OWN_VERSION = 13  # of Produce: what the broker writes itself may use every codec
 
 
@@ -37,7 +36,6 @@ class Partition:
     """The leader's view of one partition. ``log`` is None while it is offline, for the ``offline_reason``."""
 
     __slots__ = (
-        "compression_type",
         "flush_ms",
         "flush_pending",
         "high_watermark",
@@ -91,7 +89,6 @@ class Partition:
     def configure(self, values: Mapping[str, object]) -> None:
         """Take the topic's config (Kafka's topic keys, typed)."""
         self.rules = append_rules(values)
-        self.compression_type = self.rules.compression
         minimum = values["min.insync.replicas"]
         flush_ms = values["flush.ms"]
         assert isinstance(minimum, int) and isinstance(flush_ms, int)

@@ -196,7 +196,7 @@ class Fetch:
         if wanted.max_bytes < 0:
             raise InvalidRequest(f"{partition.name}: partition_max_bytes={wanted.max_bytes} is negative")
         version = self._version
-        if version < ZSTD_FROM and partition.compression_type == "zstd":
+        if version < ZSTD_FROM and partition.rules.compression == "zstd":
             raise UnsupportedCompressionType(f"{partition.name} is compressed with zstd, which Fetch v10 introduced")
         committed = self._request.isolation_level == READ_COMMITTED
         if self._replica_id == CONSUMER:
