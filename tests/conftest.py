@@ -5,7 +5,13 @@ from __future__ import annotations
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("klamm", deadline=None, database=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "klamm",
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # how fast examples are made is the machine's business
+)
 hypothesis.settings.load_profile("klamm")
 
 
