@@ -5,12 +5,10 @@ is written at the end of the active segment, the indexes take note. One call, no
 touches no records either: an answer is a region of a file.
 
 Threads: everything runs on the caller's one thread, but `flush`, which blocks, and may run in any other thread beside
-appends and reads. The list of segments is replaced, never changed, so whoever holds one may go on using it.
+appends and reads (`durability.py`).
 
-Offsets: `log_start_offset <= log_end_offset`; batches below `flushed_offset` survive a power cut. Below
-`recovery_point <= flushed_offset` their indexes do, too, so a start need not look there. Both move only after a sync
-that succeeded; after one that failed the log is offline until it is recovered from disk (what the kernel could not
-write it may have dropped, and a second sync that succeeds would lie).
+Offsets: `log_start_offset <= log_end_offset`. The segments are a `SegmentList`; how they leave it is told there, how
+compacted ones come into it in `replacement.py`.
 
 After a crash: see `loader.py`. A write error leaves the log as it was before the append; reads go on.
 """
@@ -19,8 +17,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +27,7 @@ from klamm.protocol.records.batch import BatchHeader, stamp
 from klamm.protocol.regions import FileRegion
 from klamm.storage import paths, timestamps
 from klamm.storage.clock import Clock
+from klamm.storage.durability import Durability
 from klamm.storage.filesystem import (
     Filesystem,
     describe,
@@ -43,9 +40,10 @@ from klamm.storage.index import NO_TIMESTAMP
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log_config import LogConfig
 from klamm.storage.producer_state import NO_PRODUCER, ProducerState
+from klamm.storage.replacement import Replacement, SwapStuck
 from klamm.storage.results import AppendResult, EpochEnd, LogRead, TimestampOffset
 from klamm.storage.segment import Segment
-from klamm.storage.swap import Swap, announce, carry_out, withdraw
+from klamm.storage.segment_list import SegmentList, retire
 
 if TYPE_CHECKING:
     from klamm.protocol.records.validate import ValidBatch
@@ -63,25 +61,18 @@ class Log:
     """The log of one partition. Made by `Log.open` (see `loader.py`) or `LogDir`."""
 
     __slots__ = (
-        "_active",
-        "_bases",
         "_clock",
-        "_closed_bytes",
         "_config",
-        "_directory_unsynced",
+        "_durability",
         "_filesystem",
-        "_first_unflushed_ms",
-        "_flush_lock",
         "_jitter",
         "_name",
         "_replacement",
         "_segment_bytes",
         "_segments",
         "_snapshot_offset",
-        "_swapping",
         "before_truncate",
         "directory",
-        "flushed_offset",
         "high_watermark",
         "leader_epochs",
         "log_end_offset",
@@ -89,7 +80,6 @@ class Log:
         "offline_reason",
         "on_sync_failure",
         "producers",
-        "recovery_point",
         "topic_id",
     )
 
@@ -118,22 +108,19 @@ class Log:
         self.leader_epochs = leader_epochs
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self.recovery_point = recovery_point
-        self.flushed_offset = recovery_point
         self.high_watermark = log_start_offset
         self.topic_id: bytes | None = None
         self.offline_reason: str | None = None
         self.on_sync_failure: Callable[[str], None] | None = None
         self.before_truncate: Callable[[Log, int], None] | None = None
-        self._flush_lock = threading.Lock()
-        self._directory_unsynced = True  # names in the directory may not be durable
         self._snapshot_offset = -1  # of the newest snapshot, once it is known that a clean close needs no other
-        self._first_unflushed_ms: int | None = None if recovery_point == log_end_offset else clock.wall_ms()
+        self._durability = Durability(
+            filesystem, recovery_point, None if recovery_point == log_end_offset else clock.wall_ms()
+        )
         self._config = config
         self._segment_bytes = config.segment_bytes
-        self._swapping: list[Segment] = []  # those whose files a compacted one is about to replace
-        self._replacement: Segment | None = None
-        self._set_segments(segments)
+        self._segments = SegmentList(segments)
+        self._replacement = Replacement(filesystem, directory, self._segments)
 
     @classmethod
     def open(
@@ -175,12 +162,6 @@ class Log:
             jitter=jitter,
         ).load()
 
-    def _set_segments(self, segments: list[Segment]) -> None:
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
-        self._active = segments[-1]
-        self._closed_bytes = sum(segment.size_bytes for segment in segments) - segments[-1].size_bytes
-
     # Facts
 
     @property
@@ -191,11 +172,21 @@ class Log:
     @property
     def segments(self) -> list[Segment]:
         """The segments of this moment, oldest first. Not to be changed."""
-        return self._segments
+        return self._segments.all
 
     @property
     def size_bytes(self) -> int:
-        return self._closed_bytes + self._active.size_bytes
+        return self._segments.closed_bytes + self._segments.active.size_bytes
+
+    @property
+    def recovery_point(self) -> int:
+        """Where a start after a crash begins to check."""
+        return self._durability.recovery_point
+
+    @property
+    def flushed_offset(self) -> int:
+        """The batches below it survive a power cut."""
+        return self._durability.flushed_offset
 
     @property
     def config(self) -> LogConfig:
@@ -205,31 +196,23 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._segment_bytes = config.segment_bytes
-        for segment in self._segments:
+        for segment in self._segments.all:
             segment.set_index_limits(config.index_interval_bytes, config.segment_index_bytes)
 
     @property
     def unflushed_messages(self) -> int:
-        return self.log_end_offset - self.flushed_offset
+        return self.log_end_offset - self._durability.flushed_offset
 
     def flush_due(self, now_ms: int) -> bool:
         """Whether flush.messages or flush.ms asks for a flush now."""
-        unflushed = self.log_end_offset - self.flushed_offset
-        if unflushed <= 0:
-            return False
-        first = self._first_unflushed_ms
-        if first is not None and now_ms < first:  # the clock was set back
-            first = self._first_unflushed_ms = now_ms
-        return unflushed >= self._config.flush_messages or (
-            first is not None and now_ms - first >= self._config.flush_ms
-        )
+        return self._durability.is_due(self, now_ms)
 
     @property
     def unflushed_segments_end(self) -> int | None:
         """Where the active segment begins, if anything in an older one is not durable yet: up to there a flush is due,
         but nobody waits for it."""
-        base_offset = self._active.base_offset
-        return base_offset if self.flushed_offset < base_offset else None
+        base_offset = self._segments.active.base_offset
+        return base_offset if self._durability.flushed_offset < base_offset else None
 
     # Appending
 
@@ -257,7 +240,7 @@ class Log:
         last_offset = base_offset + last_offset_delta
         size = batch.size_bytes
         timestamp = batch.max_timestamp
-        segment = self._active
+        segment = self._segments.active
         config = self._config
         if not segment.has_room(size, last_offset, segment_bytes=self._segment_bytes) or (
             segment.size_bytes
@@ -272,8 +255,9 @@ class Log:
         except OSError as error:
             raise self._write_failed(error) from error
         self.log_end_offset = last_offset + 1
-        if self._first_unflushed_ms is None:
-            self._first_unflushed_ms = now_ms if now_ms is not None else self._clock.wall_ms()
+        durability = self._durability
+        if durability.first_unflushed_ms is None:
+            durability.first_unflushed_ms = now_ms if now_ms is not None else self._clock.wall_ms()
         if producer_id != NO_PRODUCER:
             self.producers.update(
                 producer_id,
@@ -298,7 +282,7 @@ class Log:
         if producer is None or producer.recalled:
             return False
         with storage_errors(self._name):
-            return producer.recall(head for _, head in self._active.last_heads(RECALL_INDEX_ENTRIES))
+            return producer.recall(head for _, head in self._segments.active.last_heads(RECALL_INDEX_ENTRIES))
 
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
         self.leader_epochs.assign(epoch, start_offset)
@@ -306,17 +290,17 @@ class Log:
             self.leader_epochs.write()
         except OSError as error:  # recovery completes it from the batches
             logger.warning("%s: leader epochs not written: %s", self._name, describe(error))
-        self._directory_unsynced = True
+        self._durability.directory_unsynced = True
 
     def _write_failed(self, error: OSError) -> KafkaStorageError:
-        if not is_transient(error) or not self._active.writable:
+        if not is_transient(error) or not self._segments.active.writable:
             self.offline_reason = f"write failed: {describe(error)}"
         logger.error("%s: append failed: %s", self._name, describe(error))
         return KafkaStorageError(f"{self._name}: append failed: {describe(error)}")
 
     def roll(self) -> Segment:
         """Begin a new segment at the log end. KafkaStorageError when the disk refuses: the old one stays active."""
-        old = self._active
+        old = self._segments.active
         if old.size_bytes == 0:
             return old
         segment = self._new_segment(self.log_end_offset)
@@ -331,8 +315,8 @@ class Log:
         except OSError as error:
             logger.warning("%s: indexes of segment %d not written: %s", self._name, old.base_offset, describe(error))
         self.write_snapshot()
-        self._set_segments([*self._segments, segment])
-        self._directory_unsynced = True
+        self._segments.append(segment)
+        self._durability.directory_unsynced = True
         return segment
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -371,8 +355,8 @@ class Log:
             raise OffsetOutOfRange(f"{self._name}: offset {offset} not in [{self.log_start_offset}, {end}]")
         if offset >= max_offset or offset == end:
             return NOTHING
-        segments = self._segments
-        index = max(0, bisect_right(self._bases, offset) - 1)
+        segments = self._segments.all
+        index = self._segments.index_of(offset)
         try:
             while index < len(segments):
                 segment = segments[index]
@@ -431,10 +415,10 @@ class Log:
         with storage_errors(self._name):
             return timestamps.Search(
                 self._name,
-                self._segments,
+                self._segments.all,
                 self.log_start_offset,
                 timestamp,
-                is_served=lambda segment: segment in self._segments,
+                is_served=lambda segment: segment in self._segments.all,
                 max_decompressed_bytes=self._config.max_decompressed_bytes,
             )
 
@@ -447,12 +431,12 @@ class Log:
         if timestamp == -2:
             return [self.log_start_offset][:max_count]
         offsets = []
-        if self._active.size_bytes and (timestamp == -1 or timestamp >= self._clock.wall_ms()):
+        if self._segments.active.size_bytes and (timestamp == -1 or timestamp >= self._clock.wall_ms()):
             offsets.append(self.log_end_offset)
         with storage_errors(self._name):
             offsets += [
                 max(segment.base_offset, self.log_start_offset)
-                for segment in reversed(self._segments)
+                for segment in reversed(self._segments.all)
                 if timestamp == -1 or timestamps.last_written_ms(segment) <= timestamp
             ]
         return list(dict.fromkeys(offsets))[:max_count]
@@ -470,71 +454,10 @@ class Log:
         Raises KafkaStorageError when the disk refuses; after a sync that failed the log is offline. Indexes that cannot
         be written (the disk is full) do no more than hold back the recovery point.
         """
-        with self._flush_lock:
-            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-            if target <= self.recovery_point and not self._directory_unsynced:
-                return self.flushed_offset
-            if self.offline_reason is not None:
-                raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
-            segments = self._unsynced_segments(target)
-            with storage_errors(f"{self._name}: flush failed"):
-                files = [segment.file for segment, _ in segments]
-            first_unflushed_ms, self._first_unflushed_ms = self._first_unflushed_ms, None
-            if self.log_end_offset > target:  # those above it are not younger than this mark
-                self._first_unflushed_ms = first_unflushed_ms
-            directory_unsynced, self._directory_unsynced = self._directory_unsynced, False
-            checked = target
-            try:
-                for file, (segment, following) in zip(files, segments, strict=True):
-                    file.sync()
-                    if following is not None and not self._sync_indexes(segment, following):
-                        checked = min(checked, segment.base_offset)
-                if directory_unsynced:
-                    self.leader_epochs.sync()
-                    self._filesystem.sync_directory(self.directory)
-            except OSError as error:
-                self._sync_failed(error)
-                raise KafkaStorageError(f"{self._name}: flush failed: {describe(error)}") from error
-            self.recovery_point = max(self.recovery_point, checked)
-            self.flushed_offset = max(self.flushed_offset, target)
-            return self.flushed_offset
+        return self._durability.flush(self, up_to)
 
-    def _unsynced_segments(self, target: int) -> list[tuple[Segment, Segment | None]]:
-        """The segments with offsets in [recovery point, target), each with the one that follows it.
-
-        One that ends at the recovery point may have been rolled since the last flush, with indexes to sync.
-        """
-        segments = self._segments
-        first = max(0, bisect_left([segment.base_offset for segment in segments], self.recovery_point) - 1)
-        return [
-            (segment, following)
-            for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=True)
-            # A frozen one was synced before it was compacted, and its names are another's now.
-            if segment.base_offset < target and not segment.is_frozen
-        ]
-
-    def _sync_indexes(self, segment: Segment, following: Segment) -> bool:
-        """Make indexes and snapshot of a complete segment durable; False when they cannot be written now.
-
-        An OSError is a failed sync.
-        """
-        try:
-            files = segment.write_indexes()
-            snapshot = paths.offset_file(self.directory, following.base_offset, paths.SNAPSHOT_SUFFIX)
-            if self._filesystem.exists(snapshot):
-                files.append(self._filesystem.open(snapshot))
-        except OSError as error:
-            logger.warning(
-                "%s: indexes of segment %d not written, the next unclean start makes them anew: %s",
-                self._name, segment.base_offset, describe(error),
-            )  # fmt: skip
-            self._directory_unsynced = True
-            return False
-        for file in files:
-            file.sync()
-        return True
-
-    def _sync_failed(self, error: OSError) -> None:
+    def sync_failed(self, error: OSError) -> None:
+        """The kernel may have dropped what it could not write: nothing can be promised any more."""
         reason = f"fsync failed: {describe(error)}"
         logger.error("%s: %s: offline until it is recovered from disk", self._name, reason)
         self.offline_reason = reason
@@ -553,46 +476,45 @@ class Log:
             return
         if self.before_truncate is not None:
             self.before_truncate(self, min(self.recovery_point, offset))
-        with self._flush_lock, storage_errors(self._name):
+        with self._durability.lock, storage_errors(self._name):
             self.finish_swap()
-            if self._swapping:
+            if self._replacement.is_under_way:
                 raise KafkaStorageError(f"{self._name}: compacted segments are half-way in their place")
-            if offset < self._segments[0].base_offset:
+            if offset < self._segments.bases[0]:
                 self._replace_all(offset)
             else:
                 self._cut_segments(offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-            self.recovery_point = min(self.recovery_point, self.log_end_offset)
-            self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
+            self._durability.cut_at(self.log_end_offset)
             self.high_watermark = min(self.high_watermark, self.log_end_offset)
             self._snapshot_offset = -1
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self.leader_epochs.write()
             self._rebuild_producers()
-            self._directory_unsynced = False
+            self._durability.directory_unsynced = False
             try:
-                self._active.sync()
+                self._segments.active.sync()
                 self.leader_epochs.sync()
                 self._filesystem.sync_directory(self.directory)
             except OSError as error:
-                self._sync_failed(error)
+                self.sync_failed(error)
                 raise
 
     def _cut_segments(self, offset: int) -> None:
-        kept = [segment for segment in self._segments if segment.base_offset <= offset]
-        removed = self._segments[len(kept) :]
-        self._set_segments(kept)
+        kept = [segment for segment in self._segments.all if segment.base_offset <= offset]
+        removed = self._segments.all[len(kept) :]
+        self._segments.set(kept)
         for segment in reversed(removed):  # newest first: a crash on the way leaves no hole
             segment.delete()
-        self._active.truncate(offset)
-        self.log_end_offset = self._active.load_end()
+        self._segments.active.truncate(offset)
+        self.log_end_offset = self._segments.active.load_end()
 
     def _replace_all(self, offset: int) -> None:
-        for segment in reversed(self._segments):
+        for segment in reversed(self._segments.all):
             segment.delete()
         fresh = self._new_segment(offset)
         fresh.create()
-        self._set_segments([fresh])
+        self._segments.set([fresh])
         self.log_end_offset = offset
 
     def _rebuild_producers(self) -> None:
@@ -602,7 +524,7 @@ class Log:
         snapshots = sorted(offset for offset, suffix in filter(None, names) if suffix == paths.SNAPSHOT_SUFFIX)
         load_producers(
             self.producers,
-            self._segments,
+            self._segments.all,
             self.log_end_offset,
             self._filesystem,
             self._clock.wall_ms(),
@@ -624,8 +546,7 @@ class Log:
             with storage_errors(self._name):
                 self.leader_epochs.write()
 
-    # Segments that went out of the list: `detach_unreachable` on the loop, which takes no time, then `retire` in a
-    # thread, then, when no reader can want to open them any more, `unlink_files`.
+    # Segments that leave: `detach_unreachable` on the loop, then `retire` and `unlink_files` in a thread
 
     def detach_unreachable(self) -> list[Segment]:
         """Take the segments that end below the log start out of the list; the active one stays.
@@ -633,32 +554,17 @@ class Log:
         The caller has made the log start durable before (`LogDir.checkpoint`): after a crash it must not be below the
         first segment that is left. The files are those of `retire`.
         """
-        if self._swapping:  # the files that are being renamed are left to the next time
+        if self._replacement.is_under_way:  # the files that are being renamed are left to the next time
             return []
-        count = max(0, bisect_right(self._bases, self.log_start_offset) - 1)
-        removed = self._segments[:count]
-        if removed:
-            self._set_segments(self._segments[count:])
-        return removed
+        return self._segments.detach_below(self.log_start_offset)
 
     def retire(self, segments: Iterable[Segment]) -> list[Path]:
         """Give the files of detached segments the suffix `.deleted`, durably; returns the new names. Blocks.
 
         From then on a start removes them. Waits for a flush that is under way, whose thread may be at their files.
         """
-        with self._flush_lock, storage_errors(self._name):
-            renamed: list[Path] = []
-            for segment in segments:
-                snapshot = paths.offset_file(self.directory, segment.base_offset, paths.SNAPSHOT_SUFFIX)
-                for path in (*segment.files(), snapshot):
-                    target = path.with_name(path.name + paths.DELETED_SUFFIX)
-                    with suppress(FileNotFoundError):
-                        self._filesystem.rename(path, target)
-                        renamed.append(target)
-                segment.close()
-            with suppress(FileNotFoundError):  # the partition is being deleted
-                self._filesystem.sync_directory(self.directory)
-            return renamed
+        with self._durability.lock, storage_errors(self._name):
+            return retire(self._filesystem, self.directory, segments)
 
     def unlink_files(self, files: Iterable[Path]) -> None:
         """Remove what `retire` has renamed. Blocks."""
@@ -672,19 +578,11 @@ class Log:
         self.unlink_files(self.retire(removed))
         return len(removed)
 
-    # Compacted segments: `begin_swap` on the loop, `swap_files` in a thread, `finish_swap` on the loop. What wants to
-    # cut the log in between waits for the thread, and then finishes the swap itself.
+    # Compacted segments (`replacement.py`)
 
     def begin_swap(self, cleaned: Cleaned) -> bool:
         """Reserve the segments that a compacted one is to replace; False when they are not there any more."""
-        sources = set(cleaned.sources)
-        old = [segment for segment in self._segments[:-1] if segment.base_offset in sources]
-        if self._swapping or len(old) != len(sources) or self.offline_reason is not None:
-            return False
-        if any(segment.base_offset >= self.recovery_point for segment in old):  # a flush may find them being renamed
-            return False
-        self._swapping = old
-        return True
+        return self.offline_reason is None and self._replacement.begin(cleaned, self.recovery_point)
 
     def swap_files(self, cleaned: Cleaned) -> list[Path]:
         """Put the compacted files in their place, durably; returns what may be unlinked later. Blocks.
@@ -692,44 +590,16 @@ class Log:
         Raises KafkaStorageError: nothing has happened, or, when the log is offline then, the next start finishes it.
         Readers go on with the files that they hold.
         """
-        swap = Swap(cleaned.base_offset, cleaned.sources)
-        with self._flush_lock, storage_errors(self._name):
+        with self._durability.lock, storage_errors(self._name):
             try:
-                for segment in self._swapping:
-                    segment.freeze()
-                announce(self._filesystem, self.directory, swap)
-            except OSError:
-                self._give_up_swap()
-                raise
-            try:
-                deleted = carry_out(self._filesystem, self.directory, swap)
-                segment = self._new_segment(cleaned.base_offset)
-                segment.open_existing(cleaned.size_bytes)
-            except OSError as error:
-                self.offline_reason = f"compacted segments were not swapped: {describe(error)}"
-                raise
-            self._replacement = segment
-            return deleted
-
-    def _give_up_swap(self) -> None:
-        try:
-            withdraw(self._filesystem, self.directory)
-        except OSError as error:  # the next start may find the manifest or not: nothing may change before
-            self.offline_reason = f"compacted segments were not swapped: {describe(error)}"
-            return
-        for segment in self._swapping:
-            segment.is_frozen = False
-        self._swapping = []
+                return self._replacement.swap_files(cleaned, self._new_segment)
+            except SwapStuck as error:
+                self.offline_reason = error.strerror
+                raise KafkaStorageError(f"{self._name}: {error.strerror}") from error
 
     def finish_swap(self) -> None:
         """Let readers see the compacted segment, if its files are in place."""
-        if self._replacement is not None:
-            old = self._swapping
-            index = self._segments.index(old[0])
-            assert self._segments[index : index + len(old)] == old, "nothing cuts the log while files are swapped"
-            self._set_segments([*self._segments[:index], self._replacement, *self._segments[index + len(old) :]])
-            self._replacement = None
-            self._swapping = []
+        self._replacement.finish()
 
     # The end
 
@@ -743,12 +613,12 @@ class Log:
             return
         if self._snapshot_offset != self.log_end_offset or self.recovery_point != self.log_end_offset:
             try:
-                with self._flush_lock:
-                    self._active.become_inactive()
-                    self._active.sync_indexes()
+                with self._durability.lock:
+                    self._segments.active.become_inactive()
+                    self._segments.active.sync_indexes()
                     self.write_snapshot(sync=True)
                     self.leader_epochs.write()
-                    self._directory_unsynced = True
+                    self._durability.directory_unsynced = True
                 self.flush()
                 if self.recovery_point < self.log_end_offset:
                     raise KafkaStorageError(f"recovery_point={self.recovery_point} log_end={self.log_end_offset}")
@@ -763,14 +633,14 @@ class Log:
     def nothing_to_save(self) -> None:
         """The files are as a clean close left them: unless something is appended, closing again writes nothing."""
         self._snapshot_offset = self.log_end_offset
-        self._directory_unsynced = False
+        self._durability.directory_unsynced = False
 
     def abandon(self, reason: str) -> None:
         """Refuse appends from now on and let go of the files, as they are."""
         self.offline_reason = reason
-        with self._flush_lock:
-            for segment in self._segments:
+        with self._durability.lock:
+            for segment in self._segments.all:
                 segment.close()
 
     def __repr__(self) -> str:
-        return f"Log({self._name}, [{self.log_start_offset}, {self.log_end_offset}), segments={len(self._segments)})"
+        return f"Log({self._name}, [{self.log_start_offset}, {self.log_end_offset}), segments={len(self.segments)})"

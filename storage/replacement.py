@@ -1,0 +1,89 @@
+"""Compacted segments on their way into a log that is being read and written (files and crashes: `swap.py`).
+
+`begin` on the loop, `swap_files` in a thread, `finish` on the loop. What wants to cut the log in between waits for the
+thread, and then finishes the swap itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm.storage.filesystem import Filesystem, describe
+from klamm.storage.segment import Segment
+from klamm.storage.segment_list import SegmentList
+from klamm.storage.swap import Swap, announce, carry_out, withdraw
+
+if TYPE_CHECKING:
+    from klamm.storage.cleaner import Cleaned
+
+
+class SwapStuck(OSError):
+    """The swap is half done: the log must go offline, the next start finishes it."""
+
+
+class Replacement:
+    """The one swap that may be under way in a log."""
+
+    __slots__ = ("_directory", "_filesystem", "_new", "_old", "_segments")
+
+    def __init__(self, filesystem: Filesystem, directory: Path, segments: SegmentList) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._segments = segments
+        self._old: list[Segment] = []
+        self._new: Segment | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self._old)
+
+    def begin(self, cleaned: Cleaned, recovery_point: int) -> bool:
+        """Reserve the segments that a compacted one is to replace; False when they are not there any more."""
+        sources = set(cleaned.sources)
+        old = [segment for segment in self._segments.all[:-1] if segment.base_offset in sources]
+        if self._old or len(old) != len(sources):
+            return False
+        if any(segment.base_offset >= recovery_point for segment in old):  # a flush may find them being renamed
+            return False
+        self._old = old
+        return True
+
+    def swap_files(self, cleaned: Cleaned, new_segment: Callable[[int], Segment]) -> list[Path]:
+        """Put the compacted files in their place, durably; returns what may be unlinked later. Blocks.
+
+        OSError: nothing has happened. SwapStuck: it cannot be told, or something has.
+        """
+        swap = Swap(cleaned.base_offset, cleaned.sources)
+        try:
+            for segment in self._old:
+                segment.freeze()
+            announce(self._filesystem, self._directory, swap)
+        except OSError:
+            self._give_up()
+            raise
+        try:
+            deleted = carry_out(self._filesystem, self._directory, swap)
+            segment = new_segment(cleaned.base_offset)
+            segment.open_existing(cleaned.size_bytes)
+        except OSError as error:
+            raise SwapStuck(error.errno, f"compacted segments were not swapped: {describe(error)}") from error
+        self._new = segment
+        return deleted
+
+    def _give_up(self) -> None:
+        try:
+            withdraw(self._filesystem, self._directory)
+        except OSError as error:  # the next start may find the manifest or not: nothing may change before
+            raise SwapStuck(error.errno, f"compacted segments were not swapped: {describe(error)}") from error
+        for segment in self._old:
+            segment.is_frozen = False
+        self._old = []
+
+    def finish(self) -> None:
+        """Let readers see the compacted segment, if its files are in place."""
+        if self._new is not None:
+            self._segments.substitute(self._old, [self._new])
+            self._new = None
+            self._old = []

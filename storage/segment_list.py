@@ -1,0 +1,73 @@
+"""The segments of a log in their order, and those that leave it.
+
+The list of this moment is replaced, never changed, so whoever holds one may go on using it. A segment goes in steps:
+out of the list, on the loop, which takes no time; its files are retired (`.deleted`) in a thread; then, when no reader
+can want to open them any more, they are unlinked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from klamm.storage import paths
+from klamm.storage.filesystem import Filesystem
+from klamm.storage.segment import Segment
+
+
+class SegmentList:
+    """Oldest first, never empty; the last one is the active one."""
+
+    __slots__ = ("active", "all", "bases", "closed_bytes")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self.set(segments)
+
+    def set(self, segments: list[Segment]) -> None:
+        assert segments
+        self.all = segments
+        self.bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+        self.closed_bytes = sum(segment.size_bytes for segment in segments) - segments[-1].size_bytes
+
+    def append(self, segment: Segment) -> None:
+        self.set([*self.all, segment])
+
+    def index_of(self, offset: int) -> int:
+        """The index of the segment that holds `offset`, if any does; the first one for offsets below it."""
+        return max(0, bisect_right(self.bases, offset) - 1)
+
+    def detach_below(self, offset: int) -> list[Segment]:
+        """Take the segments that end at or below `offset` out; the active one stays."""
+        count = self.index_of(offset)
+        removed = self.all[:count]
+        if removed:
+            self.set(self.all[count:])
+        return removed
+
+    def substitute(self, old: list[Segment], new: list[Segment]) -> None:
+        """Put `new` in the place of neighbours that are in the list."""
+        index = self.all.index(old[0])
+        assert self.all[index : index + len(old)] == old, "nothing cuts the log while files are swapped"
+        self.set([*self.all[:index], *new, *self.all[index + len(old) :]])
+
+
+def retire(filesystem: Filesystem, directory: Path, segments: Iterable[Segment]) -> list[Path]:
+    """Give the files of detached segments the suffix `.deleted`, durably; returns the new names. Blocks, OSError.
+
+    From then on a start removes them.
+    """
+    renamed: list[Path] = []
+    for segment in segments:
+        snapshot = paths.offset_file(directory, segment.base_offset, paths.SNAPSHOT_SUFFIX)
+        for path in (*segment.files(), snapshot):
+            target = path.with_name(path.name + paths.DELETED_SUFFIX)
+            with suppress(FileNotFoundError):
+                filesystem.rename(path, target)
+                renamed.append(target)
+        segment.close()
+    with suppress(FileNotFoundError):  # the partition is being deleted
+        filesystem.sync_directory(directory)
+    return renamed
