@@ -84,7 +84,8 @@ class _EncoderSource(Source):
         if spec.has_fresh_default:
             if spec.array:
                 return f"{value} is None or len({value})"
-            return " or ".join(f"({self.differs(f'{value}.{inner.name}', inner)})" for inner in specs(spec.struct))
+            parts = [f"({self.differs(f'{value}.{inner.name}', inner)})" for inner in specs(spec.struct)]
+            return " or ".join([f"{value} is None", *parts])
         if default is None:
             return f"{value} is not None"
         if default is False:

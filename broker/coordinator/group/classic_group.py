@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from klamm.broker.coordinator.group.records import GroupMetadataValue, MemberMetadata
 from klamm.broker.coordinator.group.states import State, permitted
 from klamm.broker.coordinator.group.subscription import CONSUMER, subscribed_topics
 from klamm.protocol.errors import (
@@ -22,6 +21,7 @@ from klamm.protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from klamm.protocol.group_records import GroupMetadataValue, MemberMetadata
 from klamm.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from klamm.protocol.messages.sync_group import SyncGroupResponse
 from klamm.protocol.wire import Malformed

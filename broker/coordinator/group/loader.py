@@ -11,9 +11,11 @@ import logging
 import struct
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
-from klamm.broker.coordinator.group.records import GroupMetadataValue, GroupRecord, OffsetRecord, decode
+from klamm.broker.coordinator.group.records import ConsumerRecord, GroupRecord, OffsetRecord, decode
 from klamm.protocol.errors import KafkaError
+from klamm.protocol.group_records import GroupMetadataValue
 from klamm.protocol.records.batch import BatchHeader, Record, batches, records
+from klamm.protocol.schema import Message
 from klamm.protocol.wire import Malformed
 
 log = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ class Replay:
     def __init__(self, name: str, decompressed_limit: int) -> None:
         self.offsets: dict[tuple[str, str, int], CommittedOffset] = {}
         self.groups: dict[str, GroupMetadataValue] = {}
+        self.consumers: dict[str, dict[tuple[int, str], Message]] = {}  # group -> (kind, part) -> value
         self.skipped = 0
         self.record_count = 0
         self._name = name
@@ -82,6 +85,17 @@ class Replay:
                 self.groups.pop(content.group, None)
             else:
                 self.groups[content.group] = content.value
+        elif isinstance(content, ConsumerRecord):
+            self._apply_consumer(content)
+
+    def _apply_consumer(self, content: ConsumerRecord) -> None:
+        part = (content.kind, content.part)
+        if content.value is not None:
+            self.consumers.setdefault(content.group, {})[part] = content.value
+            return
+        parts = self.consumers.get(content.group)
+        if parts is not None and parts.pop(part, None) is not None and not parts:
+            del self.consumers[content.group]
 
     def _skip(self, offset: int, why: str) -> None:
         self.skipped += 1

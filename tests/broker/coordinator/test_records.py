@@ -9,19 +9,23 @@ import pytest
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.group.records import (
-    GroupMetadataKey,
-    GroupMetadataValue,
+    ConsumerRecord,
     GroupRecord,
-    MemberMetadata,
-    OffsetCommitKey,
-    OffsetCommitValue,
     OffsetRecord,
     decode,
-    encode,
     group_key,
     group_record,
     offset_key,
     offset_record,
+)
+from klamm.protocol.group_records import (
+    RECORDS,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    GroupMetadataValue,
+    MemberMetadata,
+    encode_key,
+    encode_value,
 )
 from klamm.protocol.wire import ZERO_UUID, Malformed
 from tests.support.definitions import declared_layout, layout, parse_definition
@@ -96,7 +100,7 @@ def test_every_version_of_a_group_is_read(version: int) -> None:
     value = GroupMetadataValue(
         protocol_type="consumer", generation=2, protocol=None, leader=None, members=[MemberMetadata(member_id="m")]
     )
-    record = decode(group_key("g"), encode(value, version))
+    record = decode(group_key("g"), encode_value(value, version))
     assert isinstance(record, GroupRecord) and record.value is not None
     assert (record.value.generation, record.value.members[0].member_id) == (2, "m")
 
@@ -107,7 +111,7 @@ def test_tombstones() -> None:
 
 
 def test_other_kinds_of_records_are_left_alone() -> None:
-    assert decode(hexed("0003 0001 67"), b"\0\0") is None
+    assert decode(hexed("000b 0001 67"), b"\0\0") is None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ def test_junk_is_malformed(key: bytes | None, value: bytes) -> None:
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("ours", [OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue])
+@pytest.mark.parametrize("ours", list(dict.fromkeys(one for both in RECORDS.values() for one in both)))
 def test_the_layouts_are_those_of_kafkas_definitions(ours: Any) -> None:
     with zipfile.ZipFile(jar("broker", "kafka-group-coordinator-4")) as archive:
         text = archive.read(f"common/message/{ours.__name__}.json").decode()
@@ -128,3 +132,15 @@ def test_the_layouts_are_those_of_kafkas_definitions(ours: Any) -> None:
     assert definition.valid == ours.versions
     for version in range(ours.versions[0], ours.versions[1] + 1):
         assert declared_layout(ours, version) == layout(definition, version)
+
+
+def test_a_member_of_the_consumer_protocol_says_so() -> None:
+    """Kafka's default of the tagged field is an empty struct, so the null is written."""
+    key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=None, rack_id=None, client_id="c", client_host="h", subscribed_topic_regex=None,
+        server_assignor=None, classic_member_metadata=None,
+    )  # fmt: skip
+    written = encode_value(value)
+    assert written == hexed("0000 00 00 02 63 02 68 01 00 ffffffff 00 01 00 01 ff")
+    assert decode(encode_key(5, key), written) == ConsumerRecord(5, "g", "m", value)
