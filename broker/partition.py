@@ -1,8 +1,8 @@
 """One partition as its leader sees it: the log, the high watermark, and those who wait for more.
 
 ``log start offset <= last stable offset <= high watermark <= log end offset`` at all times. On one node the high
-watermark follows the log end at once, except while a flush that ``flush.messages`` asks for is under way: then it
-waits for the disk, and so do the acknowledgements (one flush serves all the appends that came before it).
+watermark follows the log end at once, except while a flush that ``klamm.acks.fsync`` or ``flush.messages`` asks for is
+under way: then it waits for the disk, and so do the acknowledgements (one flush serves all the appends before it).
 
 Everything here runs on the loop and none of it awaits: an append and the wake-up of its readers change together.
 """
@@ -144,6 +144,8 @@ class Partition:
             raise InvalidTxnState(f"{self.name} is not part of a transaction of {transactional_id!r}")
         result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if result.duplicate:
+            if log.unflushed_messages >= log.config.flush_messages:  # its first append may not be on the disk yet
+                self.flush_pending = True
             return result
         metrics = self.metrics
         metrics.bytes_in += batch.size_bytes

@@ -22,6 +22,7 @@ FAILURE_PAUSE_MS = 60_000
 """How long to wait when the period itself cannot be told."""
 FIRST_CHECK_MS = 30_000
 """When retention first looks, as Apache Kafka does: a broker that is often restarted would never delete anything."""
+LONGEST_FLUSH_TICK_MS = 1000
 MIN_CLEANER_PAUSE_MS = 100
 ROLLED_TICK_MS = 1000
 """How often to look for logs that have begun a new segment."""
@@ -95,17 +96,18 @@ class Upkeep:
         return max(MIN_CLEANER_PAUSE_MS, self._broker.config.integer("log.cleaner.backoff.ms"))
 
     def _flush_tick_ms(self) -> int:
-        """How often to look for logs that ``flush.ms`` wants on the disk: as often as the shortest of them."""
-        shortest = min((partition.flush_ms for partition in self._broker.partitions), default=1000)
-        return min(shortest, 1000)
+        """How often to look for logs that ``flush.ms`` wants on the disk: four times in the shortest of them."""
+        shortest = min((partition.flush_ms for partition in self._broker.partitions), default=LONGEST_FLUSH_TICK_MS)
+        return min(max(shortest // 4, MIN_PAUSE_MS), LONGEST_FLUSH_TICK_MS)
 
     async def _flush_due(self) -> None:
+        """Flush what would be due before the next look: so no record stays in memory for longer than ``flush.ms``."""
         broker = self._broker
-        now_ms = broker.clock.wall_ms()
+        next_look_ms = broker.clock.wall_ms() + self._flush_tick_ms()
         waits = [
             broker.flusher.flush(partition)
             for partition in broker.partitions
-            if partition.log is not None and partition.log.flush_due(now_ms)
+            if partition.log is not None and partition.log.flush_due(next_look_ms)
         ]
         await asyncio.gather(*waits, return_exceptions=True)
 

@@ -47,6 +47,9 @@ FLUSH = (
       "`log.flush.scheduler.interval.ms`.", dynamic="cluster-wide", importance="high",
       fallbacks=(("log.flush.scheduler.interval.ms", 1),)),
     K("log.flush.scheduler.interval.ms", LONG, LONG_MAX, "How often logs are looked at for that.", importance="high"),
+    K("klamm.acks.fsync", BOOLEAN, False, "Acknowledge a record, and show it to consumers, only when it is on the "
+      "disk: one sync serves every append of the moment. For acks=1 and acks=all, and for what the coordinators write. "
+      "Goes before `log.flush.interval.messages`.", dynamic="cluster-wide", importance="high"),
     K("log.flush.offset.checkpoint.interval.ms", INT, 60000, "How often it is noted how far logs are on disk.",
       NOT_NEGATIVE, importance="high"),
     K("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, "How often the first offsets of logs are noted.",

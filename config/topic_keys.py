@@ -58,6 +58,7 @@ _ROWS = (
     ),
     _inherited("index.interval.bytes", "log.index.interval.bytes"),
     _own("internal.segment.bytes", Type.INT, None, "A segment size below the limits, for tests.", status="works"),
+    _inherited("klamm.acks.fsync", "klamm.acks.fsync"),
     _own(
         "leader.replication.throttled.replicas",
         Type.LIST,

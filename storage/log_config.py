@@ -32,7 +32,10 @@ class LogConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> LogConfig:
-        """From topic configs under Kafka's names, typed; what is missing has Kafka's default."""
+        """From topic configs under Kafka's names, typed; what is missing has Kafka's default.
+
+        `klamm.acks.fsync` is a flush for every message: whoever waits for the disk waits for all that came before.
+        """
 
         default = cls()
 
@@ -55,7 +58,7 @@ class LogConfig:
             segment_jitter_ms=number("segment.jitter.ms", default.segment_jitter_ms),
             segment_index_bytes=number("segment.index.bytes", default.segment_index_bytes),
             index_interval_bytes=number("index.interval.bytes", default.index_interval_bytes),
-            flush_messages=number("flush.messages", default.flush_messages),
+            flush_messages=1 if values.get("klamm.acks.fsync") else number("flush.messages", default.flush_messages),
             flush_ms=number("flush.ms", default.flush_ms),
             retention_ms=number("retention.ms", default.retention_ms),
             retention_bytes=number("retention.bytes", default.retention_bytes),

@@ -219,6 +219,7 @@ class LogDir:
                 if entry.is_directory:
                     self._load_directory(entry.name, config_for, clean, power_loss)
             self._note_lost(expected)
+            self._flush_recovered()
             self._forget_missing()
             replace_file(self._filesystem, self.path / paths.BOOT, self._boot_id())
         except OSError as error:
@@ -265,6 +266,16 @@ class LogDir:
                 known = partition in self.logs or partition in self.offline
                 if offset > 0 and not known and expected(partition):
                     self._set_offline(partition, None, f"its directory is missing, {name} knows offset {offset}")
+
+    def _flush_recovered(self) -> None:
+        """What a crash left in the page cache is served from now on: on to the disk with it, where that is promised."""
+        due = [log for log in self.logs.values() if log.unflushed_messages >= log.config.flush_messages]
+
+        def flush(log: Log) -> None:
+            with suppress(KafkaStorageError):  # logged, and the directory is offline
+                log.flush()
+
+        _each(flush, due)
 
     def _set_offline(self, partition: TopicPartition, topic_id: bytes | None, reason: str) -> None:
         logger.error("%s: offline: %s", partition, reason)

@@ -24,6 +24,23 @@ def test_every_job_runs_in_a_broker_and_tells_its_period(tmp_path: Path) -> None
             broker.run(job.run())
 
 
+def test_nothing_stays_in_memory_for_longer_than_flush_ms(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker, ThreadPoolExecutor(1) as disk:
+        broker.create_topic("t", config={"flush.ms": 100})
+        partition = broker.broker.partitions.get("t", 0)
+        assert partition is not None and partition.log is not None
+        (job,) = (job for job in Upkeep(broker.broker, disk).jobs() if job.name == "flushes")
+        assert job.period_ms() == 25
+        written: list[int] = []
+        for _ in range(40):
+            assert broker.produce("t", batch(b"x")).error_code == 0
+            written.append(broker.clock.wall_ms())
+            broker.clock.advance(25)
+            broker.run(job.run())
+            unflushed = written[partition.log.flushed_offset :]
+            assert all(broker.clock.wall_ms() - at_ms + 25 < 100 for at_ms in unflushed)
+
+
 def test_the_first_pause_may_be_shorter_than_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
