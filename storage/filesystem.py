@@ -42,6 +42,9 @@ class File(Protocol):
     def read_at(self, size: int, position: int) -> bytes:
         """At most `size` bytes; fewer only at the end of the file."""
 
+    def read_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        """Fill the buffer; returns how many bytes, fewer only at the end of the file."""
+
     def write_at(self, data: Buffer, position: int) -> None:
         """All of `data`, or OSError (a part may have been written)."""
 
@@ -123,6 +126,14 @@ class OsFile:
                 done += len(data)
             return b"".join(parts)
         return data
+
+    def read_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        done = os.preadv(self._fd, [buffer], position)
+        if 0 < done < len(buffer):
+            view = memoryview(buffer)
+            while done < len(view) and (count := os.preadv(self._fd, [view[done:]], position + done)):
+                done += count
+        return done
 
     def write_at(self, data: Buffer, position: int) -> None:
         done = os.pwrite(self._fd, data, position)

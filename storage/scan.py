@@ -1,11 +1,23 @@
-"""Walking the batches of a segment by their headers, without touching records (format: `protocol.records.batch`)."""
+"""Walking the batches of a segment by their headers, without touching records (format: `protocol.records.batch`).
+
+Batches are of magic 2, in the tightest loops, or messages of the formats 0 and 1 from before Kafka 0.11, on the side.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
 
-from klamm.protocol.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
+from klamm.protocol.errors import CorruptMessage
+from klamm.protocol.records.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    MIN_BATCH_BYTES,
+    BatchHeader,
+)
+from klamm.protocol.records.message_set import read_head
 from klamm.storage.filesystem import File
 
 MAGIC = 2
@@ -26,19 +38,27 @@ def heads(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeade
     """
     chunk = b""
     chunk_start = position
-    while position + HEADER_BYTES <= end:
+    while position + MIN_BATCH_BYTES <= end:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
             chunk = file.read_at(min(SCAN_BYTES, end - position), position)
             chunk_start, at = position, 0
-            if len(chunk) < HEADER_BYTES:
-                return
-        base_offset, length, *rest = HEADER.unpack_from(chunk, at)
-        size = length + LOG_OVERHEAD_BYTES
-        if length < MIN_LENGTH or rest[1] != MAGIC or position + size > end:
+        head = _head_at(chunk, at)
+        if head is None or position + head.size_bytes > end:
             return
-        yield position, BatchHeader(base_offset, size, *rest)
-        position += size
+        yield position, head
+        position += head.size_bytes
+
+
+def _head_at(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
+    """The header in `chunk`, of which only the end of the file may cut it short; None when there is none."""
+    if len(chunk) - at >= HEADER_BYTES and chunk[at + MAGIC_POSITION] == MAGIC:
+        base_offset, length, *rest = HEADER.unpack_from(chunk, at)
+        return BatchHeader(base_offset, length + LOG_OVERHEAD_BYTES, *rest) if length >= MIN_LENGTH else None
+    try:
+        return read_head(chunk, at)
+    except CorruptMessage:
+        return None
 
 
 def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
@@ -56,34 +76,37 @@ def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, 
         while at <= last_at:
             base_offset, length, magic, last_offset_delta = unpack(chunk, at)
             if length < MIN_LENGTH or magic != MAGIC or position + at + length + LOG_OVERHEAD_BYTES > end:
-                return None
+                return _find_old(file, position + at, end, offset)
             if base_offset + last_offset_delta >= offset:
                 _, _, *rest = HEADER.unpack_from(chunk, at)
                 return position + at, BatchHeader(base_offset, length + LOG_OVERHEAD_BYTES, *rest)
             at += length + LOG_OVERHEAD_BYTES
         position += at
-    return None
+    return _find_old(file, position, end, offset)
+
+
+def _find_old(file: File, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
+    """The same where a message of an older format may be."""
+    return next(((at, head) for at, head in heads(file, position, end) if head.last_offset >= offset), None)
 
 
 def batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, bytes) of each batch; stops as `heads` does. Reads ahead in large steps."""
     chunk = memoryview(b"")
     chunk_start = position
-    while position + HEADER_BYTES <= end:
+    while position + MIN_BATCH_BYTES <= end:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
             chunk = memoryview(file.read_at(min(BULK_BYTES, end - position), position))
             chunk_start, at = position, 0
-            if len(chunk) < HEADER_BYTES:
-                return
-        base_offset, length, *rest = HEADER.unpack_from(chunk, at)
-        size = length + LOG_OVERHEAD_BYTES
-        if length < MIN_LENGTH or rest[1] != MAGIC or position + size > end:
+        head = _head_at(chunk, at)
+        if head is None or position + head.size_bytes > end:
             return
+        size = head.size_bytes
         if at + size > len(chunk):
             chunk = memoryview(file.read_at(min(max(size, BULK_BYTES), end - position), position))
             chunk_start, at = position, 0
             if len(chunk) < size:
                 return
-        yield position, BatchHeader(base_offset, size, *rest), chunk[at : at + size]
+        yield position, head, chunk[at : at + size]
         position += size

@@ -99,6 +99,11 @@ class MemoryFile:
         self._use("read")
         return bytes(self._inode.data[position : position + size])
 
+    def read_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        data = self.read_at(len(buffer), position)
+        memoryview(buffer)[: len(data)] = data
+        return len(data)
+
     def write_at(self, data: Buffer, position: int) -> None:
         content = bytes(data)
         self._use("write")
