@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,7 @@ PRODUCE_VERSION = 9
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 PERF_LINE = re.compile(r"^\d+ records sent, ([\d.]+) records/sec", re.MULTILINE)
 KAFKA_HEAP = "1g"
+COLUMNS = {"klamm": "Klamm", "kafka": "Apache Kafka 4.4"}
 
 
 @dataclass(slots=True)
@@ -73,11 +74,11 @@ class Table:
         self.cells.setdefault(row, {}).setdefault(broker, []).append(figures)
         print(f"  {broker:>7} {row}: " + _text(figures), file=sys.stderr, flush=True)
 
-    def markdown(self) -> str:
-        lines = ["| work | Klamm | Apache Kafka 4.4 |", "|---|---|---|"]
+    def markdown(self, columns: Mapping[str, str] = COLUMNS) -> str:
+        lines = [f"| work | {' | '.join(columns.values())} |", "|---" * (len(columns) + 1) + "|"]
         for row, brokers in self.cells.items():
-            shown = [_text(_medians(brokers.get(name, []))) for name in ("klamm", "kafka")]
-            lines.append(f"| {row} | {shown[0]} | {shown[1]} |")
+            shown = [_text(_medians(brokers.get(name, []))) for name in columns]
+            lines.append(f"| {row} | {' | '.join(shown)} |")
         return "\n".join(lines)
 
 
@@ -141,14 +142,16 @@ def java_producer(target: Target, topic: str, count: int, size: int) -> dict[str
     return {"records_s": float(rates[-1]), "cpu_s": target.cpu_s() - before}
 
 
-def one_record(target: Target, topic: str, connections: int, seconds: float) -> dict[str, float]:
-    """One record of 100 B per request, one request in flight per connection."""
-    frame = produce_frame(topic)
+def one_record(
+    target: Target, topic: str, connections: int, seconds: float, *, partitions: int = 1
+) -> dict[str, float]:
+    """One record of 100 B per request, one request in flight per connection, which writes to one partition."""
     sockets = [socket.create_connection((target.host, target.port)) for _ in range(connections)]
     poll = select.epoll()
-    by_fd = {}
-    for each in sockets:
+    by_fd, frames = {}, {}
+    for number, each in enumerate(sockets):
         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        frames[each.fileno()] = frame = produce_frame(topic, number % partitions)
         each.sendall(frame)
         check_answer(each.recv(4096))
         poll.register(each, select.EPOLLIN)
@@ -158,7 +161,7 @@ def one_record(target: Target, topic: str, connections: int, seconds: float) -> 
     sent_at = {}
     for fd, each in by_fd.items():
         sent_at[fd] = time.perf_counter()
-        each.sendall(frame)
+        each.sendall(frames[fd])
     end = started + seconds
     now = started
     while now < end:
@@ -169,7 +172,7 @@ def one_record(target: Target, topic: str, connections: int, seconds: float) -> 
             now = time.perf_counter()
             latencies.append(now - sent_at[fd])
             sent_at[fd] = now
-            each.sendall(frame)
+            each.sendall(frames[fd])
     elapsed, used = now - started, target.cpu_s() - before
     for each in sockets:
         each.close()
@@ -183,9 +186,9 @@ def one_record(target: Target, topic: str, connections: int, seconds: float) -> 
     }
 
 
-def produce_frame(topic: str) -> bytes:
+def produce_frame(topic: str, partition: int = 0) -> bytes:
     batch = bytes(encode_batch([Record(0, int(time.time() * 1000), None, b"x" * 100, ())]))
-    data = [PartitionProduceData(index=0, records=batch)]
+    data = [PartitionProduceData(index=partition, records=batch)]
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
     body = struct.pack(">hhih", 0, PRODUCE_VERSION, 1, 1) + b"b\0"
     body += ProduceRequest.encode[PRODUCE_VERSION](request, bytearray())

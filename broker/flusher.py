@@ -1,8 +1,9 @@
 """Group commit: one flush of a log serves every append that waits for it.
 
-`flush` asks for a partition; whatever was asked for while the previous round ran is synced by the next one, in a
-thread, log after log. The future is done when the bytes appended before the call are on the disk, and fails with
-KafkaStorageError when they are not: such an append is never acknowledged (FAULTS, storage row 26).
+`flush` asks for a partition; whatever was asked for while the previous round ran is synced by the next one, in threads:
+syncs that run at once share the commits of the filesystem's journal. The future is done when the bytes appended before
+the call are on the disk, and fails with KafkaStorageError when they are not: such an append is never acknowledged
+(FAULTS, storage row 26).
 
 `flush_rolled` is another matter: segments that are complete go to the disk in a thread of their own, however large
 they are, and nobody waits. Recovery points move by that, where neither `flush.messages` nor `flush.ms` is set.
@@ -25,11 +26,12 @@ log = logging.getLogger(__name__)
 
 
 class Flusher:
-    """Collects the partitions that want a flush and syncs them round by round in ``executor``; complete segments in
-    ``background``."""
+    """Collects the partitions that want a flush and syncs them round by round in the ``threads`` of ``executor``;
+    complete segments in ``background``."""
 
-    def __init__(self, executor: Executor, background: Executor | None = None) -> None:
+    def __init__(self, executor: Executor, background: Executor | None = None, *, threads: int = 1) -> None:
         self._executor = executor
+        self._threads = threads
         self._background = background
         self._asked: dict[Partition, asyncio.Future[None]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -69,7 +71,7 @@ class Flusher:
             while self._asked:
                 asked, self._asked = self._asked, {}
                 targets = {partition: partition.log.log_end_offset for partition in asked if partition.log is not None}
-                synced = await asyncio.get_running_loop().run_in_executor(self._executor, _sync, list(targets.items()))
+                synced = await self._sync_in_threads(list(targets.items()))
                 for partition, future in asked.items():
                     target, outcome = targets.get(partition, 0), synced.get(partition)
                     if outcome is None or partition.log is None:
@@ -84,6 +86,14 @@ class Flusher:
                         future.set_exception(outcome)
         finally:
             self._task = None
+
+    async def _sync_in_threads(self, targets: list[tuple[Partition, int]]) -> dict[Partition, int | KafkaError]:
+        loop = asyncio.get_running_loop()
+        shares = [targets[index :: self._threads] for index in range(min(self._threads, len(targets)))]
+        synced: dict[Partition, int | KafkaError] = {}
+        for found in await asyncio.gather(*(loop.run_in_executor(self._executor, _sync, share) for share in shares)):
+            synced |= found
+        return synced
 
 
 def _sync(targets: list[tuple[Partition, int]]) -> dict[Partition, int | KafkaError]:

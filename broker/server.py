@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_UNUSABLE = 3
+FLUSH_THREADS = 8
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -106,7 +107,7 @@ class Server:
         self._controller: Controller | None = None
         self._partitions: PartitionManager | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="klamm-disk")
-        self._flushes = ThreadPoolExecutor(1, thread_name_prefix="klamm-flush")
+        self._flushes = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="klamm-flush")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="klamm-background")
         self._searches = ThreadPoolExecutor(2, thread_name_prefix="klamm-search")
 
@@ -244,7 +245,7 @@ class Server:
         """The broker over what `open` has opened, listening to changes of the metadata."""
         assert self._controller is not None and self._partitions is not None, "open it first"
         controller, partitions = self._controller, self._partitions
-        flusher = Flusher(self._flushes, self._background)
+        flusher = Flusher(self._flushes, self._background, threads=FLUSH_THREADS)
         groups = GroupCoordinator(
             controller.config,
             clock=self.clock,

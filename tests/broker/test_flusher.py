@@ -181,3 +181,17 @@ def test_a_complete_segment_that_cannot_be_synced_takes_the_partition_offline(
             patch.setattr(Log, "flush", fail)
             broker.run(broker.broker.flusher.flush_rolled([partition]))
         assert partition.log is None and "fsync failed" in partition.offline_reason
+
+
+def test_logs_are_synced_at_once_in_as_many_threads_as_there_are() -> None:
+    async def scenario(flusher: Flusher, partition: Any) -> None:
+        with ThreadPoolExecutor(3) as executor:
+            flusher = Flusher(executor, threads=3)
+            partitions: list[Any] = [FakePartition() for _ in range(7)]
+            meet = threading.Barrier(3)
+            for each in partitions[:3]:
+                each.log.gate.wait = lambda timeout: meet.wait(timeout) >= 0
+            await asyncio.gather(*(flusher.flush(each) for each in partitions))
+            assert [each.visible for each in partitions] == [[1]] * 7
+
+    run(scenario)
