@@ -1,0 +1,129 @@
+"""The states of a transaction and every way from one to another.
+
+`TRANSITIONS` is the one table: the machine refuses a step that is not in it, and docs/transactions.md shows it
+(``python -m klamm.broker.coordinator.transaction.states > docs/transactions.md``). Source: Kafka's TransactionState.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class State(Enum):
+    """Where a transaction stands; the values are the names that tools see."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+
+    @property
+    def is_preparing(self) -> bool:
+        """The outcome is decided, and not yet told to every partition."""
+        return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+    @property
+    def is_complete(self) -> bool:
+        return self in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+
+
+NUMBERS: dict[State, int] = {
+    State.EMPTY: 0,
+    State.ONGOING: 1,
+    State.PREPARE_COMMIT: 2,
+    State.PREPARE_ABORT: 3,
+    State.COMPLETE_COMMIT: 4,
+    State.COMPLETE_ABORT: 5,
+    State.DEAD: 6,
+}
+"""How ``__transaction_state`` writes them. Kafka's 7, PrepareEpochFence, is never written."""
+
+STATES: dict[int, State] = {number: state for state, number in NUMBERS.items()}
+
+
+class Transition(NamedTuple):
+    """One permitted step, and what makes a transaction take it."""
+
+    source: State
+    target: State
+    cause: str
+
+
+MEANINGS: dict[State, str] = {
+    State.EMPTY: "has a producer id, and has begun no transaction since it got it",
+    State.ONGOING: "has partitions; its records wait for the outcome",
+    State.PREPARE_COMMIT: "will be committed, whatever happens: markers are on their way to the partitions",
+    State.PREPARE_ABORT: "will be aborted, whatever happens: markers are on their way to the partitions",
+    State.COMPLETE_COMMIT: "is committed, and every partition knows",
+    State.COMPLETE_ABORT: "is aborted, and every partition knows",
+    State.DEAD: "expired; only waits to be forgotten",
+}
+
+_AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+
+TRANSITIONS: tuple[Transition, ...] = (
+    *(Transition(source, State.EMPTY, "InitProducerId") for source in _AT_REST),
+    Transition(State.EMPTY, State.ONGOING, "the first partition is added"),
+    Transition(State.ONGOING, State.ONGOING, "another partition is added"),
+    Transition(State.COMPLETE_COMMIT, State.ONGOING, "the first partition of the next transaction is added"),
+    Transition(State.COMPLETE_ABORT, State.ONGOING, "the first partition of the next transaction is added"),
+    Transition(State.ONGOING, State.PREPARE_COMMIT, "EndTxn commits"),
+    Transition(
+        State.ONGOING,
+        State.PREPARE_ABORT,
+        "EndTxn aborts, the transaction takes too long, or InitProducerId fences its producer",
+    ),
+    *(
+        Transition(source, State.PREPARE_ABORT, "EndTxn aborts a transaction without partitions (transactions v2)")
+        for source in _AT_REST
+    ),
+    Transition(State.PREPARE_COMMIT, State.COMPLETE_COMMIT, "every partition has its marker"),
+    Transition(State.PREPARE_ABORT, State.COMPLETE_ABORT, "every partition has its marker"),
+    *(Transition(source, State.DEAD, "nobody used the transactional id for too long") for source in _AT_REST),
+)
+
+_PERMITTED = frozenset((step.source, step.target) for step in TRANSITIONS)
+
+
+def permitted(source: State, target: State) -> bool:
+    """Whether a transaction may go from ``source`` to ``target``."""
+    return (source, target) in _PERMITTED
+
+
+def render() -> str:
+    """docs/transactions.md: the states and their transitions."""
+    states = "".join(f"| {state.value} | {meaning} |\n" for state, meaning in MEANINGS.items())
+    steps = "".join(f"    {step.source.value} --> {step.target.value}\n" for step in TRANSITIONS)
+    causes = "".join(f"| {step.source.value} | {step.target.value} | {step.cause} |\n" for step in TRANSITIONS)
+    return f"""# Transactions
+
+<!-- Written by `python -m klamm.broker.coordinator.transaction.states`; a test holds it current. -->
+
+Each transactional id is a state machine in `broker/coordinator/transaction/`. It takes requests and the time, and gives
+answers, records for `__transaction_state`, and markers for the partitions; the table below is the one that the code
+goes by. A step is taken when its record is in the log, and the outcome of a transaction is decided by one record: the
+one that says PrepareCommit or PrepareAbort.
+
+| state | a transactional id in it |
+|---|---|
+{states}
+```mermaid
+stateDiagram-v2
+    [*] --> Empty
+{steps}    Dead --> [*]
+```
+
+| from | to | when |
+|---|---|---|
+{causes}
+After a restart every transactional id is read back from `__transaction_state`. One that was preparing is completed: its
+partitions get the markers that they lack. One that was ongoing goes on, or is aborted when its time is over.
+"""
+
+
+if __name__ == "__main__":
+    print(render(), end="")

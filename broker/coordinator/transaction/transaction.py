@@ -1,0 +1,165 @@
+"""One transactional id: what is known of it, and what each step makes of that.
+
+A `Transaction` is a value; a step makes a new one, which counts when its record is in ``__transaction_state``. Two
+versions of the protocol differ in the epochs. In version 1 a producer keeps its epoch until it, or its successor, asks
+for a new one (InitProducerId). In version 2 (KIP-890) every end of a transaction bumps the epoch, so a record or marker
+that comes late belongs to an epoch that is over, and can do no harm. When a producer id has no epoch left, the end of
+the transaction goes on with the next producer id. Source: Kafka's TransactionMetadata.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from klamm.broker.coordinator.transaction.states import State, permitted
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+LAST_EPOCH = 2**15 - 2
+"""The last epoch that a client is given; the one above it is kept for fencing."""
+
+EPOCH_BUMP_FROM = 2
+"""The version of the protocol in which the end of a transaction bumps the epoch."""
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The state of a transactional id. Times are wall milliseconds, -1: none.
+
+    `previous_producer_id` and `last_producer_epoch` tell a repeated request from one of a fenced producer;
+    `next_producer_id` is what a transaction that has used up its epochs goes on with. `client_version` is the version
+    of the protocol that ended or began it.
+    """
+
+    transactional_id: str
+    producer_id: int
+    timeout_ms: int
+    updated_ms: int
+    producer_epoch: int = NO_EPOCH
+    state: State = State.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = -1
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_EPOCH
+    client_version: int = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether its producer id has no epoch left for a client."""
+        return self.producer_epoch >= LAST_EPOCH
+
+    @property
+    def bumps_epochs(self) -> bool:
+        """Whether it was last used with version 2 of the protocol."""
+        return self.client_version >= EPOCH_BUMP_FROM
+
+    def step(self, state: State, **changes: object) -> Transaction:
+        """The same in another state. Only steps in the table are taken."""
+        assert permitted(self.state, state), f"{self.transactional_id}: {self.state.value} -> {state.value}"
+        return replace(self, state=state, **changes)  # type: ignore[arg-type]
+
+    # InitProducerId
+
+    def knows(self, producer_id: int, epoch: int) -> bool:
+        """Whether a producer that says who it is may go on (KIP-360): it is the current one, or it asks again after its
+        id was replaced and did not hear of it."""
+        return (
+            self.producer_epoch == NO_EPOCH
+            or producer_id == self.producer_id
+            or (producer_id == self.previous_producer_id and epoch >= LAST_EPOCH)
+        )
+
+    def renewed(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Transaction | None:
+        """With a new epoch for a producer that starts; None when `expected_epoch` is that of a fenced one."""
+        assert not self.is_exhausted
+        epoch, last = self.producer_epoch + 1, NO_EPOCH
+        if expected_epoch is not None:
+            if self.producer_epoch in (NO_EPOCH, expected_epoch):
+                last = self.producer_epoch
+            elif expected_epoch == self.last_producer_epoch:  # it asks again: the answer was lost
+                epoch, last = self.producer_epoch, self.last_producer_epoch
+            else:
+                return None
+        return self._at_rest(self.producer_id, epoch, last, timeout_ms, now_ms)
+
+    def rotated(self, producer_id: int, timeout_ms: int, now_ms: int, *, keeps_last_epoch: bool) -> Transaction:
+        """With a new producer id, because the old one has no epoch left."""
+        last = self.producer_epoch if keeps_last_epoch else NO_EPOCH
+        return self._at_rest(producer_id, 0, last, timeout_ms, now_ms)
+
+    def _at_rest(self, producer_id: int, epoch: int, last: int, timeout_ms: int, now_ms: int) -> Transaction:
+        return self.step(
+            State.EMPTY,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_producer_epoch=last,
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            started_ms=-1,
+            updated_ms=now_ms,
+            client_version=0,
+        )
+
+    # AddPartitionsToTxn
+
+    def with_partitions(self, partitions: frozenset[TopicPartition], version: int, now_ms: int) -> Transaction:
+        """With more partitions; the first ones begin the transaction."""
+        begins = self.state is not State.ONGOING
+        return self.step(
+            State.ONGOING,
+            partitions=self.partitions | partitions,
+            started_ms=now_ms if begins else self.started_ms,
+            updated_ms=now_ms,
+            client_version=version,
+        )
+
+    # EndTxn
+
+    def ended(self, version: int, now_ms: int, *, commit: bool, next_producer_id: int = NO_PRODUCER_ID) -> Transaction:
+        """With its outcome decided. Version 2 bumps the epoch; `next_producer_id` is for one without epochs left."""
+        changes: dict[str, object] = {"updated_ms": now_ms, "client_version": version}
+        if self.state is not State.ONGOING:  # aborted without any partition
+            changes["started_ms"] = now_ms
+        if version >= EPOCH_BUMP_FROM:
+            changes |= {
+                "producer_epoch": self.producer_epoch + 1,
+                "last_producer_epoch": self.producer_epoch,
+                "next_producer_id": next_producer_id,
+            }
+        return self.step(State.PREPARE_COMMIT if commit else State.PREPARE_ABORT, **changes)
+
+    def fenced(self, version: int, now_ms: int) -> Transaction:
+        """Aborted in an epoch that no client has: its producer took too long, or another one has taken its place."""
+        ended = self.ended(version, now_ms, commit=False)
+        if version >= EPOCH_BUMP_FROM:
+            return ended
+        return replace(ended, producer_epoch=self.producer_epoch + 1, last_producer_epoch=NO_EPOCH)
+
+    def completed(self, now_ms: int) -> Transaction:
+        """With all its markers written."""
+        state = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
+        changes: dict[str, object] = {"partitions": frozenset(), "updated_ms": now_ms}
+        if self.bumps_epochs and self.next_producer_id != NO_PRODUCER_ID:
+            changes |= {
+                "producer_id": self.next_producer_id,
+                "producer_epoch": 0,
+                "last_producer_epoch": self.producer_epoch,
+                "previous_producer_id": self.producer_id,
+                "next_producer_id": NO_PRODUCER_ID,
+            }
+        elif self.bumps_epochs:
+            changes["previous_producer_id"] = self.producer_id
+        return self.step(state, **changes)
+
+    def is_repeated_end(self, producer_id: int, epoch: int) -> bool:
+        """Whether an EndTxn of version 2 was carried out already, and the producer has not heard of its new epoch."""
+        if not self.bumps_epochs:
+            return False
+        if producer_id == self.producer_id and epoch + 1 == self.producer_epoch:
+            return True
+        return producer_id == self.previous_producer_id and epoch == LAST_EPOCH and self.producer_epoch == 0

@@ -1,0 +1,424 @@
+"""The transactions of one broker: a state machine without clock, log or sockets.
+
+Requests come in with the time, answers go out through callbacks: at once, or when what they promise is in the log. A
+transactional id takes one step at a time; whoever comes in between is told CONCURRENT_TRANSACTIONS and tries again.
+
+An end of a transaction has three parts. `store` writes the decision: from then on it is made, and the client is
+answered. `write_markers` tells the partitions, which goes on until each has its marker. `store` again writes that this
+is so, and the next transaction may begin. After a crash `take` is given the last record of each id, and goes on from
+there. Source: Kafka's TransactionCoordinator; the differences in version 2 are those of KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from klamm.broker.coordinator.group.classic import Done, Now
+from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.transaction.states import State
+from klamm.broker.coordinator.transaction.transaction import (
+    EPOCH_BUMP_FROM,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    TopicPartition,
+    Transaction,
+)
+from klamm.protocol.errors import ErrorCode
+
+TIMEOUT, RETRY = "timeout", "retry"
+KINDS = (TIMEOUT, RETRY)
+RETRY_MS = 100
+"""How long to wait before a record or a marker that could not be written is tried again."""
+
+TimerKey = tuple[str, ...]  # ("timeout", transactional id), ("retry", transactional id)
+Told = Callable[[ErrorCode], None]
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who a producer is; -1 and -1 where there is an error."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+
+NOBODY = ProducerIdAndEpoch()
+ToldWho = Callable[[ErrorCode, ProducerIdAndEpoch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """The outcome of a transaction, for all its partitions."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    version: int
+    partitions: frozenset[TopicPartition]
+
+
+class Store(Protocol):
+    """Where records go: the new state of a transactional id, or None to forget it."""
+
+    def __call__(self, transactional_id: str, transaction: Transaction | None, done: Done, now: Now) -> None: ...
+
+
+class WriteMarkers(Protocol):
+    """Writes markers; `done` is given the partitions that have none yet."""
+
+    def __call__(self, markers: Markers, done: Callable[[frozenset[TopicPartition], Now], None], now: Now) -> None: ...
+
+
+class _Entry:
+    """A transactional id, and the state that it is about to enter, if any."""
+
+    __slots__ = ("current", "pending", "unmarked")
+
+    def __init__(self, current: Transaction) -> None:
+        self.current = current
+        self.pending: State | None = None
+        self.unmarked: frozenset[TopicPartition] = frozenset()  # partitions that lack their marker
+
+
+class Transactions:
+    """See the module's head. `version` is the newest version of the protocol that may be used."""
+
+    def __init__(
+        self, *, store: Store, write_markers: WriteMarkers, timers: Timers[TimerKey], version: int = EPOCH_BUMP_FROM
+    ) -> None:
+        self.version = version
+        self._store = store
+        self._write_markers = write_markers
+        self._timers = timers
+        self._entries: dict[str, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return (entry.current for entry in self._entries.values())
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        entry = self._entries.get(transactional_id)
+        return entry.current if entry is not None else None
+
+    def unmarked(self, transactional_id: str) -> frozenset[TopicPartition]:
+        """The partitions of a transaction; while it is being ended, those that lack their marker."""
+        entry = self._entries[transactional_id]
+        return entry.unmarked if entry.current.state.is_preparing else entry.current.partitions
+
+    # -- InitProducerId -----------------------------------------------------------------------------------------
+
+    def needs_producer_id(self, transactional_id: str, *, ends: bool = False) -> bool:
+        """Whether InitProducerId or, with `ends`, EndTxn is going to need a fresh producer id."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return not ends
+        return entry.current.is_exhausted
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        fresh_id: int,
+        now: Now,
+        told: ToldWho,
+    ) -> None:
+        """A producer starts, or starts over (`expected`: who it was). Whoever had the id before is fenced."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            assert fresh_id >= 0
+            entry = _Entry(Transaction(transactional_id, fresh_id, timeout_ms, now.wall_ms))
+            self._entries[transactional_id] = entry
+        current = entry.current
+        if entry.pending is not None:
+            told(ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
+        elif expected is not None and not current.knows(*expected):
+            told(ErrorCode.PRODUCER_FENCED, NOBODY)
+        elif current.state.is_preparing:
+            told(ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
+        elif current.state is State.ONGOING:
+
+            def aborted(code: ErrorCode, _: ProducerIdAndEpoch) -> None:
+                told(code or ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
+
+            self._fence(entry, now, aborted)
+        else:
+            self._renew(entry, timeout_ms, expected, fresh_id, now, told)
+
+    def _renew(
+        self,
+        entry: _Entry,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        fresh_id: int,
+        now: Now,
+        told: ToldWho,
+    ) -> None:
+        current = entry.current
+        following: Transaction | None
+        if current.is_exhausted and (expected is None or expected.producer_epoch == current.producer_epoch):
+            following = current.rotated(fresh_id, timeout_ms, now.wall_ms, keeps_last_epoch=expected is not None)
+        elif current.is_exhausted:
+            following = None
+        else:
+            epoch = expected.producer_epoch if expected is not None else None
+            following = current.renewed(timeout_ms, epoch, now.wall_ms)
+        if following is None:
+            told(ErrorCode.PRODUCER_FENCED, NOBODY)
+            return
+        who = ProducerIdAndEpoch(following.producer_id, following.producer_epoch)
+        self._step(entry, following, now, lambda code, _: told(code, NOBODY if code else who))
+
+    # -- AddPartitionsToTxn -------------------------------------------------------------------------------------
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        who: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+        version: int,
+        now: Now,
+        told: Told,
+    ) -> None:
+        """Partitions become part of the transaction; the first ones begin it."""
+        code, entry = self._find(transactional_id, who)
+        if entry is None:
+            told(code)
+        elif entry.pending is not None or entry.current.state.is_preparing:
+            told(ErrorCode.CONCURRENT_TRANSACTIONS)
+        elif entry.current.state is State.ONGOING and partitions <= entry.current.partitions:
+            told(ErrorCode.NONE)
+        else:
+            following = entry.current.with_partitions(partitions, version, now.wall_ms)
+            self._step(entry, following, now, lambda code, _: told(code))
+
+    def verify(self, transactional_id: str, who: ProducerIdAndEpoch, partition: TopicPartition) -> ErrorCode:
+        """Whether a partition is part of the transaction (KIP-890): NONE, or why its records must not be appended."""
+        code, entry = self._find(transactional_id, who)
+        if entry is None:
+            return code
+        if entry.current.state.is_preparing:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        return ErrorCode.NONE if partition in entry.current.partitions else ErrorCode.TRANSACTION_ABORTABLE
+
+    def _find(self, transactional_id: str, who: ProducerIdAndEpoch) -> tuple[ErrorCode, _Entry | None]:
+        entry = self._entries.get(transactional_id)
+        if entry is None or entry.current.producer_id != who.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
+        if entry.current.producer_epoch != who.producer_epoch:
+            return ErrorCode.PRODUCER_FENCED, None
+        return ErrorCode.NONE, entry
+
+    # -- EndTxn -------------------------------------------------------------------------------------------------
+
+    def end(
+        self,
+        transactional_id: str,
+        who: ProducerIdAndEpoch,
+        version: int,
+        fresh_id: int,
+        now: Now,
+        told: ToldWho,
+        *,
+        commit: bool,
+    ) -> None:
+        """The producer commits or aborts. It is told when that is decided, with the epoch to go on with."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            told(ErrorCode.INVALID_PRODUCER_ID_MAPPING, NOBODY)
+            return
+        code = _refusal(entry, who, version, commit=commit)
+        current = entry.current
+        if code is not None:
+            told(code, NOBODY if code else ProducerIdAndEpoch(current.producer_id, current.producer_epoch))
+            return
+        next_id = NO_PRODUCER_ID
+        if version >= EPOCH_BUMP_FROM and current.is_exhausted:
+            assert fresh_id >= 0
+            next_id = fresh_id
+        following = current.ended(version, now.wall_ms, commit=commit, next_producer_id=next_id)
+        self._decide(entry, following, now, told)
+
+    def _fence(self, entry: _Entry, now: Now, told: ToldWho) -> None:
+        """Abort a transaction whose producer must not go on."""
+        self._decide(entry, entry.current.fenced(self.version, now.wall_ms), now, told)
+
+    def _decide(self, entry: _Entry, following: Transaction, now: Now, told: ToldWho) -> None:
+        def decided(code: ErrorCode, now: Now) -> None:
+            if code is not ErrorCode.NONE:
+                told(code, NOBODY)
+                return
+            after = following.completed(now.wall_ms)
+            told(ErrorCode.NONE, ProducerIdAndEpoch(after.producer_id, after.producer_epoch))
+            self._timers.cancel((TIMEOUT, following.transactional_id))
+            self._complete(entry, following.partitions, now)
+
+        self._step(entry, following, now, decided)
+
+    def _complete(self, entry: _Entry, partitions: frozenset[TopicPartition], now: Now) -> None:
+        """Write the markers that are missing, then the record that says so."""
+        current = entry.current
+        assert current.state.is_preparing
+        entry.unmarked = partitions
+
+        def marked(unmarked: frozenset[TopicPartition], now: Now) -> None:
+            if self._entries.get(current.transactional_id) is not entry:
+                return  # not looked after here any more
+            entry.unmarked = unmarked
+            if unmarked:
+                self._timers.set((RETRY, current.transactional_id), now.ms + RETRY_MS)
+                return
+            self._step(entry, current.completed(now.wall_ms), now, completed)
+
+        def completed(code: ErrorCode, now: Now) -> None:
+            if code is not ErrorCode.NONE:
+                self._timers.set((RETRY, current.transactional_id), now.ms + RETRY_MS)
+
+        if partitions:
+            markers = Markers(
+                current.transactional_id,
+                current.producer_id,
+                current.producer_epoch,
+                current.state is State.PREPARE_COMMIT,
+                current.client_version,
+                partitions,
+            )
+            self._write_markers(markers, marked, now)
+        else:
+            marked(frozenset(), now)
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _step(self, entry: _Entry, following: Transaction, now: Now, done: Done) -> None:
+        """Take a step once it is in the log; nothing else may happen to this id before."""
+        assert entry.pending is None
+        entry.pending = following.state
+
+        def stored(code: ErrorCode, now: Now) -> None:
+            entry.pending = None
+            if self._entries.get(following.transactional_id) is not entry:
+                code = ErrorCode.NOT_COORDINATOR
+            elif code is ErrorCode.NONE:
+                began = following.state is State.ONGOING and entry.current.state is not State.ONGOING
+                entry.current = following
+                if began:
+                    self._set_timeout(following, now)
+            done(_told(code), now)
+
+        self._store(following.transactional_id, following, stored, now)
+
+    def _set_timeout(self, transaction: Transaction, now: Now) -> None:
+        left_ms = min(max(transaction.started_ms + transaction.timeout_ms - now.wall_ms, 0), transaction.timeout_ms)
+        self._timers.set((TIMEOUT, transaction.transactional_id), now.ms + left_ms)
+
+    def due(self, key: TimerKey, now: Now) -> None:
+        """A deadline of KINDS has come."""
+        kind, transactional_id = key
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return
+        if entry.pending is not None:  # what is under way may fail: look again
+            self._timers.set(key, now.ms + RETRY_MS)
+        elif kind == RETRY and entry.current.state.is_preparing:
+            self._complete(entry, entry.unmarked, now)
+        elif kind == TIMEOUT and entry.current.state is State.ONGOING:
+            self._fence(entry, now, lambda code, _: self._timers.set(key, now.ms + RETRY_MS) if code else None)
+
+    def expire(self, before_ms: int, now: Now) -> list[str]:
+        """Forget ids that nobody has used since `before_ms`; returns them."""
+        expired = [
+            entry
+            for entry in self._entries.values()
+            if entry.pending is None
+            and (entry.current.state is State.EMPTY or entry.current.state.is_complete)
+            and entry.current.updated_ms <= before_ms
+        ]
+        for entry in expired:
+            self._forget_expired(entry, now)
+        return [entry.current.transactional_id for entry in expired]
+
+    def _forget_expired(self, entry: _Entry, now: Now) -> None:
+        transactional_id = entry.current.transactional_id
+        entry.pending = State.DEAD
+
+        def forgotten(code: ErrorCode, now: Now) -> None:
+            entry.pending = None
+            if code is ErrorCode.NONE and self._entries.get(transactional_id) is entry:
+                del self._entries[transactional_id]
+
+        self._store(transactional_id, None, forgotten, now)
+
+    # -- coming and going ---------------------------------------------------------------------------------------
+
+    def take(self, transaction: Transaction, now: Now) -> None:
+        """Look after an id as the log has it; `resume` when all are here."""
+        self._entries[transaction.transactional_id] = _Entry(transaction)
+
+    def resume(self, transactional_ids: Iterable[str], now: Now) -> None:
+        """Go on with transactions that were taken over: decided ones are completed, the others get their time."""
+        for transactional_id in transactional_ids:
+            entry = self._entries[transactional_id]
+            if entry.current.state.is_preparing:
+                self._complete(entry, entry.current.partitions, now)
+            elif entry.current.state is State.ONGOING:
+                self._set_timeout(entry.current, now)
+
+    def forget(self, transactional_id: str) -> None:
+        """Look after it no longer."""
+        self._entries.pop(transactional_id, None)
+        for kind in KINDS:
+            self._timers.cancel((kind, transactional_id))
+
+
+def _refusal(entry: _Entry, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> ErrorCode | None:
+    """What an EndTxn that ends nothing is told: NONE when it has been carried out before. None: go on."""
+    current = entry.current
+    repeated = current.is_repeated_end(*who)
+    if entry.pending is not None:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if current.producer_id != who.producer_id and not repeated:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if not _epoch_fits(current, who.producer_epoch, repeated=repeated):
+        return ErrorCode.PRODUCER_FENCED
+    if current.state is State.ONGOING:
+        return None
+    if current.state.is_preparing:
+        agrees = commit == (current.state is State.PREPARE_COMMIT)
+        return ErrorCode.CONCURRENT_TRANSACTIONS if agrees else ErrorCode.INVALID_TXN_STATE
+    if current.state.is_complete:
+        agrees = commit == (current.state is State.COMPLETE_COMMIT)
+        if repeated or not current.bumps_epochs:
+            return ErrorCode.NONE if agrees else ErrorCode.INVALID_TXN_STATE
+    if version >= EPOCH_BUMP_FROM and not commit:
+        return None  # version 2 aborts what has no partitions, too: the epoch is bumped
+    return ErrorCode.INVALID_TXN_STATE
+
+
+def _epoch_fits(current: Transaction, epoch: int, *, repeated: bool) -> bool:
+    if not current.bumps_epochs:
+        return epoch == current.producer_epoch
+    if current.state.is_preparing:
+        return repeated
+    if current.state.is_complete:
+        return repeated or epoch == current.producer_epoch
+    return epoch == current.producer_epoch
+
+
+def _told(code: ErrorCode) -> ErrorCode:
+    """What a client is told when its step cannot be stored."""
+    if code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return code
