@@ -1,7 +1,7 @@
 """Questions about transactions, in both versions of the protocol; for `test_transaction_reference.py`.
 
-Each gives (name, answer). Where Apache Kafka finishes something in the background it answers CONCURRENT_TRANSACTIONS for
-a while: `settled` asks again until it does not.
+Each gives (name, answer). Where Apache Kafka finishes something in the background it answers CONCURRENT_TRANSACTIONS
+for a while: `settled` asks again until it does not.
 """
 
 from __future__ import annotations
@@ -425,9 +425,10 @@ def _partition_count(answer: Any) -> Any:
 
 def _markers(client: Client) -> Iterator[Question]:
     for version in (1, 2):
-        who = client.started("nine", 4)
-        client.add("nine", who, 3, 0)
-        client.produce("nine", who, 11)
+        name = f"nine {version}"
+        who = client.started(name, 4)
+        client.add(name, who, 3, 0)
+        client.produce(name, who, 11)
         options = {"transaction_version": 0} if version == 1 else {"transaction_version": 2}
         yield f"marker v{version} old epoch", client.markers((who[0], who[1] - 1), version, commit=True, **options)
         yield f"marker v{version} same epoch", client.markers(who, version, commit=False, **options)
@@ -442,8 +443,6 @@ def _markers(client: Client) -> Iterator[Question]:
             f"marker v{version} old coordinator",
             client.markers((who[0], who[1] + 2), version, commit=True, epoch=-1, **options),
         )
-        client.end("nine", who, 4, commit=False)
-        client.stable()
 
 
 def _looking(client: Client) -> Iterator[Question]:
