@@ -61,7 +61,7 @@ class DirectoryRecord:
             if not store.exists(paths.topic(topic)):
                 continue  # deleted meanwhile
             path = paths.directories(topic, self._controller.node_id)
-            value = _encoded(directories)
+            value = encoded(directories)
             operations.append(Set(path, value) if store.exists(path) else Create(path, value, make_parents=True))
             written[topic] = directories
         if operations:
@@ -69,7 +69,8 @@ class DirectoryRecord:
             self.of.update(written)
 
 
-def _encoded(directories: Directories) -> bytes:
+def encoded(directories: Directories) -> bytes:
+    """The value of the node."""
     partitions: dict[str, list[int]] = {}
     for index, directory in sorted(directories.items()):
         partitions.setdefault(directory, []).append(index)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import signal
 import uuid
@@ -30,6 +31,7 @@ from klamm.broker.fetch_session import FetchSessions
 from klamm.broker.flusher import Flusher
 from klamm.broker.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
 from klamm.broker.memory import give_back_what_is_freed, spare_the_collector
+from klamm.broker.metadata import paths
 from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import StoreError
@@ -139,9 +141,10 @@ class Server:
         try:
             store_path = first.path / FILE_NAME
             store = SqliteStore(store_path)
+            self._take_over(store, filesystem)
             self._controller = Controller(store, config, clock=self.clock)
             self._controller.start(clean=all(log_dir.was_clean for log_dir in self._log_dirs), cluster_id=cluster_id)
-        except (StoreError, WrongCluster) as error:
+        except (StoreError, WrongCluster, LogDirError) as error:
             raise CannotStart(str(error)) from None
         self._partitions = PartitionManager(
             self._log_dirs,
@@ -156,6 +159,18 @@ class Server:
             raise CannotStart(str(error)) from None
         except KafkaError as error:
             raise CannotStart(f"{store_path}: {error.message}") from None
+
+    def _take_over(self, store: SqliteStore, filesystem: OsFilesystem) -> None:
+        """With a new store: take over what Apache Kafka left in the log dirs, if anything."""
+        if store.exists(paths.CLUSTER_ID) or not any(log_dir.partitions_on_disk() for log_dir in self._log_dirs):
+            return
+        from klamm.broker.moving.takeover import CannotTakeOver, take_over  # rarely needed
+
+        try:
+            take_over(store, self.config, self._log_dirs, filesystem, os.urandom)
+        except CannotTakeOver as error:
+            store.close()
+            raise CannotStart(str(error)) from None
 
     def close(self) -> None:
         """Flush and close everything, leave the marks of a clean shutdown. Blocks."""

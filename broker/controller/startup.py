@@ -114,6 +114,11 @@ def next_producer_id_block(store: MetadataStore, node_id: int, size: int, last: 
     return first, Set(path, _block(node_id, first, size), node.version)
 
 
+def producer_ids_given(node_id: int, next_producer_id: int) -> Operation:
+    """In a new store: all ids below are taken."""
+    return Create(paths.PRODUCER_ID_BLOCK, _block(node_id, 0, next_producer_id))
+
+
 def _block(node_id: int, first: int, size: int) -> bytes:
     return paths.to_json(
         {"version": 1, "broker": node_id, "block_start": str(first), "block_end": str(first + size - 1)}
