@@ -1,4 +1,4 @@
-"""The command line: `klamm start`, `config`, `dump-log`, `--version`.
+"""The command line: `klamm start`, `config`, `--version`, and the commands in `commands/`.
 
 Exit codes: 0 is success (for `start`: stopped by SIGTERM or SIGINT), 2 a bad command line or config, told in one line
 on stderr, 3 a data directory or port that cannot be used. Logs go to stderr, one line each; stdout has the ready line
@@ -12,10 +12,10 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from klamm import __version__
+from klamm.broker.commands import dump_log
 from klamm.config.definitions import ConfigError
 from klamm.config.load import load, notes
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "config":
                 return _config()
             case _:
-                return _dump_log(options.files, print_data_log=options.print_data_log)
+                return int(options.run(options))
     except ConfigError as error:
         print(f"klamm: {error}", file=sys.stderr)
         return EXIT_BAD_CONFIG
@@ -70,12 +70,6 @@ def _config() -> int:
     return EXIT_OK
 
 
-def _dump_log(files: Sequence[Path], *, print_data_log: bool) -> int:
-    from klamm.storage.dump import dump_files
-
-    return dump_files(files, print_data_log=print_data_log, out=sys.stdout)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="klamm", description="A standalone Kafka broker.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"klamm {__version__}")
@@ -90,11 +84,6 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("config", help="list every config key with its default and meaning")
 
-    dump = commands.add_parser("dump-log", help="show what log files hold", allow_abbrev=False)
-    dump.add_argument("--files", type=_paths, required=True, metavar="a.log,b.index", help="files, separated by commas")
-    dump.add_argument("--print-data-log", action="store_true", help="show keys and values, too")
+    for command in (dump_log,):
+        command.declare(commands)
     return parser
-
-
-def _paths(text: str) -> list[Path]:
-    return [Path(name) for name in text.split(",") if name]

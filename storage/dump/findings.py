@@ -1,0 +1,56 @@
+"""What a dump finds wrong, in the words of Apache Kafka's tool where it has some: printed at the end, to stderr.
+
+Kafka's tool always ends with 0. Ours tells problems by its exit code; offsets that do not follow each other are noted
+only, as compaction leaves gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+PROBLEM = "PROBLEM: "
+"""How the lines of our own begin."""
+
+
+class Findings:
+    """Collected over all files of a dump."""
+
+    def __init__(self) -> None:
+        self._problems: list[str] = []
+        self._lists: dict[tuple[str, bool], list[str]] = {}
+
+    @property
+    def is_clean(self) -> bool:
+        return not self._problems and not any(is_problem for _, is_problem in self._lists)
+
+    def problem(self, path: Path, what: str) -> None:
+        self._problems.append(f"{PROBLEM}{path}: {what}")
+
+    def index_mismatch(self, path: Path, offset: int, found: int) -> None:
+        self._add(f"Mismatches in :{path.absolute()}", f"  Index offset: {offset}, log offset: {found}")
+
+    def time_mismatch(self, path: Path, timestamp: int, found: int) -> None:
+        head = f"Found timestamp mismatch in :{path.absolute()}"
+        self._add(head, f"  Index timestamp: {timestamp}, log timestamp: {found}")
+
+    def time_not_ascending(self, path: Path, timestamp: int, before: int) -> None:
+        head = f"Found out of order timestamp in :{path.absolute()}"
+        self._add(head, f"  Index timestamp: {timestamp}, Previously indexed timestamp: {before}")
+
+    def offset_not_found(self, offset: int, found: int) -> None:
+        head = "The following indexed offsets are not found in the log."
+        self._add(head, f"Indexed offset: {offset}, found log offset: {found}")
+
+    def gap(self, path: Path, offset: int, following: int) -> None:
+        head = f"Non-consecutive offsets in {path.absolute()}"
+        self._add(head, f"  {offset} is followed by {following}", is_problem=False)
+
+    def _add(self, head: str, line: str, *, is_problem: bool = True) -> None:
+        self._lists.setdefault((head, is_problem), []).append(line)
+
+    def lines(self) -> Iterator[str]:
+        yield from self._problems
+        for (head, _), lines in self._lists.items():
+            yield head
+            yield from lines
