@@ -1,4 +1,4 @@
-"""One segment of a log: a `.log` file of whole batches, and its two indexes.
+"""One segment of a log: a `.log` file of whole batches, and its indexes.
 
 The file is named after its base offset; every batch in it has offsets from there on, ascending, not more than 2^31 - 1
 above it. A segment is written at its end only. An append that fails half-way is cut back at once, so what `size_bytes`
@@ -18,6 +18,7 @@ from klamm.storage import paths
 from klamm.storage.filesystem import Buffer, File, Filesystem, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from klamm.storage.scan import find_offset, heads
+from klamm.storage.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Segment:
         "roll_jitter_ms",
         "size_bytes",
         "time_index",
+        "transaction_index",
         "writable",
     )
 
@@ -76,6 +78,9 @@ class Segment:
         )
         self.time_index = TimeIndex(
             filesystem, paths.offset_file(directory, base_offset, paths.TIME_INDEX_SUFFIX + suffix), base_offset
+        )
+        self.transaction_index = TransactionIndex(
+            filesystem, paths.offset_file(directory, base_offset, paths.TXN_INDEX_SUFFIX + suffix)
         )
         self.set_index_limits(index_interval_bytes, segment_index_bytes)
         self.created_ms = created_ms
@@ -119,6 +124,8 @@ class Segment:
         self.largest_timestamp = None
         self.offset_index.open_existing(self._filesystem.open_read(self.offset_index.path).size())
         self.time_index.open_existing(self._filesystem.open_read(self.time_index.path).size())
+        if self._filesystem.exists(self.transaction_index.path):
+            self.transaction_index.open_existing(self._filesystem.open_read(self.transaction_index.path).size())
 
     def has_room(self, size_bytes: int, last_offset: int, *, segment_bytes: int) -> bool:
         """Whether a batch fits. An empty segment takes any."""
@@ -278,7 +285,10 @@ class Segment:
 
     def write_indexes(self) -> list[File]:
         """Bring the index files up to date; returns them to be synced. OSError when the disk refuses."""
-        return [self.offset_index.write_out(), self.time_index.write_out()]
+        files = [self.offset_index.write_out(), self.time_index.write_out()]
+        if self.transaction_index.is_in_use:
+            files.append(self.transaction_index.write_out())
+        return files
 
     def sync_indexes(self) -> None:
         for file in self.write_indexes():
@@ -295,6 +305,7 @@ class Segment:
         self.size_bytes = position
         self.offset_index.truncate(head.base_offset)
         self.time_index.truncate(head.base_offset)
+        self.transaction_index.truncate(head.base_offset)
         self.last_batch_offset = self.last_batch_position = -1
         if position == 0:
             self.first_timestamp = None
@@ -303,7 +314,7 @@ class Segment:
         return cut
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the batches, which are known to be good."""
+        """Make offset and time index anew from the batches, which are known to be good."""
         self.offset_index.clear()
         self.time_index.clear()
         self.reset_accounting()
@@ -349,6 +360,7 @@ class Segment:
         assert self.file is not None
         self.offset_index.freeze()
         self.time_index.freeze()
+        self.transaction_index.freeze()
         self.is_frozen = True
 
     def delete(self) -> None:
