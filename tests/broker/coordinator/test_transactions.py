@@ -1,0 +1,428 @@
+"""The state machine of transactions, with a store that answers when it is told to, and a clock turned by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.broker.coordinator.group.classic import Done, Now
+from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.transaction import records
+from klamm.broker.coordinator.transaction.states import NUMBERS, State, render
+from klamm.broker.coordinator.transaction.transaction import LAST_EPOCH, TopicPartition, Transaction
+from klamm.broker.coordinator.transaction.transactions import (
+    RETRY_MS,
+    Markers,
+    ProducerIdAndEpoch,
+    TimerKey,
+    Transactions,
+)
+from klamm.protocol.errors import ErrorCode
+
+DOCS = Path(__file__).parents[3] / "docs" / "transactions.md"
+T0: TopicPartition = ("t", 0)
+T1: TopicPartition = ("t", 1)
+TIMEOUT_MS = 1000
+NONE = ErrorCode.NONE
+
+
+class World:
+    """The machine and what surrounds it. With `hold` the store answers only when `release` is called."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+        self.log: list[Transaction | None] = []
+        self.written: list[tuple[TopicPartition, Markers]] = []
+        self.hold = False
+        self.failure = NONE
+        self.held: list[tuple[Done, ErrorCode]] = []
+        self.offline: set[TopicPartition] = set()
+        self.ids = 100
+        self.timers: Timers[TimerKey] = Timers()
+        self.machine = self.make()
+
+    def make(self) -> Transactions:
+        return Transactions(store=self.store, write_markers=self.write_markers, timers=self.timers)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.ms, 1_000_000 + self.ms)
+
+    def store(self, transactional_id: str, transaction: Transaction | None, done: Done, now: Now) -> None:
+        if self.hold:
+            self.log.append(transaction)
+            self.held.append((done, self.failure))
+            return
+        if self.failure is NONE:
+            self.log.append(transaction)
+        done(self.failure, now)
+
+    def release(self) -> None:
+        held, self.held = self.held, []
+        for done, code in held:
+            done(code, self.now)
+
+    def write_markers(self, markers: Markers, done: Callable[[frozenset[TopicPartition], Now], None], now: Now) -> None:
+        left = markers.partitions & self.offline
+        self.written += [(partition, markers) for partition in sorted(markers.partitions - left)]
+        done(frozenset(left), now)
+
+    def pass_ms(self, ms: int) -> None:
+        self.ms += ms
+        while (key := self.timers.pop(self.ms)) is not None:
+            self.machine.due(key, self.now)
+
+    def restart(self) -> None:
+        """From what the log says."""
+        last = {entry.transactional_id: entry for entry in self.log if entry is not None}
+        self.held = []
+        self.timers = Timers()
+        self.machine = self.make()
+        for transaction in last.values():
+            _, stored = records.decode(
+                records.transaction_key(transaction.transactional_id), records.transaction_value(transaction)
+            )
+            assert stored is not None
+            self.machine.take(stored, self.now)
+        self.machine.resume(last, self.now)
+
+    # Requests
+
+    def init(self, name: str = "x", expected: ProducerIdAndEpoch | None = None) -> tuple[ErrorCode, ProducerIdAndEpoch]:
+        told: list[tuple[ErrorCode, ProducerIdAndEpoch]] = []
+        self.ids += 1
+        self.machine.init_producer_id(name, TIMEOUT_MS, expected, self.ids, self.now, lambda *what: told.append(what))
+        return told[0]
+
+    def started(self, name: str = "x") -> ProducerIdAndEpoch:
+        code, who = self.init(name)
+        assert code is NONE
+        return who
+
+    def add(
+        self, who: ProducerIdAndEpoch, *partitions: TopicPartition, name: str = "x", version: int = 2
+    ) -> ErrorCode | None:
+        told: list[ErrorCode] = []
+        self.machine.add_partitions(name, who, frozenset(partitions), version, self.now, told.append)
+        return told[0] if told else None
+
+    def end(
+        self, who: ProducerIdAndEpoch, *, commit: bool = True, name: str = "x", version: int = 2
+    ) -> tuple[ErrorCode, ProducerIdAndEpoch] | None:
+        told: list[tuple[ErrorCode, ProducerIdAndEpoch]] = []
+        self.ids += 1
+        self.machine.end(name, who, version, self.ids, self.now, lambda *what: told.append(what), commit=commit)
+        return told[0] if told else None
+
+    @property
+    def state(self) -> State:
+        found = self.machine.get("x")
+        assert found is not None
+        return found.state
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_page_about_transactions_is_current() -> None:
+    assert DOCS.read_text() == render(), (
+        "run: python -m klamm.broker.coordinator.transaction.states > docs/transactions.md"
+    )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_every_partition_gets_its_marker_before_the_transaction_is_complete(
+    world: World, version: int, commit: bool
+) -> None:
+    who = world.started()
+    assert world.add(who, T0, version=version) is NONE
+    assert world.add(who, T1, version=version) is NONE
+    assert world.end(who, commit=commit, version=version) is not None
+    epoch = who.producer_epoch + (version == 2)
+    assert [(partition, mark.producer_epoch, mark.commit) for partition, mark in world.written] == [
+        (T0, epoch, commit),
+        (T1, epoch, commit),
+    ]
+    states = [entry.state for entry in world.log if entry is not None]
+    prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+    complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+    assert states == [State.EMPTY, State.ONGOING, State.ONGOING, prepared, complete]
+
+
+def test_version_2_goes_on_with_the_next_epoch_and_fences_the_one_before(world: World) -> None:
+    who = world.started()
+    world.add(who, T0)
+    assert world.end(who) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
+    assert world.add(who, T0) is ErrorCode.PRODUCER_FENCED
+    assert world.add(ProducerIdAndEpoch(who.producer_id, 1), T0) is NONE
+
+
+def test_version_2_aborts_a_transaction_without_partitions_and_commits_none(world: World) -> None:
+    who = world.started()
+    assert world.end(who) == (ErrorCode.INVALID_TXN_STATE, ProducerIdAndEpoch())
+    assert world.end(who, commit=False) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
+    assert world.end(who, commit=False) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
+    assert world.written == []
+
+
+def test_an_end_that_comes_twice_is_answered_as_the_first_time(world: World) -> None:
+    who = world.started()
+    world.add(who, T0)
+    first = world.end(who)
+    written = list(world.written)
+    assert world.end(who) == first
+    assert world.end(who, commit=False) == (ErrorCode.INVALID_TXN_STATE, ProducerIdAndEpoch())
+    assert world.written == written
+
+
+def test_the_client_is_answered_when_the_decision_is_stored_and_not_before(world: World) -> None:
+    who = world.started()
+    world.add(who, T0)
+    world.hold = True
+    assert world.end(who) is None
+    assert world.written == []
+    assert world.add(who, T1) is ErrorCode.CONCURRENT_TRANSACTIONS
+    world.release()
+    assert len(world.written) == 1
+    assert world.state is State.PREPARE_COMMIT  # the second record is not stored yet
+    world.release()
+    assert world.state is State.COMPLETE_COMMIT
+
+
+def test_a_decision_that_cannot_be_stored_decides_nothing(world: World) -> None:
+    who = world.started()
+    world.add(who, T0)
+    world.failure = ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.end(who) == (ErrorCode.NOT_COORDINATOR, ProducerIdAndEpoch())
+    assert world.written == []
+    assert world.state is State.ONGOING
+    world.failure = NONE
+    assert world.end(who, commit=False) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
+
+
+def test_markers_are_written_again_where_they_could_not_be(world: World) -> None:
+    who = world.started()
+    world.add(who, T0, T1)
+    world.offline = {T1}
+    assert world.end(who) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
+    assert world.state is State.PREPARE_COMMIT
+    assert world.machine.unmarked("x") == {T1}
+    assert world.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, ProducerIdAndEpoch())
+    world.pass_ms(RETRY_MS)
+    assert world.state is State.PREPARE_COMMIT
+    world.offline = set()
+    world.pass_ms(RETRY_MS)
+    assert world.state is State.COMPLETE_COMMIT
+    assert [partition for partition, _ in world.written] == [T0, T1]
+
+
+def test_a_record_of_completion_that_cannot_be_stored_is_tried_again(world: World) -> None:
+    who = world.started()
+    world.add(who, T0)
+    world.hold = True
+    world.end(who)
+    world.failure = ErrorCode.KAFKA_STORAGE_ERROR
+    world.release()  # the decision; its completion fails
+    world.release()
+    assert world.state is State.PREPARE_COMMIT
+    world.hold, world.failure = False, NONE
+    world.pass_ms(RETRY_MS)
+    assert world.state is State.COMPLETE_COMMIT
+    assert len(world.written) == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_second_producer_aborts_the_transaction_of_the_first_and_fences_it(world: World, version: int) -> None:
+    who = world.started()
+    world.add(who, T0, version=version)
+    assert world.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, ProducerIdAndEpoch())
+    assert [(partition, mark.commit) for partition, mark in world.written] == [(T0, False)]
+    assert world.init() == (NONE, ProducerIdAndEpoch(who.producer_id, who.producer_epoch + 2))
+    assert world.end(who, version=version) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_that_takes_too_long_is_aborted(world: World, version: int) -> None:
+    who = world.started()
+    world.add(who, T0, version=version)
+    world.pass_ms(TIMEOUT_MS - 1)
+    assert world.state is State.ONGOING
+    world.add(who, T1, version=version)  # does not give it more time
+    world.pass_ms(1)
+    assert world.state is State.COMPLETE_ABORT
+    assert [mark.commit for _, mark in world.written] == [False, False]
+    assert world.end(who, version=version) is not None
+    assert world.add(who, T0, version=version) is ErrorCode.PRODUCER_FENCED
+
+
+def test_the_next_transaction_has_its_own_time(world: World) -> None:
+    who = world.started()
+    world.add(who, T0, version=1)
+    world.pass_ms(TIMEOUT_MS - 1)
+    world.end(who, version=1)
+    world.add(who, T0, version=1)
+    world.pass_ms(TIMEOUT_MS - 1)
+    assert world.state is State.ONGOING
+    world.pass_ms(1)
+    assert world.state is State.COMPLETE_ABORT
+
+
+def test_a_producer_id_without_epochs_is_replaced(world: World) -> None:
+    who = world.started()
+    world.machine.forget("x")
+    worn = Transaction("x", who.producer_id, TIMEOUT_MS, world.now.wall_ms, producer_epoch=LAST_EPOCH)
+    world.machine.take(worn, world.now)
+    assert world.machine.needs_producer_id("x")
+    last = ProducerIdAndEpoch(who.producer_id, LAST_EPOCH)
+    world.add(last, T0)
+    ended = world.end(last)
+    assert ended is not None
+    assert ended == (NONE, ProducerIdAndEpoch(world.ids, 0))
+    assert [mark.producer_epoch for _, mark in world.written] == [LAST_EPOCH + 1]
+    assert [mark.producer_id for _, mark in world.written] == [who.producer_id]
+    assert world.end(last) == ended  # the answer was lost
+
+
+def test_a_new_producer_gets_a_new_id_when_the_old_one_has_no_epochs(world: World) -> None:
+    who = world.started()
+    world.machine.forget("x")
+    worn = Transaction("x", who.producer_id, TIMEOUT_MS, world.now.wall_ms, producer_epoch=LAST_EPOCH)
+    world.machine.take(worn, world.now)
+    assert world.init() == (NONE, ProducerIdAndEpoch(world.ids, 0))
+
+
+def test_verification_tells_what_is_part_of_the_transaction(world: World) -> None:
+    who = world.started()
+    verify = world.machine.verify
+    assert verify("x", who, T0) is ErrorCode.TRANSACTION_ABORTABLE
+    world.add(who, T0)
+    assert verify("x", who, T0) is NONE
+    assert verify("x", who, T1) is ErrorCode.TRANSACTION_ABORTABLE
+    assert verify("x", ProducerIdAndEpoch(who.producer_id, 7), T0) is ErrorCode.PRODUCER_FENCED
+    assert verify("x", ProducerIdAndEpoch(1, 0), T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert verify("none", who, T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    world.offline = {T0}
+    world.end(who, version=1)
+    assert verify("x", who, T0) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_ids_that_nobody_uses_are_forgotten(world: World) -> None:
+    who = world.started()
+    world.started("y")
+    world.add(who, T0)
+    world.pass_ms(10)
+    assert world.machine.expire(world.now.wall_ms - 10, world.now) == ["y"]
+    assert world.machine.get("y") is None
+    assert world.log[-1] is None
+    assert world.state is State.ONGOING
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_was_decided_is_completed_after_a_crash(world: World, commit: bool) -> None:
+    who = world.started()
+    world.add(who, T0, T1)
+    world.hold = True
+    world.end(who, commit=commit)
+    world.hold = False
+    world.restart()
+    assert {partition for partition, _ in world.written} == {T0, T1}
+    assert {mark.commit for _, mark in world.written} == {commit}
+    assert world.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+
+
+def test_what_was_not_decided_gets_the_rest_of_its_time_after_a_crash(world: World) -> None:
+    who = world.started()
+    world.add(who, T0)
+    world.ms += TIMEOUT_MS // 2
+    world.restart()
+    world.pass_ms(TIMEOUT_MS // 2 - 1)
+    assert world.state is State.ONGOING
+    world.pass_ms(1)
+    assert world.state is State.COMPLETE_ABORT
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["init", "resume", "add", "commit", "abort", "wait", "offline", "online", "crash"]),
+            st.integers(0, 1),
+            st.sampled_from([1, 2]),
+        ),
+        max_size=40,
+    )
+)
+def test_what_a_producer_was_told_holds(steps: list[tuple[str, int, int]]) -> None:
+    """Two producers with one transactional id: a transaction has one outcome, on all its partitions, and it is the
+    one that the producer was told; a fenced producer never ends one."""
+    world = World()
+    held: list[ProducerIdAndEpoch] = [ProducerIdAndEpoch()] * 2
+    promised: list[tuple[ProducerIdAndEpoch, bool]] = []
+    for what, index, version in steps:
+        who = held[index]
+        if what in ("init", "resume"):
+            code, given_to = world.init("x", who if what == "resume" and who.producer_id >= 0 else None)
+            if code is NONE:
+                assert given_to != held[1 - index], "two producers have the same epoch"
+                held[index] = given_to
+        elif what == "add":
+            world.add(who, (f"t{index}", version), version=version)
+        elif what in ("commit", "abort"):
+            before = world.machine.get("x")
+            told = world.end(who, commit=what == "commit", version=version)
+            if told is not None and told[0] is NONE:
+                assert before is not None
+                if before.state is State.ONGOING:
+                    promised.append((who, what == "commit"))
+                if version == 2:
+                    held[index] = told[1]
+        elif what == "wait":
+            world.pass_ms(TIMEOUT_MS // 2)
+        elif what == "offline":
+            world.offline = {("t0", 1)}
+        elif what == "online":
+            world.offline = set()
+        else:
+            world.restart()
+    world.offline = set()
+    world.pass_ms(RETRY_MS)
+    outcomes: dict[tuple[int, int], set[bool]] = {}
+    for _, mark in world.written:
+        outcomes.setdefault((mark.producer_id, mark.producer_epoch), set()).add(mark.commit)
+    logged = [entry for entry in world.log if entry is not None]
+    epochs = [(entry.producer_id, entry.producer_epoch) for entry in logged]
+    assert epochs == sorted(epochs), "an epoch went back"
+    decided = [entry for entry in logged if entry.state.is_preparing]
+    commits = [entry for entry in decided if entry.state is State.PREPARE_COMMIT]
+    assert len(commits) == sum(commit for _, commit in promised)
+    for entry in decided:
+        if entry.bumps_epochs and entry.partitions:
+            assert outcomes[entry.producer_id, entry.producer_epoch] == {entry.state is State.PREPARE_COMMIT}
+
+
+@given(
+    st.builds(
+        Transaction,
+        transactional_id=st.text(max_size=20),
+        producer_id=st.integers(0, 2**63 - 1),
+        timeout_ms=st.integers(1, 2**31 - 1),
+        updated_ms=st.integers(0, 2**62),
+        producer_epoch=st.integers(-1, 2**15 - 1),
+        state=st.sampled_from([state for state in NUMBERS if state is not State.EMPTY]),
+        partitions=st.frozensets(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 99))),
+        started_ms=st.integers(-1, 2**62),
+        previous_producer_id=st.integers(-1, 2**62),
+        next_producer_id=st.integers(-1, 2**62),
+        client_version=st.integers(0, 2),
+    )
+)
+def test_a_record_brings_back_what_was_stored(transaction: Transaction) -> None:
+    key, value = records.transaction_key(transaction.transactional_id), records.transaction_value(transaction)
+    assert records.decode(key, value) == (transaction.transactional_id, transaction)
+    assert records.decode(key, None) == (transaction.transactional_id, None)
