@@ -35,10 +35,12 @@ from klamm.storage.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
-from klamm.storage.producer_state import ProducerState, SnapshotError
-from klamm.storage.recovery import Scan, find_batch_after, is_old_message, scan_segment
+from klamm.storage.producer_state import ProducerState
+from klamm.storage.recovery import Scan, find_batch_after, note_epoch, scan_segment
+from klamm.storage.replay import load_producers, rebuild_transaction_index
 from klamm.storage.segment import Segment
 from klamm.storage.swap import SwapError, finish
+from klamm.storage.transaction_index import check, is_as_listed, parse_list
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,8 @@ class Loader:
         quarantine: Path | None,
         producer_expiration_ms: int,
         jitter: Callable[[int], int],
+        recovered: bool = False,
+        on_segment: Callable[[int], None] | None = None,
     ) -> None:
         self._directory = directory
         self._name = directory.name
@@ -81,10 +85,13 @@ class Loader:
         self._power_loss = power_loss
         self._quarantine = quarantine
         self._jitter = jitter
+        self._recovered = recovered
+        self._on_segment = on_segment
         self._epochs = EpochCache(filesystem, directory)
         self._producers = ProducerState(directory.name, producer_expiration_ms)
         self._files: dict[str, Entry] = {}
         self._snapshots: list[int] = []
+        self._listed_indexes: dict[int, tuple[int, int]] = {}
 
     def load(self) -> Log:
         with storage_errors(self._name):
@@ -94,7 +101,8 @@ class Loader:
             segments = self._find_segments()
             if segments:
                 epochs_known = self._epochs.load()
-                end = self._open_clean(segments) if self._clean else None
+                self._listed_indexes = self._read_index_list()
+                end = self._open_clean(segments) if self._clean or self._recovered else None
                 if end is None:
                     self._clean = False
                     segments = self._recover(segments)
@@ -130,7 +138,7 @@ class Loader:
             recovery_point=log_end_offset if self._clean else min(self._recovery_point, log_end_offset),
             jitter=self._jitter,
         )
-        log.high_watermark = max(log_start_offset, min(self._high_watermark, log_end_offset))
+        log.set_high_watermark(max(log_start_offset, min(self._high_watermark, log_end_offset)))
         if self._clean and self._snapshots and self._snapshots[-1] == log_end_offset:
             log.nothing_to_save()
         return log
@@ -222,6 +230,7 @@ class Loader:
         if not active.indexes_are_sane(end_offset):
             self._rebuild_indexes(active)
         active.load_largest_timestamp()
+        self._open_transaction_indexes(segments, end_offset)
         self._load_producers(segments, end_offset)
         return end_offset
 
@@ -243,6 +252,42 @@ class Loader:
         segment.time_index.open_existing(time_entry.size_bytes)
         return segment.indexes_are_sane(end_offset)
 
+    def _read_index_list(self) -> dict[int, tuple[int, int]]:
+        if paths.TXN_INDEX_LIST not in self._files:
+            return {}
+        try:
+            return parse_list(self._filesystem.read_bytes(self._directory / paths.TXN_INDEX_LIST))
+        except CheckpointError as error:
+            logger.warning("%s: %s: %s", self._name, paths.TXN_INDEX_LIST, error)
+            return {}
+
+    def _open_transaction_indexes(self, segments: list[Segment], end_offset: int) -> None:
+        """Take over the transaction indexes of segments that are not scanned; what does not fit is made anew."""
+        ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+        for index, (segment, end) in enumerate(zip(segments, ends, strict=True)):
+            try:
+                self._open_transaction_index(segment, end)
+            except ValueError as error:
+                logger.warning("%s: rebuilding %s: %s", self._name, segment.transaction_index.path.name, error)
+                producers = ProducerState(self._name)
+                self._load_producers(segments[:index], segment.base_offset, producers, list(self._snapshots))
+                rebuild_transaction_index(segment, producers)
+                self._try("transaction index", segment.sync_indexes)
+
+    def _open_transaction_index(self, segment: Segment, end_offset: int) -> None:
+        """Raises ValueError."""
+        listed = self._listed_indexes.get(segment.base_offset)
+        path = segment.transaction_index.path
+        if path.name not in self._files:
+            if listed is not None:
+                raise ValueError("it is missing")
+            return
+        content = self._filesystem.read_bytes(path)
+        check(content, segment.base_offset, end_offset)
+        if listed is not None and not is_as_listed(content, listed):
+            raise ValueError(f"{len(content)} bytes are not what was written")
+        segment.transaction_index.open_existing(len(content))
+
     # After an unclean one
 
     def _recover(self, segments: list[Segment]) -> list[Segment]:
@@ -255,6 +300,7 @@ class Loader:
             if not self._open_indexes(segment, following.base_offset):
                 self._rebuild_indexes(segment)
         base_offset = segments[first].base_offset
+        self._open_transaction_indexes(segments[:first], base_offset)
         self._snapshots = [offset for offset in self._snapshots if offset <= base_offset]
         self._load_producers(segments[:first], base_offset)
         self._epochs.truncate_from_end(base_offset)
@@ -275,6 +321,8 @@ class Loader:
             )
             if scan.problem is not None:
                 return self._cut(segments, index, scan)
+            if self._on_segment is not None:
+                self._on_segment(segment.size_bytes)
             if index + 1 < len(segments):
                 segment.become_inactive()
             next_offset = scan.next_offset
@@ -286,8 +334,6 @@ class Loader:
         where = f"segment {segment.base_offset} position {scan.end_position} offset {scan.next_offset}: {scan.problem}"
         if scan.next_offset < self._recovery_point:
             raise LogDamaged(f"{where}; below the recovery point {self._recovery_point}, the medium is damaged")
-        if is_old_message(segment.file, scan.end_position, segment.size_bytes):
-            raise LogDamaged(f"{where}; messages of format v0 or v1 follow, which cannot be read yet")
         if not self._power_loss:
             if index + 1 < len(segments):
                 raise LogDamaged(f"{where}; later segments follow")
@@ -334,52 +380,22 @@ class Loader:
         except ValueError as error:
             raise LogDamaged(str(error)) from error
 
-    def _load_producers(self, segments: list[Segment], end_offset: int) -> None:
+    def _load_producers(
+        self,
+        segments: list[Segment],
+        end_offset: int,
+        producers: ProducerState | None = None,
+        snapshots: list[int] | None = None,
+    ) -> None:
         load_producers(
-            self._producers,
+            self._producers if producers is None else producers,
             segments,
             end_offset,
             self._filesystem,
             self._clock.wall_ms(),
             self._directory,
-            self._snapshots,
+            self._snapshots if snapshots is None else snapshots,
         )
-
-
-def load_producers(
-    producers: ProducerState,
-    segments: list[Segment],
-    end_offset: int,
-    filesystem: Filesystem,
-    now_ms: int,
-    directory: Path,
-    snapshots: list[int],
-) -> None:
-    """Bring `producers` to `end_offset`, from the newest good snapshot (`snapshots`, ascending) and the batches behind.
-
-    Snapshots above `end_offset` and bad ones are removed, from the list, too.
-    """
-    start = -1
-    producers.clear()
-    while snapshots:
-        path = paths.offset_file(directory, snapshots[-1], paths.SNAPSHOT_SUFFIX)
-        if snapshots[-1] <= end_offset:
-            try:
-                producers.load(filesystem.read_bytes(path), now_ms)
-                start = snapshots[-1]
-                break
-            except (SnapshotError, OSError) as error:
-                logger.warning("%s: bad producer snapshot %s: %s", directory.name, path.name, error)
-        unlink_if_exists(filesystem, path)
-        snapshots.pop()
-    if start == end_offset:
-        return
-    for segment, following in zip(segments, [*segments[1:], None], strict=False):
-        if following is not None and following.base_offset <= start:
-            continue
-        for _, head in segment.heads():
-            if start <= head.base_offset < end_offset:
-                producers.replay(head)
 
 
 def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
@@ -387,7 +403,6 @@ def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
     epochs.clear()
     for segment in segments:
         for _, head in segment.heads():
-            if head.leader_epoch > epochs.latest:
-                epochs.assign(head.leader_epoch, head.base_offset)
+            note_epoch(epochs, head)
     if epochs:
         logger.info("%s: rebuilt the leader epochs: %s", epochs.path.parent.name, list(epochs))

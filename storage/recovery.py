@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import re
-import zlib
 from dataclasses import dataclass
-from struct import Struct
 
-from klamm.protocol.records.batch import (
-    HEADER,
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MIN_MESSAGE_BYTES,
-    BatchHeader,
-    crc_is_valid,
-)
+from klamm.protocol.errors import CorruptMessage
+from klamm.protocol.records.batch import HEADER_BYTES, MIN_BATCH_BYTES, BatchHeader, crc_is_valid, read_header
 from klamm.storage.filesystem import File
 from klamm.storage.index import MAX_RELATIVE_OFFSET
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.producer_state import ProducerState
-from klamm.storage.scan import MAGIC, MIN_LENGTH, batches
+from klamm.storage.replay import replay
+from klamm.storage.scan import batches
 from klamm.storage.segment import Segment
-
-OLD_MESSAGE_HEAD = Struct(">qiIb")  # offset, length, crc32 of what follows it, magic
 
 SEARCH_BYTES = 1 << 20
 
@@ -46,6 +37,7 @@ def scan_segment(
     """
     segment.offset_index.clear()
     segment.time_index.clear()
+    segment.transaction_index.clear()
     segment.reset_accounting()
     end = 0
     problem = None
@@ -56,14 +48,27 @@ def scan_segment(
         if problem is not None:
             break
         segment.account(position, head)
-        if head.leader_epoch > epochs.latest:
-            epochs.assign(head.leader_epoch, head.base_offset)
-        producers.replay(head)
+        note_epoch(epochs, head)
+        aborted = replay(producers, segment, position, head, data)
+        if aborted is not None:
+            segment.transaction_index.append(aborted)
         next_offset = head.last_offset + 1
         end = position + head.size_bytes
     if problem is None and end != segment.size_bytes:
         problem = "no whole batch"
     return Scan(end, next_offset, problem)
+
+
+def note_epoch(epochs: EpochCache, head: BatchHeader) -> None:
+    """Take note of the leader epoch of a batch that is in the log.
+
+    A message of an older format has none, and says that those before it no longer tell where logs part: as in Kafka,
+    they are forgotten.
+    """
+    if head.magic < 2:
+        epochs.clear()
+    elif head.leader_epoch > epochs.latest:
+        epochs.assign(head.leader_epoch, head.base_offset)
 
 
 def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_base_offset: int) -> str | None:
@@ -77,32 +82,23 @@ def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_ba
     return None
 
 
-def is_old_message(file: File, position: int, end: int) -> bool:
-    """Whether a good message of the formats before Kafka 0.11 (magic 0 and 1) is there: data, not garbage."""
-    head = file.read_at(OLD_MESSAGE_HEAD.size, position)
-    if len(head) < OLD_MESSAGE_HEAD.size:
-        return False
-    _, length, crc, magic = OLD_MESSAGE_HEAD.unpack(head)
-    if magic not in (0, 1) or length < MIN_MESSAGE_BYTES or position + LOG_OVERHEAD_BYTES + length > end:
-        return False
-    return bool(zlib.crc32(file.read_at(length - 4, position + LOG_OVERHEAD_BYTES + 4)) == crc)
-
-
 def find_batch_after(file: File, position: int, end: int, next_offset: int) -> int | None:
     """Position of a good batch in [position, end) that begins anywhere, with an offset of `next_offset` or more.
 
     Tells damage in the middle (good batches follow) from a torn or garbage tail. The fixed bytes of a header find the
-    candidates: the upper half of the base offset, and the magic.
+    candidates: the upper half of the base offset, the magic, and a length that is not too small. Preallocated zeros are
+    passed over.
     """
     upper = next_offset >> 32
     halves = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (upper, upper + 1))
-    candidate = re.compile(b"(?=(?:" + halves + b").{12}\x02)", re.DOTALL)
-    while position + HEADER_BYTES <= end:
+    candidate = re.compile(b"(?=(?:" + halves + b").{4}(?!\0\0\0[\0-\x0d]).{8}[\0-\2])", re.DOTALL)
+    while position + MIN_BATCH_BYTES <= end:
         window = file.read_at(min(SEARCH_BYTES, end - position), position)
-        for match in candidate.finditer(window):
-            at = position + match.start()
-            if at + HEADER_BYTES <= end and _is_good(file, at, end, next_offset):
-                return at
+        if window.count(0) < len(window):
+            for match in candidate.finditer(window):
+                at = position + match.start()
+                if _is_good(file, at, end, next_offset):
+                    return at
         if len(window) < SEARCH_BYTES:
             break
         position += SEARCH_BYTES - HEADER_BYTES
@@ -110,11 +106,10 @@ def find_batch_after(file: File, position: int, end: int, next_offset: int) -> i
 
 
 def _is_good(file: File, position: int, end: int, next_offset: int) -> bool:
-    header = file.read_at(HEADER_BYTES, position)
-    if len(header) < HEADER_BYTES:
+    try:
+        head = read_header(file.read_at(min(HEADER_BYTES, end - position), position))
+    except CorruptMessage:
         return False
-    base_offset, length, *rest = HEADER.unpack(header)
-    head = BatchHeader(base_offset, length + LOG_OVERHEAD_BYTES, *rest)
-    if head.magic != MAGIC or length < MIN_LENGTH or base_offset < next_offset or position + head.size_bytes > end:
+    if head.base_offset < next_offset or position + head.size_bytes > end:
         return False
     return crc_is_valid(file.read_at(head.size_bytes, position), head)

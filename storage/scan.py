@@ -91,22 +91,34 @@ def _find_old(file: File, position: int, end: int, offset: int) -> tuple[int, Ba
 
 
 def batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of each batch; stops as `heads` does. Reads ahead in large steps."""
+    """(position, header, bytes) of each batch; stops as `heads` does. The bytes hold until the next is asked for.
+
+    Reads ahead in large steps into one buffer: fresh memory for each step would cost more than reading from the page
+    cache.
+    """
+    buffer = bytearray(min(BULK_BYTES, max(0, end - position)))
     chunk = memoryview(b"")
     chunk_start = position
     while position + MIN_BATCH_BYTES <= end:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
-            chunk = memoryview(file.read_at(min(BULK_BYTES, end - position), position))
+            chunk = _fill(file, buffer, position, end)
             chunk_start, at = position, 0
         head = _head_at(chunk, at)
         if head is None or position + head.size_bytes > end:
             return
         size = head.size_bytes
         if at + size > len(chunk):
-            chunk = memoryview(file.read_at(min(max(size, BULK_BYTES), end - position), position))
+            if size > len(buffer):
+                buffer = bytearray(size)
+            chunk = _fill(file, buffer, position, end)
             chunk_start, at = position, 0
             if len(chunk) < size:
                 return
         yield position, head, chunk[at : at + size]
         position += size
+
+
+def _fill(file: File, buffer: bytearray, position: int, end: int) -> memoryview:
+    view = memoryview(buffer)[: end - position]
+    return view[: file.read_into(view, position)]

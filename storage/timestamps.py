@@ -13,8 +13,14 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from klamm.protocol.errors import CorruptMessage, InvalidRecord, KafkaStorageError, UnsupportedCompressionType
-from klamm.protocol.records.batch import BatchHeader, records
+from klamm.protocol.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    KafkaStorageError,
+    UnsupportedCompressionType,
+    UnsupportedForMessageFormat,
+)
+from klamm.protocol.records.batch import UNKNOWN_COUNT, BatchHeader, records
 from klamm.storage.filesystem import describe
 from klamm.storage.index import NO_TIMESTAMP
 from klamm.storage.results import TimestampOffset
@@ -68,20 +74,42 @@ class Search:
         self._range = (active.position_of(log_start_offset), active.position_of_timestamp(wanted), active.size_bytes)
 
     def run(self) -> TimestampOffset | None:
-        """The answer; None when no record fits. Raises KafkaStorageError, or CorruptMessage for a damaged batch."""
+        """The answer; None when no record fits.
+
+        Raises KafkaStorageError, CorruptMessage for a damaged batch, or UnsupportedForMessageFormat when nothing is
+        found in a log that ends with messages of format 0, which has no timestamps.
+        """
         try:
-            if self._timestamp is not None:
-                return self._first(self._timestamp)
-            timestamp = max(self._largest_of(segment) for segment in self._segments)
-            if timestamp == NO_TIMESTAMP:
-                return None
-            return self._first(timestamp) or self._first_of_largest()
+            found = self._find()
+            if found is None and self._ends_without_timestamps():
+                raise UnsupportedForMessageFormat(f"{self._name}: messages of format 0 have no timestamps")
+            return found
         except OSError as error:
             raise KafkaStorageError(f"{self._name}: {describe(error)}") from error
         except (InvalidRecord, UnsupportedCompressionType) as error:
             raise CorruptMessage(f"{self._name}: a stored batch is damaged: {error.message}") from error
         except (struct.error, IndexError, ValueError, OverflowError) as error:
             raise KafkaStorageError(f"{self._name}: an index or a batch is damaged: {error}") from error
+
+    def _find(self) -> TimestampOffset | None:
+        if self._timestamp is not None:
+            return self._first(self._timestamp)
+        timestamp = max(self._largest_of(segment) for segment in self._segments)
+        if timestamp == NO_TIMESTAMP:
+            return None
+        return self._first(timestamp) or self._first_of_largest()
+
+    def _ends_without_timestamps(self) -> bool:
+        for segment in reversed(self._segments):
+            if segment.size_bytes and self._largest_of(segment) > NO_TIMESTAMP:
+                return False
+            if segment.size_bytes:
+                try:
+                    return all(head.magic == 0 for _, head in segment.last_heads(1))
+                except FileNotFoundError:
+                    if self._is_served(segment):
+                        raise
+        return False
 
     def _first(self, timestamp: int) -> TimestampOffset | None:
         for segment in self._segments:
@@ -113,7 +141,7 @@ class Search:
         best: TimestampOffset | None = None  # within the batch where the log starts
         largest, place = NO_TIMESTAMP, None  # of the batches behind it
         for position, head in self._heads(segment, None):
-            if head.base_offset < self._log_start:
+            if head.base_offset < self._log_start or (head.record_count == UNKNOWN_COUNT and best is place is None):
                 best = max(self._records(segment, position, head), key=_rank, default=None)
             elif head.max_timestamp > largest:
                 largest, place = head.max_timestamp, (position, head)
@@ -142,7 +170,7 @@ class Search:
 
     def _records(self, segment: Segment, position: int, head: BatchHeader) -> Iterator[TimestampOffset]:
         """The records of a batch that are above the log start."""
-        if head.is_log_append_time:
+        if head.is_log_append_time and head.record_count != UNKNOWN_COUNT:
             yield TimestampOffset(head.max_timestamp, max(head.base_offset, self._log_start), head.leader_epoch)
             return
         for record in records(segment.file.read_at(head.size_bytes, position), head, self._limit):

@@ -11,6 +11,10 @@ batch_length counts what follows it. The CRC-32C covers everything from the attr
 offset and leader epoch of a batch without touching it. Varints are zig-zag. Attributes: bits 0-2 codec,
 3 LogAppendTime, 4 transactional, 5 control, 6 base_timestamp is a delete horizon (compaction).
 
+Logs that Kafka wrote before 0.11 hold messages of magic 0 and 1 (`message_set.py`), alone or before batches. What reads
+a log takes each of them, or a compressed wrapper with what is in it, for a batch: `read_header`, `batches`,
+`crc_is_valid` and `records` take any magic.
+
 Nothing here trusts a count or size; what does not fit raises InvalidRecord or CorruptMessage. Whether a batch may
 enter a log is decided in `validate.py`. Source: KIP-98, KIP-82, Kafka's protocol guide "Record Batch".
 """
@@ -18,6 +22,7 @@ enter a log is decided in `validate.py`. Source: KIP-98, KIP-82, Kafka's protoco
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -33,12 +38,14 @@ CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21  # the CRC covers from here to the end
 MAX_TIMESTAMP_POSITION = 35
 MIN_MESSAGE_BYTES = 14  # the least that a length field may say, of any magic
+MIN_BATCH_BYTES = LOG_OVERHEAD_BYTES + MIN_MESSAGE_BYTES  # of any magic
 
 LOG_APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
 DELETE_HORIZON_FLAG = 0x40
 
+UNKNOWN_COUNT = -1
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
@@ -62,7 +69,11 @@ class Record(NamedTuple):
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch of magic 2; `size_bytes` is the whole batch, `crc` as stored (not checked)."""
+    """The header of a batch; `size_bytes` is the whole batch, `crc` as stored (not checked).
+
+    A message of magic 0 or 1 has no epoch, no producer and one timestamp. A wrapper tells the offset of the last
+    message in it only: that stands for its base offset, too, and its record count is UNKNOWN_COUNT.
+    """
 
     base_offset: int
     size_bytes: int
@@ -123,12 +134,17 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
-    """The header at `pos`. Raises CorruptMessage when it is cut short, too small for a batch, or not magic 2."""
-    if len(buf) - pos < HEADER_BYTES:
-        raise CorruptMessage(f"{len(buf) - pos} bytes are too few for a batch header")
+    """The header at `pos`, of any magic. Raises CorruptMessage when it is cut short, or none."""
+    available = len(buf) - pos
+    if available > MAGIC_POSITION and buf[pos + MAGIC_POSITION] in (0, 1):
+        from klamm.protocol.records.message_set import read_head
+
+        return read_head(buf, pos)
+    if available < HEADER_BYTES:
+        raise CorruptMessage(f"{available} bytes are too few for a batch header")
     fields = HEADER.unpack_from(buf, pos)
     if fields[3] != 2:
-        raise CorruptMessage(f"batch at position {pos} has magic {fields[3]}, expected 2")
+        raise CorruptMessage(f"batch at position {pos} has magic {fields[3]}, expected 2 or less")
     size_bytes = fields[1] + LOG_OVERHEAD_BYTES
     if size_bytes < HEADER_BYTES:
         raise CorruptMessage(f"batch at position {pos} has size {size_bytes}, the least is {HEADER_BYTES}")
@@ -139,7 +155,7 @@ def batches(buf: BytesLike) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of every whole batch in `buf`; a last batch that is cut short ends it, as in a fetch."""
     pos = 0
     end = len(buf)
-    while end - pos >= HEADER_BYTES:
+    while end - pos >= MIN_BATCH_BYTES and (end - pos >= HEADER_BYTES or buf[pos + MAGIC_POSITION] < 2):
         header = read_header(buf, pos)
         if header.size_bytes > end - pos:
             return
@@ -148,7 +164,9 @@ def batches(buf: BytesLike) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_is_valid(buf: BytesLike, header: BatchHeader, pos: int = 0) -> bool:
-    """Whether the batch at `pos` has the bytes that its CRC was made of."""
+    """Whether the batch at `pos`, of any magic, has the bytes that its CRC was made of."""
+    if header.magic < 2:
+        return zlib.crc32(memoryview(buf)[pos + MAGIC_POSITION : pos + header.size_bytes]) == header.crc
     return crc32c(memoryview(buf)[pos + ATTRIBUTES_POSITION : pos + header.size_bytes]) == header.crc
 
 
@@ -159,13 +177,21 @@ def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch:
 
 
 def payload(buf: BytesLike, header: BatchHeader, limit: int, pos: int = 0) -> bytes:
-    """The records of the batch at `pos` without header and compression; InvalidRecord beyond `limit` bytes."""
+    """The records of the batch at `pos`, of magic 2, without header and compression; InvalidRecord beyond `limit`."""
     data = memoryview(buf)[pos + HEADER_BYTES : pos + header.size_bytes]
     return decompress(header.codec, data, limit)
 
 
 def records(buf: BytesLike, header: BatchHeader, limit: int, pos: int = 0) -> Iterator[Record]:
-    """The records of the batch at `pos`, decompressed to at most `limit` bytes. Raises InvalidRecord."""
+    """The records of the batch at `pos`, of any magic, decompressed to at most `limit` bytes. Raises InvalidRecord.
+
+    Of the old formats the CRC is checked, too (CorruptMessage).
+    """
+    if header.magic < 2:
+        from klamm.protocol.records import message_set
+
+        yield from message_set.records(memoryview(buf)[pos : pos + header.size_bytes], limit)
+        return
     data = payload(buf, header, limit, pos)
     append_time = header.max_timestamp if header.is_log_append_time else None
     at = 0

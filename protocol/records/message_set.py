@@ -1,4 +1,6 @@
-"""Message sets (magic 0 and 1): what clients before 0.11 produce and fetch. The log itself holds only magic 2.
+"""Message sets (magic 0 and 1): what clients before 0.11 produce and fetch, and what is in logs from that time.
+
+What is appended now is magic 2, whatever was sent.
 
     set     = entry*;  entry = offset i64 | size i32 | message
     message = crc u32 | magic i8 | attributes i8 | [timestamp i64, magic 1] | key | value
@@ -19,12 +21,23 @@ from zlib import crc32
 
 from klamm.protocol.errors import CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType
 from klamm.protocol.records import batch as v2
-from klamm.protocol.records.batch import LOG_APPEND_TIME_FLAG, MIN_MESSAGE_BYTES, NO_TIMESTAMP, Record
+from klamm.protocol.records.batch import (
+    LOG_APPEND_TIME_FLAG,
+    MIN_BATCH_BYTES,
+    MIN_MESSAGE_BYTES,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    UNKNOWN_COUNT,
+    BatchHeader,
+    Record,
+)
 from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of, compress, decompress
 from klamm.protocol.records.crc import BytesLike
 
 ENTRY = struct.Struct(">qi")  # offset, size of the message
 MESSAGE = struct.Struct(">Ibb")  # crc, magic, attributes
+HEAD = struct.Struct(">qiIbb")  # entry and message
 TIMESTAMP = struct.Struct(">q")
 SIZE = struct.Struct(">i")
 _HEAD_BYTES = {0: MESSAGE.size, 1: MESSAGE.size + TIMESTAMP.size}  # by magic, up to the key
@@ -44,6 +57,38 @@ class Message(NamedTuple):
     @property
     def codec(self) -> Codec:
         return codec_of(self.attributes)
+
+
+def read_head(buf: BytesLike, pos: int) -> BatchHeader:
+    """What the entry at `pos` tells without being opened, as if it were a batch. The CRC is not checked.
+
+    Raises CorruptMessage for what no entry is. The bytes behind the head need not be there.
+    """
+    if len(buf) - pos < MIN_BATCH_BYTES:
+        raise CorruptMessage(f"{len(buf) - pos} bytes are too few for a message")
+    offset, size, crc, magic, attributes = HEAD.unpack_from(buf, pos)
+    if magic not in _HEAD_BYTES:
+        raise CorruptMessage(f"message has magic {magic}, expected 0 or 1")
+    if size < _HEAD_BYTES[magic] + 2 * SIZE.size:
+        raise CorruptMessage(f"message of {size} bytes, the least is {_HEAD_BYTES[magic] + 2 * SIZE.size}")
+    timestamp = TIMESTAMP.unpack_from(buf, pos + HEAD.size)[0] if magic else NO_TIMESTAMP
+    attributes &= CODEC_MASK | (LOG_APPEND_TIME_FLAG if magic else 0)
+    count = UNKNOWN_COUNT if attributes & CODEC_MASK else 1
+    return BatchHeader(
+        base_offset=offset,
+        size_bytes=ENTRY.size + size,
+        leader_epoch=-1,
+        magic=magic,
+        crc=crc,
+        attributes=attributes,
+        last_offset_delta=0,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=-1,
+        base_sequence=NO_SEQUENCE,
+        record_count=count,
+    )
 
 
 def read_message(data: bytes, pos: int) -> Message | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-import struct
-import zlib
 from pathlib import Path
 
 import pytest
@@ -359,18 +357,3 @@ def test_find_batch_after_finds_a_batch_anywhere() -> None:
             assert find_batch_after(file, 0, end, max(0, offset - 7)) == before
             assert find_batch_after(file, 0, end - 5, max(0, offset - 7)) is None
             assert find_batch_after(file, 0, end, offset + 1) is None
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("power_loss", [True, False])
-def test_messages_of_the_old_formats_are_not_taken_for_garbage(magic: int, clean: bool, power_loss: bool) -> None:
-    filesystem, log = written()
-    # crc of: magic, attributes, (timestamp,) key null, value null
-    body = bytes([magic, 0]) + bytes(8 * magic) + b"\xff" * 8
-    message = zlib.crc32(body).to_bytes(4, "big") + body
-    overwrite(filesystem, path_of(0), log.size_bytes, struct.pack(">qi", 6, len(message)) + message)
-    before = content(filesystem)
-    with pytest.raises(LogDamaged, match="format v0 or v1"):
-        open_log(filesystem, clean=clean, power_loss=power_loss)
-    assert content(filesystem) == before

@@ -151,7 +151,7 @@ def test_batches_stops_at_one_that_is_cut_short() -> None:
 
 def test_headers_that_cannot_be_are_corrupt() -> None:
     good = encode_batch([Record(0, 1, b"k", b"v")])
-    for broken in (good[: HEADER_BYTES - 1], good[:16] + b"\1" + good[17:], good[:8] + b"\0\0\0\x30" + good[12:]):
+    for broken in (good[: HEADER_BYTES - 1], good[:16] + b"\3" + good[17:], good[:8] + b"\0\0\0\x30" + good[12:]):
         with pytest.raises(CorruptMessage):
             read_header(broken)
         if len(broken) >= HEADER_BYTES:
