@@ -93,6 +93,9 @@ class Filesystem(Protocol):
     def rename(self, old: Path, new: Path) -> None:
         """Replaces `new`, atomically."""
 
+    def link(self, path: Path, new: Path) -> None:
+        """Give the file a second name (a hard link). FileExistsError when there is one of that name."""
+
     def unlink(self, path: Path) -> None: ...
 
     def remove_directory(self, path: Path) -> None:
@@ -221,6 +224,9 @@ class OsFilesystem:
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
+
+    def link(self, path: Path, new: Path) -> None:
+        os.link(path, new)
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)

@@ -88,6 +88,18 @@ class FilesystemContract:
         filesystem.remove_directory(root / "a")
         assert not filesystem.exists(root / "a")
 
+    def test_a_link_is_a_second_name_of_the_same_file(self, filesystem: Filesystem, root: Path) -> None:
+        replace_file(filesystem, root / "a", b"one")
+        filesystem.link(root / "a", root / "b")
+        filesystem.open(root / "a").write_at(b"ONE", 0)
+        filesystem.unlink(root / "a")
+        assert filesystem.read_bytes(root / "b") == b"ONE"
+        replace_file(filesystem, root / "c", b"three")
+        with pytest.raises(FileExistsError):
+            filesystem.link(root / "c", root / "b")
+        with pytest.raises(FileNotFoundError):
+            filesystem.link(root / "missing", root / "d")
+
     def test_rename_replaces(self, filesystem: Filesystem, root: Path) -> None:
         for name in ("a", "b"):
             filesystem.open(root / name, create=True).write_at(name.encode(), 0)

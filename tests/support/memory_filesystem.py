@@ -169,7 +169,7 @@ class MemoryFilesystem:
     def inject(
         self, operation: str, code: int, suffix: str = "", *, skip: int = 0, times: float = float("inf")
     ) -> Fault:
-        """Let calls of `open read write truncate sync rename unlink sync_directory list` fail from now on."""
+        """Let calls of `open read write truncate sync rename link unlink sync_directory list` fail from now on."""
         fault = Fault(operation, code, suffix, skip, times)
         self._faults.append(fault)
         return fault
@@ -314,6 +314,13 @@ class MemoryFilesystem:
         target.change(new.name, node)
         if source is not target:
             source.change(old.name, None)
+
+    def link(self, path: Path, new: Path) -> None:
+        self.use("link", path)
+        node, target = self._file(path), self._directory(new.parent)
+        if new.name in target.names:
+            raise FileExistsError(errno.EEXIST, "exists", str(new))
+        target.change(new.name, node)
 
     def unlink(self, path: Path) -> None:
         self._file(path)

@@ -1,0 +1,91 @@
+"""A copy of a closed partition directory, for another log directory: cheap where the files can be shared.
+
+What is written once and replaced, never changed in place, becomes a hard link: the `.log` of every segment but the
+last, transaction indexes but the last, producer snapshots. The last segment is appended to, and offset and time
+indexes are rebuilt in place after a crash, so these are copied, and so is everything across filesystems. What a crash
+or a deletion left behind (`.deleted`, `.cleaned`, `.swap`, `.tmp`) and our own files (`klamm.*`) stay where they are.
+
+The source must not be open. The copy is durable when `copy_partition` returns, but for its name.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+
+from klamm.storage import paths
+from klamm.storage.filesystem import Entry, Filesystem
+
+CHUNK_BYTES = 4 << 20
+CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
+OWN_PREFIX = "klamm."
+SHARED_SUFFIXES = (paths.LOG_SUFFIX, paths.TXN_INDEX_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Sizes in bytes: of files that are shared, and of those that were written anew."""
+
+    linked_bytes: int = 0
+    copied_bytes: int = 0
+
+    def __add__(self, other: Copied) -> Copied:
+        return Copied(self.linked_bytes + other.linked_bytes, self.copied_bytes + other.copied_bytes)
+
+
+def copy_partition(filesystem: Filesystem, source: Path, target: Path) -> Copied:
+    """Make `target`, with the files of the partition in `source`. Raises OSError; a part may then be there."""
+    filesystem.make_directories(target)
+    entries = [entry for entry in filesystem.list(source) if not entry.is_directory and _belongs(entry.name)]
+    active = max((offset for offset, suffix in map(_parsed, entries) if suffix == paths.LOG_SUFFIX), default=-1)
+    done = Copied()
+    for entry in entries:
+        if _may_be_shared(entry.name, active) and _link(filesystem, source / entry.name, target / entry.name):
+            done += Copied(linked_bytes=entry.size_bytes)
+        else:
+            done += Copied(copied_bytes=copy_file(filesystem, source / entry.name, target / entry.name))
+    filesystem.sync_directory(target)
+    return done
+
+
+def copy_file(filesystem: Filesystem, source: Path, target: Path) -> int:
+    """The bytes of one file, synced; how many."""
+    old, new = filesystem.open_read(source), filesystem.open(target, create=True)
+    size = old.size()
+    for position in range(0, size, CHUNK_BYTES):
+        new.write_at(old.read_at(min(CHUNK_BYTES, size - position), position), position)
+    new.truncate(size)
+    new.sync()
+    return size
+
+
+def _belongs(name: str) -> bool:
+    if name.startswith(OWN_PREFIX):
+        return False
+    parsed = paths.parse_offset_file(name)
+    if parsed is not None:
+        return parsed[1] in (*paths.SEGMENT_SUFFIXES, paths.SNAPSHOT_SUFFIX)
+    return name in (paths.PARTITION_METADATA, paths.LEADER_EPOCH_CHECKPOINT)
+
+
+def _parsed(entry: Entry) -> tuple[int, str]:
+    return paths.parse_offset_file(entry.name) or (-1, "")
+
+
+def _may_be_shared(name: str, active: int) -> bool:
+    parsed = paths.parse_offset_file(name)
+    if parsed is None:
+        return False
+    offset, suffix = parsed
+    return suffix == paths.SNAPSHOT_SUFFIX or (suffix in SHARED_SUFFIXES and offset < active)
+
+
+def _link(filesystem: Filesystem, source: Path, target: Path) -> bool:
+    try:
+        filesystem.link(source, target)
+    except OSError as error:
+        if error.errno in CANNOT_LINK:
+            return False
+        raise
+    return True
