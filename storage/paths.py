@@ -14,7 +14,8 @@ Suffixes of files in a partition directory: `.deleted` (to be removed), `.cleane
 removed), `.swap` (finished compaction, to be swapped in).
 
 `klamm.boot` is our own plain file: the boot id of the machine when the log dir was last opened. `klamm.compaction`, in
-a partition directory, is another: the swap that is under way (`swap.py`).
+a partition directory, is another: the swap that is under way (`swap.py`); `klamm.txnindexes` a third: which transaction
+indexes there are (`transaction_index.py`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 COMPACTION_MANIFEST = "klamm.compaction"
+TXN_INDEX_LIST = "klamm.txnindexes"
 
 METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
 """KRaft's own log, when a log dir of Apache Kafka is opened. Not a partition of ours."""

@@ -7,9 +7,9 @@ The last offsets ascend, the last stable offsets do not descend. A transaction m
 offsets below `end` looks into later segments until an entry's last stable offset is at or above `end`, as no
 transaction that ended later can have begun below that.
 
-An entry is written at once. While the disk refuses it stays in memory, and the recovery point where it is: after a
-crash the index of a segment above the recovery point is made anew from the batches, whatever is in the file. For the
-others the list below tells, after a crash as after a clean close, whether the file is the one that was written.
+The entry of an abort is written at once. While the disk refuses it stays in memory, and the recovery point where it is:
+after a crash the index of a segment above the recovery point is made anew from the batches, whatever is in the file.
+For the others the list below tells, after a crash as after a clean close, whether the file is the one that was written.
 
 `klamm.txnindexes`, a plain file in the partition directory, lists the transaction indexes there are:
     0            version
@@ -48,15 +48,19 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex(EntryFile):
     """The aborted transactions of one segment, in the order of their markers."""
 
-    __slots__ = ()
+    __slots__ = ("_listed",)
 
     def __init__(self, filesystem: Filesystem, path: Path) -> None:
         super().__init__(filesystem, path, ENTRY, _LAST_OFFSET)
+        self._listed: tuple[int, int] | None = None
 
     def append(self, aborted: AbortedTransaction) -> None:
         assert not self.count or aborted.last_offset > self.entry(self.count - 1).last_offset
         self._tail += ENTRY.pack(VERSION, *aborted)
         self._grown()
+
+    def write_through(self) -> None:
+        """Bring the file up to date, if the disk lets it."""
         self._spill()
 
     def entry(self, index: int) -> AbortedTransaction:
@@ -82,8 +86,17 @@ class TransactionIndex(EntryFile):
         """Whether there is, or has to be, a file: none is made before the first abort."""
         return self.count > 0 or self._filesystem.exists(self.path)
 
-    def content(self) -> bytes:
-        """What the file holds when it is up to date."""
+    def listed(self) -> tuple[int, int]:
+        """Number of entries and CRC, for the list."""
+        if self._listed is None or self._listed[0] != self.count:
+            self._listed = self.count, crc32c(self._content())
+        return self._listed
+
+    def _cut(self, count: int) -> None:
+        super()._cut(count)
+        self._listed = None
+
+    def _content(self) -> bytes:
         written = self._tail_first * ENTRY.size
         head = self._filesystem.open_read(self.path).read_at(written, 0) if written else b""
         return head + self._tail
@@ -109,9 +122,10 @@ def check(content: bytes, start: int, end: int) -> None:
         last_offset, last_stable_offset = last, stable
 
 
-def format_list(indexes: Iterable[tuple[int, bytes]]) -> bytes:
-    """`klamm.txnindexes`, of the base offsets and the contents of those there are."""
-    return format_lines([f"{base} {len(content) // ENTRY.size} {crc32c(content):08x}" for base, content in indexes])
+def format_list(indexes: Iterable[tuple[int, TransactionIndex]]) -> bytes:
+    """`klamm.txnindexes`, of the base offsets and the indexes that there are."""
+    listed = ((base_offset, *index.listed()) for base_offset, index in indexes)
+    return format_lines([f"{base_offset} {count} {crc:08x}" for base_offset, count, crc in listed])
 
 
 def parse_list(content: bytes) -> dict[int, tuple[int, int]]:
