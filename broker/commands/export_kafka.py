@@ -1,0 +1,57 @@
+"""`klamm export-kafka`: everything that a stopped broker has, as a log directory of Apache Kafka."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from klamm.broker.commands import Commands, add_command
+from klamm.config.load import load
+
+DESCRIPTION: Final = """\
+Write a log directory on which Apache Kafka 4.4 starts at once: all topics with their ids, settings and records, the
+committed offsets of all groups, transactions, producers. The broker must be stopped; its own directories stay as they
+are. Files that never change are shared (hard links) where both are on one filesystem.
+
+Exit code: 0 done, 2 a bad command line or config, 3 it cannot be done; the reason is one line.
+
+example:
+  klamm export-kafka /var/lib/kafka server.properties
+"""
+
+EXIT_OK: Final = 0
+EXIT_UNUSABLE: Final = 3
+
+
+def declare(commands: Commands) -> None:
+    parser = add_command(commands, "export-kafka", "write a log directory for Apache Kafka", DESCRIPTION)
+    parser.set_defaults(run=run)
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the log directory to make; missing or empty")
+    parser.add_argument("file", nargs="?", metavar="server.properties", help="the broker's config file")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="key=value", help="set one key; may be given several times"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from klamm.broker.moving.export import CannotExport, export_kafka
+
+    config = load(options.file, options.override, os.environ)
+    logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(levelname)s %(message)s")
+    try:
+        done = export_kafka(config, options.directory)
+    except CannotExport as error:
+        print(f"klamm: {error}", file=sys.stderr)
+        return EXIT_UNUSABLE
+    directory = options.directory.resolve()
+    print(
+        f"{directory}: topics={done.topic_count} partitions={done.partition_count} "
+        f"linked_bytes={done.size.linked_bytes} copied_bytes={done.size.copied_bytes}\n"
+        f"Start Apache Kafka with process.roles=broker,controller node.id={done.node_id} log.dirs={directory} and "
+        f"controller.quorum.voters={done.node_id}@<host>:<controller port>; do not format it."
+    )
+    return EXIT_OK
