@@ -128,7 +128,8 @@ class _DecoderSource(Source):
         present = self.variable("present")
         self.run.append(("b", present))
         self.flush()
-        with self.unless_null(target, spec, f"{present} < 0"):
+        # Kafka marks a null struct with -1, but with 0 in a tagged field.
+        with self.unless_null(target, spec, f"{present} {'<=' if spec.tagged_in(self.version) else '<'} 0"):
             self.read_struct(value, spec.struct)
             self.flush()
             self.emit(f"{target} = {value}")

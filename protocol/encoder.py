@@ -142,7 +142,8 @@ class _EncoderSource(Source):
         form = "b" if is_struct else self.length_format(spec)
         pending = list(self.run)
         with self.block(f"if {value} is None:"):
-            self.run.append((form, "0" if form == "B" else "-1"))
+            # Kafka marks a null struct with -1, but with 0 in a tagged field.
+            self.run.append((form, "0" if form == "B" or (is_struct and spec.tagged_in(self.version)) else "-1"))
             self.flush()
         with self.block("else:"):
             self.run = [*pending, ("b", "1")] if is_struct else pending

@@ -13,6 +13,7 @@ import pytest
 from klamm.protocol.coordinator_records import kinds
 from klamm.protocol.coordinator_records.kinds import GROUP_KINDS, SHARE_STATE_KINDS, TRANSACTION_KINDS, Kinds
 from klamm.protocol.coordinator_records.transaction import TransactionLogKey, TransactionLogValue
+from klamm.protocol.group_records import ClassicMemberMetadata, ConsumerGroupMemberMetadataValue
 from klamm.protocol.schema import Message
 from klamm.protocol.wire import Malformed
 from tests.support.definitions import Definition, FieldLayout, declared_layout, layout, parse_definition
@@ -118,6 +119,23 @@ def test_golden_bytes_of_a_transaction() -> None:
     assert (value.client_transaction_version, value.transaction_status) == (2, 1)
     assert [(t.topic, t.partition_ids) for t in value.transaction_partitions or []] == [("t", [1])]
     assert encoded(1, value, 1) == data
+
+
+@pytest.mark.parametrize(
+    ("classic", "tags"),
+    [
+        (None, "01 00 01 00"),  # a null struct in a tagged field is 0, not -1 as elsewhere
+        (ClassicMemberMetadata(session_timeout_ms=4), "01 00 07 01 00000004 01 00"),
+        (ClassicMemberMetadata(), "00"),
+    ],
+)
+def test_golden_bytes_of_a_nullable_struct_in_a_tagged_field(classic: ClassicMemberMetadata | None, tags: str) -> None:
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=None, rack_id=None, server_assignor=None, classic_member_metadata=classic
+    )
+    data = bytes.fromhex("0000 00 00 01 01 01 01 ffffffff 00" + tags)
+    assert encoded(0, value) == data
+    assert kinds.decode_value(GROUP_KINDS, 5, data) == (0, value)
 
 
 @pytest.mark.parametrize("data", ["", "00", "0009"])
