@@ -30,11 +30,6 @@ _NAMES: Final = {
         "append.linger.ms auto.join.enable election.backoff.max.ms election.timeout.ms fetch.max.bytes "
         "fetch.snapshot.max.bytes fetch.timeout.ms request.timeout.ms retry.backoff.ms"
     ),
-    "group.consumer.": (
-        "assignment.interval.ms assignor.offload.enable assignors max.assignment.interval.ms "
-        "max.heartbeat.interval.ms max.session.timeout.ms min.assignment.interval.ms "
-        "min.heartbeat.interval.ms min.session.timeout.ms regex.refresh.interval.ms"
-    ),
     "group.coordinator.": ("append.linger.ms background.threads cached.buffer.max.bytes threads"),
     "group.share.": (
         "assignment.interval.ms assignor.offload.enable assignors delivery.count.limit dlq.manager.class.name "
@@ -112,10 +107,7 @@ _NAMES: Final = {
         "principal.mapping.rules protocol provider secure.random.implementation trustmanager.algorithm "
         "truststore.certificates"
     ),
-    "transaction.": (
-        "abort.timed.out.transaction.cleanup.interval.ms remove.expired.transaction.cleanup.interval.ms "
-        "state.log.load.buffer.size two.phase.commit.enable"
-    ),
+    "transaction.": ("two.phase.commit.enable"),
 }
 
 KNOWN: Final = frozenset(beginning + rest for beginning, all_of_them in _NAMES.items() for rest in all_of_them.split())

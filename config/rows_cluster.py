@@ -48,17 +48,24 @@ PRODUCERS = (
     K("transaction.max.timeout.ms", INT, 900000, "The longest timeout a transactional producer may ask for.", POSITIVE,
       importance="high"),
     K("transactional.id.expiration.ms", INT, 604800000, "How long an idle transactional id is remembered.", POSITIVE,
-      importance="high", status="later"),
+      importance="high"),
+    K("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3600000, "How often idle transactional ids "
+      "are looked for.", POSITIVE, importance="low"),
+    K("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000, "How often Kafka looks for "
+      "transactions that take too long. Klamm aborts them when their time is over.", POSITIVE, importance="low",
+      status="no use"),
+    K("transaction.state.log.load.buffer.size", INT, 5242880, "Bytes read at once when transactions are loaded.",
+      POSITIVE, importance="high"),
     K("transaction.state.log.num.partitions", INT, 50, "Partitions of __transaction_state.", POSITIVE,
       importance="high"),
     K("transaction.state.log.replication.factor", SHORT, 3, "Replicas of __transaction_state, at most one a live "
       "broker.", POSITIVE, importance="high"),
-    K("transaction.state.log.min.isr", INT, 2, "In-sync replicas that __transaction_state needs.", POSITIVE,
-      importance="high", status="later"),
+    K("transaction.state.log.min.isr", INT, 2, "In-sync replicas that __transaction_state needs, at most as many as "
+      "it has.", POSITIVE, importance="high"),
     K("transaction.state.log.segment.bytes", INT, 104857600, "Segment size of __transaction_state.", POSITIVE,
       importance="high"),
     K("transaction.partition.verification.enable", BOOLEAN, True, "Check that a partition belongs to the transaction "
-      "that writes.", dynamic="cluster-wide", importance="low", status="later"),
+      "that writes.", dynamic="cluster-wide", importance="low"),
 )  # fmt: skip
 
 GROUPS = (
@@ -81,14 +88,26 @@ GROUPS = (
     K("group.max.session.timeout.ms", INT, 1800000, "The longest session timeout of a classic member."),
     K("group.max.size", INT, INT_MAX, "The most members of a classic group.", POSITIVE),
     K("group.coordinator.rebalance.protocols", LIST, ["classic", "consumer", "streams"], "The group protocols that "
-      "are offered.", Words(("consumer", "classic", "share", "streams"), empty_allowed=False), status="later"),
-    K("group.consumer.session.timeout.ms", INT, 45000, "Session timeout of the consumer protocol.", POSITIVE,
-      status="later"),
-    K("group.consumer.heartbeat.interval.ms", INT, 5000, "Heartbeat interval of the consumer protocol.", POSITIVE,
-      status="later"),
-    K("group.consumer.max.size", INT, INT_MAX, "The most members of a consumer group.", POSITIVE, status="later"),
+      "are offered.", Words(("consumer", "classic", "share", "streams"), empty_allowed=False)),
+    K("group.consumer.session.timeout.ms", INT, 45000, "Session timeout of the consumer protocol.", POSITIVE),
+    K("group.consumer.min.session.timeout.ms", INT, 45000, "The shortest one that a group may set.", POSITIVE),
+    K("group.consumer.max.session.timeout.ms", INT, 60000, "The longest one that a group may set.", POSITIVE),
+    K("group.consumer.heartbeat.interval.ms", INT, 5000, "Heartbeat interval of the consumer protocol.", POSITIVE),
+    K("group.consumer.min.heartbeat.interval.ms", INT, 5000, "The shortest one that a group may set.", POSITIVE),
+    K("group.consumer.max.heartbeat.interval.ms", INT, 15000, "The longest one that a group may set.", POSITIVE),
+    K("group.consumer.assignment.interval.ms", INT, 1000, "The least time between two assignments of a group.",
+      NOT_NEGATIVE),
+    K("group.consumer.min.assignment.interval.ms", INT, 0, "The shortest one that a group may set.", NOT_NEGATIVE),
+    K("group.consumer.max.assignment.interval.ms", INT, 15000, "The longest one that a group may set.", NOT_NEGATIVE),
+    K("group.consumer.assignor.offload.enable", BOOLEAN, True, "Run the assignors in another thread. Klamm runs them "
+      "where they are: they take little time.", status="no use"),
+    K("group.consumer.assignors", LIST, ["uniform", "range"], "The assignors that clients may ask for; the first is "
+      "the default.", Words(("uniform", "range"), empty_allowed=False)),
+    K("group.consumer.regex.refresh.interval.ms", INT, 600000, "How often expressions are matched again. Klamm does "
+      "it when topics change.", POSITIVE, status="no use"),
+    K("group.consumer.max.size", INT, INT_MAX, "The most members of a consumer group.", POSITIVE),
     K("group.consumer.migration.policy", STRING, "bidirectional", "Which way a group may change its protocol while "
-      "in use.", OneOfIgnoringCase(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")), status="later"),
+      "in use.", OneOfIgnoringCase(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"))),
 )  # fmt: skip
 
 QUORUM = (

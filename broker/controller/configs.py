@@ -1,4 +1,4 @@
-"""Dynamic configs of topics and brokers: how a request changes them, and what they mean together.
+"""Dynamic configs of topics, brokers and groups: how a request changes them, and what they mean together.
 
 Errors follow Apache Kafka 4: a wrong key or value of a topic is INVALID_CONFIG, one of a broker INVALID_REQUEST. Each
 resource of a request succeeds or fails alone. The config of a topic is checked as a whole, so limits between keys hold.
@@ -7,7 +7,7 @@ resource of a request succeeds or fails alone. The config of a topic is checked 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -17,12 +17,14 @@ from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.store import Create, Operation, Set
 from klamm.config import (
     BROKER_KEYS,
+    GROUP_KEYS,
     TOPIC_KEYS,
     BrokerConfig,
     ConfigError,
     ConfigKey,
     Type,
     check_dynamic,
+    check_group,
     topic_values,
     validate_topic,
 )
@@ -66,7 +68,7 @@ class KeyUpdate:
 
 @dataclass(frozen=True, slots=True)
 class ConfigUpdate:
-    """A topic's or broker's keys to change. With ``replace_all`` keys that are not named go back to the default."""
+    """A topic's, broker's or group's keys to change. With ``replace_all`` keys that are not named go back to the default."""
 
     resource_type: ResourceType
     name: str
@@ -91,6 +93,8 @@ class ConfigPlanner:
                 self._update_topic(update)
             elif update.resource_type == ResourceType.BROKER:
                 self._update_broker(update)
+            elif update.resource_type == ResourceType.GROUP:
+                self._update_group(update)
             else:
                 raise InvalidRequest(f"resource type {int(update.resource_type)} has no configs that can be changed")
         except KafkaError as error:
@@ -126,6 +130,21 @@ class ConfigPlanner:
         if new != current:
             self._store(paths.broker_config(name), new)
             self.image = image
+
+    def _update_group(self, update: ConfigUpdate) -> None:
+        name = update.name
+        if not name:
+            raise InvalidRequest("Default group resources are not allowed.")
+        current = self.image.group_config(name)
+        config = effective(self._static, self.image, self._node_id)
+        new = apply(update, current, GROUP_KEYS, {})
+        try:
+            check_group(new, config)
+        except ConfigError as error:
+            raise InvalidConfig(str(error)) from None
+        if new != current:
+            self._store(paths.group_config(name), new)
+            self.image = self.image.with_group_configs({name: new})
 
     def _store(self, path: str, config: Mapping[str, str]) -> None:
         value = codec.config_value(config)
@@ -213,6 +232,8 @@ def _with_dynamic(static: BrokerConfig, image: MetadataImage, node_id: int) -> B
 
 # -- topics that the broker makes by itself ---------------------------------------------------------------------
 
+TRANSACTION_TOPIC = "__transaction_state"
+
 _INTERNAL: Mapping[str, tuple[str, str, str, tuple[tuple[str, str], ...]]] = {
     "__consumer_offsets": (
         "offsets.topic.num.partitions",
@@ -220,7 +241,7 @@ _INTERNAL: Mapping[str, tuple[str, str, str, tuple[tuple[str, str], ...]]] = {
         "offsets.topic.segment.bytes",
         (("cleanup.policy", "compact"), ("compression.type", "producer")),
     ),
-    "__transaction_state": (
+    TRANSACTION_TOPIC: (
         "transaction.state.log.num.partitions",
         "transaction.state.log.replication.factor",
         "transaction.state.log.segment.bytes",
@@ -239,5 +260,7 @@ def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
     if internal is None:
         return NewTopic(name, clamp=True)
     partitions, factor, segment_bytes, fixed = internal
-    configs: Iterable[tuple[str, str]] = (*fixed, ("segment.bytes", str(config.integer(segment_bytes))))
+    configs = [*fixed, ("segment.bytes", str(config.integer(segment_bytes)))]
+    if name == TRANSACTION_TOPIC:
+        configs.append(("min.insync.replicas", str(config.integer("transaction.state.log.min.isr"))))
     return NewTopic(name, config.integer(partitions), config.integer(factor), configs=tuple(configs), clamp=True)

@@ -1,0 +1,33 @@
+"""AddOffsetsToTxn (25): v0-4. The offsets of a group become part of a transaction: their partition is added to it.
+
+Clients of version 2 of the protocol send none: their TxnOffsetCommit adds it. v2 has PRODUCER_FENCED where older ones
+say INVALID_PRODUCER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
+from klamm.protocol.errors import ErrorCode
+from klamm.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+FENCED_FROM = 2
+PROTOCOL = 0
+
+
+async def handle(broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    if not request.transactional_id:
+        return AddOffsetsToTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+    await broker.groups.find()
+    who = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    partitions = frozenset((broker.groups.offsets_partition(request.group_id),))
+    outcome = broker.transactions.add_partitions(request.transactional_id, who, partitions, PROTOCOL)
+    code = outcome if isinstance(outcome, ErrorCode) else await outcome
+    if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=int(code))

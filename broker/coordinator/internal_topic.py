@@ -1,0 +1,236 @@
+"""A topic in which a coordinator keeps its state: made when it is first asked for, read back at the start.
+
+What the coordinator looks after is spread over the partitions by the hash of a key (group id, transactional id). A key
+is answered for when its partition is led here and has been read: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS
+before. All methods run on the loop; the bytes are read and taken apart in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from klamm.broker.controller.configs import automatic_topic
+from klamm.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
+from klamm.protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from klamm.broker.controller.controller import Controller
+    from klamm.broker.metadata.image import MetadataImage
+    from klamm.broker.partition import Partition
+    from klamm.broker.partition_manager import PartitionManager
+    from klamm.config.broker_config import BrokerConfig
+    from klamm.protocol.regions import FileRegion
+
+log = logging.getLogger(__name__)
+
+
+class Replay(Protocol):
+    """Takes the log of a partition piece by piece, in any thread."""
+
+    def read(self, data: bytes, offset: int) -> int:
+        """Take the whole batches in `data`, records from `offset` on; the offset to go on with."""
+        ...
+
+
+R = TypeVar("R", bound=Replay)
+
+
+class InternalTopic(Generic[R]):
+    """One such topic. `make_replay(partition)` begins to read a partition, `take(index, replay)` is given the result,
+    `forget` is called when the topic is gone."""
+
+    def __init__(
+        self,
+        name: str,
+        buffer_key: str,
+        config: BrokerConfig,
+        *,
+        controller: Controller,
+        partitions: PartitionManager,
+        executor: Executor,
+        make_replay: Callable[[Partition], R],
+        take: Callable[[int, R], None],
+        forget: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.partition_count = 0
+        self._buffer_key = buffer_key
+        self._controller = controller
+        self._partitions = partitions
+        self._executor = executor
+        self._make_replay = make_replay
+        self._take = take
+        self._forget = forget
+        self._topic_id = ZERO_UUID
+        self._loaded: set[int] = set()
+        self._load_task: asyncio.Task[None] | None = None
+        self._creation: asyncio.Task[KafkaError | None] | None = None
+        self._take_topic()
+
+    # -- which keys are ours ------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a coordinator for every key."""
+        return self.partition_count > 0
+
+    @property
+    def loading(self) -> bool:
+        """Whether there are keys that cannot be answered for yet."""
+        if len(self._loaded) == self.partition_count:
+            return False
+        return any(index not in self._loaded and self._is_online(index) for index in range(self.partition_count))
+
+    def index_of(self, key: str) -> int:
+        """The partition that a key belongs to; -1 while the topic does not exist."""
+        return partition_of(key, self.partition_count) if self.partition_count else -1
+
+    def partition_for(self, key: str) -> Partition | None:
+        return self._partitions.get(self.name, self.index_of(key))
+
+    def check(self, key: str) -> None:
+        """Raise NotCoordinator or CoordinatorLoadInProgress unless the key is looked after here."""
+        if not self.partition_count:
+            raise NotCoordinator(f"there is no {self.name} yet")
+        index = self.index_of(key)
+        if index not in self._loaded:
+            self.start()
+            if not self._is_online(index):
+                raise NotCoordinator(f"{self.name}-{index} is offline")
+            if index not in self._loaded:
+                raise CoordinatorLoadInProgress(f"{self.name}-{index} is being read")
+
+    def _is_online(self, index: int) -> bool:
+        partition = self._partitions.get(self.name, index)
+        return partition is not None and partition.log is not None
+
+    # -- making it ----------------------------------------------------------------------------------------------
+
+    async def find(self) -> None:
+        """Make sure that there is a coordinator for every key; raises CoordinatorNotAvailable."""
+        if self.partition_count:
+            return
+        if self._creation is None:
+            self._creation = asyncio.get_running_loop().create_task(self._create())
+        error = await asyncio.shield(self._creation)
+        if error is not None:
+            raise CoordinatorNotAvailable(f"{self.name} cannot be made: {error.message}")
+
+    async def _create(self) -> KafkaError | None:
+        try:
+            new = automatic_topic(self.name, self.config)
+            result = (await self._controller.create_topics([new]))[0]
+        except KafkaError as error:
+            return error
+        finally:
+            self._creation = None
+        return None if self.name in self._controller.image.topics else result.error
+
+    def on_image(self, new: MetadataImage) -> None:
+        """The topic may have come or gone."""
+        ours = new.topics.get(self.name)
+        if ours is None or ours.topic_id != self._topic_id:
+            if self.partition_count:
+                log.warning("%s was deleted, and everything in it", self.name)
+                self._forget()
+            self._take_topic()
+            if self.partition_count:
+                self.start()
+
+    def _take_topic(self) -> None:
+        """Kafka, too, counts the partitions once: adding some while it runs moves no key."""
+        topic = self._controller.image.topics.get(self.name)
+        self.partition_count = len(topic.partitions) if topic is not None else 0
+        self._topic_id = topic.topic_id if topic is not None else ZERO_UUID
+        self._loaded.clear()
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to read what is not read yet. May be called again."""
+        if self._load_task is None and self.loading:
+            self._load_what_is_empty()
+            if self.loading:
+                self._load_task = asyncio.get_running_loop().create_task(self._load())
+
+    async def loaded(self) -> None:
+        """Wait until every partition is read."""
+        self.start()
+        if self._load_task is not None:
+            await self._load_task
+
+    def close(self) -> None:
+        """Whoever asks from now on is told to look elsewhere."""
+        if self._load_task is not None:
+            self._load_task.cancel()
+        self._forget()
+        self.partition_count = 0
+
+    def _load_what_is_empty(self) -> None:
+        for index in range(self.partition_count):
+            partition = self._partitions.get(self.name, index)
+            if partition is not None and partition.log is not None and not _has_data(partition):
+                self._loaded.add(index)
+
+    async def _load(self) -> None:
+        topic_id = self._topic_id
+        try:
+            for index in range(self.partition_count):
+                partition = self._partitions.get(self.name, index)
+                if index in self._loaded or partition is None or partition.log is None:
+                    continue
+                try:
+                    replay = await self._read(partition)
+                except KafkaError as error:
+                    log.error("%s: what it holds cannot be read: %s", partition.name, error.message)
+                    continue
+                if self._topic_id != topic_id:
+                    return
+                self._loaded.add(index)
+                self._take(index, replay)
+        finally:
+            self._load_task = None
+
+    async def _read(self, partition: Partition) -> R:
+        """Find the pieces here, read and take them apart in the thread."""
+        loop = asyncio.get_running_loop()
+        replay = self._make_replay(partition)
+        size = self.config.integer(self._buffer_key)
+        storage_log = partition.online_log()
+        offset, end = storage_log.log_start_offset, storage_log.log_end_offset
+        while offset < end:
+            region = storage_log.read(offset, max_bytes=size, max_offset=end).region
+            if region is None:
+                break
+            following = await loop.run_in_executor(self._executor, _absorb, replay, region, offset)
+            if following <= offset:
+                break
+            offset = following
+        return replay
+
+
+def partition_of(key: str, partition_count: int) -> int:
+    """The partition that a key belongs to: by Java's hash of its UTF-16 units."""
+    units = key.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if value & 0x80000000:
+        value = 0x100000000 - value
+        if value == 0x80000000:
+            value = 0  # Java cannot negate its smallest int; Kafka takes 0 for it
+    return value % partition_count
+
+
+def _has_data(partition: Partition) -> bool:
+    return partition.log_end_offset > partition.log_start_offset
+
+
+def _absorb(replay: Replay, region: FileRegion, offset: int) -> int:
+    """In the thread."""
+    return replay.read(region.read(), offset)

@@ -1,0 +1,245 @@
+"""The transaction coordinator of a broker: the shell around the state machine.
+
+It knows which partition of ``__transaction_state`` a transactional id belongs to, appends what the machine wants
+stored, has the markers written, keeps its deadlines, and forgets ids that nobody uses. What it answers is answered when
+it is as durable as acks=all makes it: at once, unless a flush is due.
+
+After a crash everything comes from the log: a transaction whose outcome was decided is completed, and nobody is told an
+outcome that is not in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from klamm.broker.controller.configs import TRANSACTION_TOPIC
+from klamm.broker.coordinator.alarm import Alarm
+from klamm.broker.coordinator.answer import Answer
+from klamm.broker.coordinator.group.classic import Done, Now
+from klamm.broker.coordinator.group.journal import Journal
+from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.internal_topic import InternalTopic
+from klamm.broker.coordinator.transaction.loader import Replay
+from klamm.broker.coordinator.transaction.markers import EndsTransactions, MarkerWriter, Unmarked
+from klamm.broker.coordinator.transaction.records import transaction_key, transaction_value
+from klamm.broker.coordinator.transaction.states import State
+from klamm.broker.coordinator.transaction.transaction import NO_PRODUCER_ID, TopicPartition, Transaction
+from klamm.broker.coordinator.transaction.transactions import (
+    KINDS,
+    Markers,
+    ProducerIdAndEpoch,
+    TimerKey,
+    Transactions,
+)
+from klamm.protocol.errors import ErrorCode
+from klamm.protocol.records.compression import Codec
+
+if TYPE_CHECKING:
+    from klamm.broker.controller.controller import Controller
+    from klamm.broker.flusher import Flusher
+    from klamm.broker.metadata.image import MetadataImage
+    from klamm.broker.partition import Partition
+    from klamm.broker.partition_manager import PartitionManager
+    from klamm.broker.producer_ids import ProducerIds
+    from klamm.config.broker_config import BrokerConfig
+    from klamm.storage.clock import Clock
+
+log = logging.getLogger(__name__)
+
+EXPIRY = "expiry"
+FEATURE = "transaction.version"
+
+Outcome = tuple[ErrorCode, ProducerIdAndEpoch]
+
+
+class TransactionCoordinator:
+    """See the module's head. All methods run on the loop. Those that return a value or a future of one answer at once
+    unless a log has to be flushed first."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        controller: Controller,
+        partitions: PartitionManager,
+        flusher: Flusher,
+        executor: Executor,
+        producer_ids: ProducerIds,
+        offsets: EndsTransactions,
+    ) -> None:
+        self._clock = clock
+        self._producer_ids = producer_ids
+        self._timers: Timers[TimerKey] = Timers()
+        self._alarm = Alarm(self._timers, self.now, self._due)
+        self._journal = Journal(flusher, self.now, Codec.NONE)
+        self._markers = MarkerWriter(partitions, flusher, offsets, self.now)
+        self.machine = Transactions(store=self._store, write_markers=self._write_markers, timers=self._timers)
+        self.configure(config)
+        self.topic = InternalTopic(
+            TRANSACTION_TOPIC,
+            "transaction.state.log.load.buffer.size",
+            config,
+            controller=controller,
+            partitions=partitions,
+            executor=executor,
+            make_replay=lambda partition: Replay(partition.name, partition.rules.max_decompressed_bytes),
+            take=self._take,
+            forget=self._forget_all,
+        )
+        self._take_version(controller.image)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take a (changed) config."""
+        self._config = config
+        self.max_timeout_ms = config.integer("transaction.max.timeout.ms")
+        self.verifies = config.flag("transaction.partition.verification.enable")
+
+    def now(self) -> Now:
+        return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to read the log back, and to look at the clock."""
+        if (EXPIRY,) not in self._timers:
+            self._set_expiry(self.now())
+        self.topic.start()
+
+    def close(self) -> None:
+        """No more ticks; whoever comes is told to look elsewhere."""
+        self._alarm.close()
+        self.topic.close()
+
+    def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Our topic may have come or gone; the version of the protocol may have changed."""
+        if new.topics is not old.topics:
+            self.topic.on_image(new)
+        if new.features is not old.features:
+            self._take_version(new)
+
+    def _take_version(self, image: MetadataImage) -> None:
+        self.machine.version = image.features.finalized.get(FEATURE, 0)
+
+    def _take(self, index: int, replay: Replay) -> None:
+        now = self.now()
+        for transaction in replay.transactions.values():
+            if transaction.state is not State.DEAD:
+                self.machine.take(transaction, now)
+        self.machine.resume(replay.transactions, now)
+        log.info(
+            "%s-%d: loaded, transactional_ids=%d records=%d skipped=%d",
+            TRANSACTION_TOPIC,
+            index,
+            len(replay.transactions),
+            replay.record_count,
+            replay.skipped,
+        )
+        self._alarm.arm(now)
+
+    def _forget_all(self) -> None:
+        for transaction in list(self.machine):
+            self.machine.forget(transaction.transactional_id)
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    async def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+    ) -> Outcome:
+        """Raises NotCoordinator or CoordinatorLoadInProgress."""
+        self.topic.check(transactional_id)
+        fresh_id = NO_PRODUCER_ID
+        while fresh_id == NO_PRODUCER_ID and self.machine.needs_producer_id(transactional_id):
+            fresh_id = await self._producer_ids.next()
+            self.topic.check(transactional_id)
+        now = self.now()
+        answer: Answer[Outcome] = Answer()
+        self.machine.init_producer_id(
+            transactional_id, timeout_ms, expected, fresh_id, now, lambda code, who: answer.give((code, who))
+        )
+        self._alarm.arm(now)
+        return await answer.wait()
+
+    def add_partitions(
+        self, transactional_id: str, who: ProducerIdAndEpoch, partitions: frozenset[TopicPartition], version: int
+    ) -> ErrorCode | asyncio.Future[ErrorCode]:
+        """Raises NotCoordinator or CoordinatorLoadInProgress."""
+        self.topic.check(transactional_id)
+        now = self.now()
+        answer: Answer[ErrorCode] = Answer()
+        self.machine.add_partitions(transactional_id, who, partitions, version, now, answer.give)
+        self._alarm.arm(now)
+        return answer.now_or_later()
+
+    def verify(self, transactional_id: str, who: ProducerIdAndEpoch, partition: TopicPartition) -> ErrorCode:
+        """Whether a partition is part of the transaction. Raises NotCoordinator or CoordinatorLoadInProgress."""
+        self.topic.check(transactional_id)
+        return self.machine.verify(transactional_id, who, partition)
+
+    async def end(self, transactional_id: str, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> Outcome:
+        """Raises NotCoordinator or CoordinatorLoadInProgress."""
+        self.topic.check(transactional_id)
+        fresh_id = NO_PRODUCER_ID
+        while fresh_id == NO_PRODUCER_ID and self.machine.needs_producer_id(transactional_id, ends=True):
+            fresh_id = await self._producer_ids.next()
+            self.topic.check(transactional_id)
+        now = self.now()
+        answer: Answer[Outcome] = Answer()
+        self.machine.end(
+            transactional_id, who, version, fresh_id, now, lambda code, who: answer.give((code, who)), commit=commit
+        )
+        self._alarm.arm(now)
+        return await answer.wait()
+
+    def transactions(self) -> Iterator[Transaction]:
+        """All that are looked after here."""
+        return iter(self.machine)
+
+    # -- what the machine asks for ------------------------------------------------------------------------------
+
+    def _store(self, transactional_id: str, transaction: Transaction | None, done: Done, now: Now) -> None:
+        partition = self.topic.partition_for(transactional_id)
+        if partition is None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER, now)
+            return
+
+        def told(code: ErrorCode, now: Now) -> None:
+            done(code, now)
+            self._alarm.arm(now)
+
+        value = transaction_value(transaction) if transaction is not None else None
+        self._journal.append(partition, [(transaction_key(transactional_id), value)], told, now)
+
+    def _write_markers(self, markers: Markers, done: Unmarked, now: Now) -> None:
+        partition = self.topic.partition_for(markers.transactional_id)
+
+        def written(unmarked: frozenset[TopicPartition], now: Now) -> None:
+            done(unmarked, now)
+            self._alarm.arm(now)
+
+        self._markers.write(markers, _epoch(partition), written, now)
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def _due(self, key: TimerKey, now: Now) -> None:
+        if key[0] in KINDS:
+            self.machine.due(key, now)
+            return
+        self._set_expiry(now)
+        expired = self.machine.expire(now.wall_ms - self._config.integer("transactional.id.expiration.ms"), now)
+        if expired:
+            log.info("%d transactional id(s) expired", len(expired))
+
+    def _set_expiry(self, now: Now) -> None:
+        interval_ms = self._config.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
+        self._timers.set((EXPIRY,), now.ms + interval_ms)
+        self._alarm.arm(now)
+
+
+def _epoch(partition: Partition | None) -> int:
+    """The epoch of a coordinator is the leader epoch of its partition."""
+    return partition.leader_epoch if partition is not None else 0

@@ -1,0 +1,99 @@
+"""End transaction markers on their way into the partitions of a transaction.
+
+A marker counts when it is as durable as acks=all makes it. A partition that is gone needs none; one that has seen a
+newer epoch of the producer has been told by somebody else; one that is offline is left over, and tried again later.
+Offsets that a group committed in the transaction count, or are dropped, once their partition has its marker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from klamm.broker.coordinator.group.classic import Now
+from klamm.broker.coordinator.group.coordinator import OFFSETS_TOPIC
+from klamm.broker.coordinator.transaction.transaction import TopicPartition
+from klamm.broker.coordinator.transaction.transactions import Markers
+from klamm.protocol.errors import InvalidProducerEpoch, KafkaError, TransactionCoordinatorFenced
+
+if TYPE_CHECKING:
+    from klamm.broker.flusher import Flusher
+    from klamm.broker.partition import Partition
+    from klamm.broker.partition_manager import PartitionManager
+
+log = logging.getLogger(__name__)
+
+Unmarked = Callable[[frozenset[TopicPartition], Now], None]
+
+
+class EndsTransactions(Protocol):
+    """Who keeps offsets that wait for the outcome of a transaction."""
+
+    def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, *, commit: bool) -> None: ...
+
+
+class MarkerWriter:
+    """Writes markers into the partitions of this broker."""
+
+    def __init__(
+        self, partitions: PartitionManager, flusher: Flusher, offsets: EndsTransactions, now: Callable[[], Now]
+    ) -> None:
+        self._partitions = partitions
+        self._flusher = flusher
+        self._offsets = offsets
+        self._now = now
+
+    def write(self, markers: Markers, coordinator_epoch: int, done: Unmarked, now: Now) -> None:
+        """Write all that can be written; `done` is given the partitions that lack their marker still."""
+        unmarked: set[TopicPartition] = set()
+        waiting: dict[TopicPartition, asyncio.Future[None]] = {}
+        for key in sorted(markers.partitions):
+            partition = self._partitions.get(*key)
+            if partition is None:
+                continue  # deleted
+            try:
+                self._append(partition, markers, coordinator_epoch, now)
+            except KafkaError as error:
+                log.warning("%s: no marker of %s yet: %s", partition.name, markers.transactional_id, error.message)
+                unmarked.add(key)
+                continue
+            if partition.flush_pending:
+                waiting[key] = self._flusher.flush(partition)
+            else:
+                self._marked(key, markers)
+        if not waiting:
+            done(frozenset(unmarked), now)
+            return
+        left = set(waiting)
+
+        def flushed(key: TopicPartition, future: asyncio.Future[None]) -> None:
+            left.discard(key)
+            if future.cancelled() or future.exception() is not None:
+                unmarked.add(key)
+            else:
+                self._marked(key, markers)
+            if not left:
+                done(frozenset(unmarked), self._now())
+
+        for key, future in waiting.items():
+            future.add_done_callback(lambda future, key=key: flushed(key, future))
+
+    def _append(self, partition: Partition, markers: Markers, coordinator_epoch: int, now: Now) -> None:
+        try:
+            partition.append_marker(
+                markers.producer_id,
+                markers.producer_epoch,
+                is_commit=markers.commit,
+                coordinator_epoch=coordinator_epoch,
+                transaction_version=markers.version,
+                now_ms=now.wall_ms,
+            )
+        except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
+            log.info("%s: needs no marker of %s: %s", partition.name, markers.transactional_id, error.message)
+
+    def _marked(self, key: TopicPartition, markers: Markers) -> None:
+        topic, index = key
+        if topic == OFFSETS_TOPIC:
+            self._offsets.transaction_ended(index, markers.producer_id, markers.producer_epoch, commit=markers.commit)
