@@ -7,9 +7,11 @@ A time entry (T, o) says: T is the largest timestamp up to the batch with the la
 that has it. (Kafka's code: the KIP speaks of the record that has it.)
 
 The newest entries are kept in memory and written in blocks, so that an append makes no system call for them; what is
-in the file is mapped when a look-up asks for it. Writing through a shared mapping, as the JVM does, would be no
-faster here and kills the process when the disk is full. Nothing depends on these files being complete: after an
-unclean shutdown they are rebuilt from the segment, and while the disk refuses them their entries stay in memory.
+in the file is mapped when a look-up asks for it. Zeros behind the entries, as Apache Kafka preallocates them and leaves
+them when it is killed, are passed over and cut off with the next write. Writing through a shared mapping, as the JVM
+does, would be no faster here and kills the process when the disk is full. Nothing depends on these files being
+complete: after an unclean shutdown they are rebuilt from the segment, and while the disk refuses them their entries
+stay in memory.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 TAIL_BYTES = 8192
 """How much is collected in memory before it is written."""
+
+WARM_BYTES = 8192
+"""The end of an index, where most look-ups go: searched first, so that they touch the same two or three pages."""
 
 _OFFSET_KEY = Struct(">i")
 _TIME_KEY = Struct(">q")
@@ -66,12 +71,26 @@ class EntryFile:
         self._mapped_count = 0
 
     def open_existing(self, size_bytes: int) -> None:
-        """Take over what the file holds; only the last entry is read now."""
+        """Take over what the file holds; only the last entry is read now, unless zeros follow the entries."""
         self.count = self._written = size_bytes // self._size
         self._tail_first = max(0, self.count - 1)
         self._tail = bytearray()
         if self.count:
             self._tail += self._filesystem.open_read(self.path).read_at(self._size, self._tail_first * self._size)
+            if self.count > 1 and not any(self._tail):
+                self._drop_zeros()
+
+    def _drop_zeros(self) -> None:
+        """Find the end of the entries in a file that is preallocated. Only the first may be all zeros and an entry."""
+        content = self._filesystem.map(self.path)
+        size = self._size
+        zeros = bytes(size)
+        count = bisect_left(range(1, self.count), True, key=lambda i: content[i * size : (i + 1) * size] == zeros) + 1
+        if count == 1 and content[:size] == zeros:
+            count = 0
+        self.count = self._written = count
+        self._tail_first = max(0, count - 1)
+        self._tail = bytearray(content[self._tail_first * size : count * size])
 
     def write_out(self) -> File:
         """Bring the file up to date and cut it to its entries; returns it to be synced. OSError if the disk refuses."""
@@ -127,10 +146,14 @@ class EntryFile:
         return int(self._key.unpack_from(buffer, position)[0])
 
     def _floor(self, key: int) -> int:
-        """Index of the last entry whose key is at most `key`, or -1. The warm end is searched first."""
-        if self._tail and key >= self._key_at(self._tail_first):
-            return bisect_right(range(self._tail_first, self.count), key, key=self._key_at) + self._tail_first - 1
-        return bisect_right(range(self._tail_first if self._tail else self.count), key, key=self._key_at) - 1
+        """Index of the last entry whose key is at most `key`, or -1. What is in memory and the warm end come first."""
+        end = self.count
+        for first in (self._tail_first, self._tail_first - WARM_BYTES // self._size):
+            if 0 < first < end:
+                if key >= self._key_at(first):
+                    return bisect_right(range(first, end), key, key=self._key_at) + first - 1
+                end = first
+        return bisect_right(range(end), key, key=self._key_at) - 1
 
     def _cut(self, count: int) -> None:
         """Keep the first `count` entries."""

@@ -195,7 +195,10 @@ class Segment:
         No batch at or above `offset` may be right, where it was compacted away.
         """
         head = next(self.heads(position), None)
-        return head is None or head[1].last_offset > offset
+        if head is None:
+            return True
+        # Before 0.11 Kafka put the first offset of what was appended there.
+        return head[1].last_offset > offset and head[1].magic == 2
 
     def next_offset_at(self, start: int, stop: int) -> int:
         """The offset after the last whole batch in [start, stop), where `start` begins a batch; -1 when none is."""
@@ -309,6 +312,8 @@ class Segment:
         self.last_batch_offset = self.last_batch_position = -1
         if position == 0:
             self.first_timestamp = None
+        if head.magic < 2:  # the entries of an old Kafka may point into what is cut
+            self.rebuild_indexes()
         self.load_end()
         self._search_largest_timestamp()
         return cut

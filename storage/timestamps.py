@@ -141,7 +141,7 @@ class Search:
         best: TimestampOffset | None = None  # within the batch where the log starts
         largest, place = NO_TIMESTAMP, None  # of the batches behind it
         for position, head in self._heads(segment, None):
-            if head.base_offset < self._log_start or (head.record_count == UNKNOWN_COUNT and best is place is None):
+            if head.base_offset < self._log_start or (head.record_count == UNKNOWN_COUNT and best is None and place is None):
                 best = max(self._records(segment, position, head), key=_rank, default=None)
             elif head.max_timestamp > largest:
                 largest, place = head.max_timestamp, (position, head)

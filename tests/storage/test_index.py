@@ -4,10 +4,11 @@ import errno
 from bisect import bisect_right
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.storage.index import OffsetIndex, TimeIndex
+from klamm.storage.index import WARM_BYTES, OffsetIndex, TimeIndex
 from tests.support.memory_filesystem import MemoryFilesystem
 
 PATH = Path("/i")
@@ -70,6 +71,53 @@ def test_entries_stay_in_memory_while_the_disk_is_full() -> None:
     index.append(10_000, 5000)
     index.write_out()
     assert len(filesystem.read_bytes(PATH)) == 5001 * 8
+
+
+@pytest.mark.parametrize("padding", [1, 7, 5000])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 1000])
+def test_zeros_behind_the_entries_are_passed_over_and_cut_off(count: int, padding: int) -> None:
+    """As Apache Kafka leaves its preallocated indexes when it is killed."""
+    filesystem = MemoryFilesystem()
+    offsets, times = OffsetIndex(filesystem, PATH, 50), TimeIndex(filesystem, Path("/t"), 50)
+    for number in range(count):
+        offsets.append(51 + number, number * 9)
+        times.maybe_append(number, 50 + number)  # the first is all zeros, and an entry
+    for index, size in ((offsets, 8), (times, 12)):
+        index.write_out().truncate((count + padding) * size)
+    again, times_again = OffsetIndex(filesystem, PATH, 50), TimeIndex(filesystem, Path("/t"), 50)
+    again.open_existing((count + padding) * 8)
+    times_again.open_existing((count + padding) * 12)
+    assert again.count == count
+    if (count, padding) != (0, 1):  # one entry of zeros alone may be one
+        assert times_again.count == (count if count != 1 else 0)
+    assert again.lookup(10_000) == max(0, count - 1) * 9
+    again.append(5000, 77_777)
+    again.write_out()
+    assert len(filesystem.read_bytes(PATH)) == (count + 1) * 8
+    assert again.lookup(5000) == 77_777
+
+
+def test_a_look_up_touches_the_warm_end_first() -> None:
+    filesystem = MemoryFilesystem()
+    index = OffsetIndex(filesystem, PATH, 0)
+    for number in range(100_000):
+        index.append(number * 2, number)
+    index.write_out()
+    touched: list[int] = []
+
+    class Watched(OffsetIndex):
+        __slots__ = ()
+
+        def _key_at(self, index: int) -> int:
+            touched.append(index)
+            return super()._key_at(index)
+
+    again = Watched(filesystem, PATH, 0)
+    again.open_existing(100_000 * 8)
+    for offset in (199_998, 199_000, 198_000):
+        assert again.lookup(offset + 1) == offset // 2
+    assert min(touched) >= 100_000 - 1 - WARM_BYTES // 8
+    assert again.lookup(101) == 50
 
 
 steps = st.lists(
