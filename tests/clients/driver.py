@@ -1,0 +1,256 @@
+"""The stock clients, each a process of its own that does with its library what it is asked: a JSON line, a JSON line.
+
+    with Driver("java 0.9.0.1") as client:
+        client.produce(address, topic, [Sent(0, b"key", b"value")], {"compression.type": "gzip"})
+
+The questions that every driver below `drivers/` knows:
+
+    hello                                          {"version", "codecs": [..], "cannot": {what: why}}
+    produce      address topic records config      the offset of each record, or null from one that does not tell
+    consume      address topic starts ends config  the rows of these partitions, without a group
+    offset_for_time  address topic partition timestamp   an offset or null
+    open         address topic group config        a member of the group (one for each process) that subscribes
+    poll         timeout_ms                        {"rows": [..]}, and {"revoked": [[partition, ..], ..]} from some
+    commit, close                                  what was polled is committed; the member leaves
+
+A record to send is `[partition, timestamp, key, value, [[name, value], ..]]`, a row that was read `[partition, offset,
+timestamp, key, value, headers]`; all bytes are base64 or null. `config` has librdkafka's and Java's common names
+(`acks`, `enable.idempotence`, `compression.type`). The answer is `{"ok": ..}` or `{"error": text}`. What a library cannot
+do its driver says in `hello`, by the names of the columns in `matrix.py`, with the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from tests.clients.samples import NAMELESS_HEADERS, NOTHING, NULL_HEADERS, TIMESTAMPS, Received, Sent
+
+DRIVERS: Final = Path(__file__).parent / "drivers"
+END_TIMEOUT_S: Final = 30.0
+
+Ends = Mapping[int, int]
+"""End offset by partition: a consumer stops when it has reached all of them."""
+
+
+class Unavailable(Exception):
+    """This machine lacks what the client needs; the message is the reason."""
+
+
+class DriverError(AssertionError):
+    """A client has failed at what it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """How one client is started. `built` must be there, `needs` says what builds it."""
+
+    name: str
+    command: tuple[str, ...]
+    built: Path
+    needs: str
+    cannot_send: frozenset[str] = frozenset()
+    in_make_test: bool = False
+
+
+def _python(name: str, script: str, **more: Any) -> Client:
+    source = DRIVERS / "python" / script
+    return Client(name, (sys.executable, str(source)), source, "Python", in_make_test=True, **more)
+
+
+def _old_kafka_python(version: str) -> Client:
+    python = DRIVERS / "python" / "target" / version / "bin" / "python"
+    command = (str(python), str(DRIVERS / "python" / "kafka_python.py"))
+    cannot_send = frozenset({NULL_HEADERS, NOTHING})
+    return Client(f"kafka-python {version}", command, python, "Python 3.11", cannot_send)
+
+
+def _java(version: str, **more: Any) -> Client:
+    built = DRIVERS / "java" / "target" / version
+    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+    command = ("java", *options, "-cp", f"{built}/classes:{built}/jars/*", "Driver")
+    return Client(f"java {version}", command, built / "classes" / "Driver.class", "a JDK and Maven", **more)
+
+
+def _built(name: str, path: str, needs: str, *command: str) -> Client:
+    built = DRIVERS / path
+    return Client(name, (*command, str(built)), built, needs)
+
+
+CLIENTS: Final = {
+    client.name: client
+    for client in (
+        _python("confluent-kafka", "confluent.py"),
+        _python("kafka-python", "kafka_python.py", cannot_send=frozenset({NULL_HEADERS, NOTHING})),
+        _old_kafka_python("2.0.2"),
+        _old_kafka_python("1.4.7"),
+        _python("aiokafka", "aio_kafka.py", cannot_send=frozenset({NOTHING})),
+        _python("kcat", "kcat.py", cannot_send=frozenset({TIMESTAMPS, NAMELESS_HEADERS})),
+        _java("0.8.2.2"),
+        _java("0.9.0.1", in_make_test=True),
+        _java("0.10.2.2"),
+        _java("0.11.0.3"),
+        _java("1.1.1"),
+        _java("2.8.2", in_make_test=True),
+        _java("3.9.2"),
+        _java("4.4.0", in_make_test=True),
+        _built("franz-go", "go/target/franz", "Go"),
+        _built("sarama", "go/target/sarama", "Go"),
+        _built("kafka-go", "go/target/kafkago", "Go"),
+        _built("KafkaJS", "node/driver.js", "Node.js and npm", "node"),
+        _built("rdkafka", "rust/target/release/rdkafka", "Rust, cmake"),
+        _built("rskafka", "rust/target/release/rskafka", "Rust"),
+    )
+}
+
+
+class Driver:
+    """One process, ended by the end of its input. Raises Unavailable, DriverError."""
+
+    def __init__(self, name: str) -> None:
+        client = CLIENTS[name]
+        if shutil.which(client.command[0]) is None or not client.built.exists():
+            raise Unavailable(f"needs {client.needs}")
+        self.name = name
+        self.cannot_send = client.cannot_send
+        self._process = subprocess.Popen(
+            client.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
+
+    def send(self, what: str, **more: Any) -> None:
+        """Ask, and take the answer later: several drivers work at the same time."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": what, **more}) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise DriverError(f"{self.name} has ended with {self._process.wait(END_TIMEOUT_S)}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise DriverError(f"{self.name}: {answer['error']}")
+        return answer["ok"]
+
+    def ask(self, what: str, **more: Any) -> Any:
+        self.send(what, **more)
+        return self.answer()
+
+    def produce(
+        self, address: str, topic: str, records: Sequence[Sent], config: Mapping[str, str] | None = None
+    ) -> list[int] | None:
+        """The offset of each record if the client tells it, and None for a client that does not."""
+        rows = [
+            [
+                record.partition,
+                record.timestamp,
+                encoded(record.key),
+                encoded(record.value),
+                [[name, encoded(value)] for name, value in record.headers],
+            ]
+            for record in records
+        ]
+        offsets = self.ask("produce", address=address, topic=topic, records=rows, config=dict(config or {}))
+        assert offsets is None or len(offsets) == len(records)
+        return offsets if offsets is None else [int(offset) for offset in offsets]
+
+    def consume(
+        self,
+        address: str,
+        topic: str,
+        ends: Ends,
+        *,
+        starts: Ends | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> list[Received]:
+        """What these partitions have from their beginning, or from `starts`, to `ends`."""
+        rows = self.ask(
+            "consume",
+            address=address,
+            topic=topic,
+            starts={str(partition): (starts or {}).get(partition, 0) for partition in ends},
+            ends={str(partition): end for partition, end in ends.items()},
+            config=dict(config or {}),
+        )
+        return [received(row) for row in rows]
+
+    def offset_for_time(self, address: str, topic: str, timestamp: int, partition: int = 0) -> int | None:
+        offset = self.ask(
+            "offset_for_time", address=address, topic=topic, partition=partition, timestamp=timestamp, config={}
+        )
+        return None if offset is None else int(offset)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+            self._process.wait(END_TIMEOUT_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Member:
+    """A driver's member of a group. It must be polled to take part."""
+
+    def __init__(self, driver: Driver, address: str, topic: str, group: str, config: Mapping[str, str] | None) -> None:
+        self.driver = driver
+        self.revoked: list[set[int]] = []
+        driver.ask("open", address=address, topic=topic, group=group, config=dict(config or {}))
+
+    def commit(self) -> None:
+        self.driver.ask("commit")
+
+    def leave(self) -> None:
+        self.driver.ask("close")
+
+    def taken(self) -> list[Received]:
+        """The answer to a poll that was sent."""
+        answer = self.driver.answer()
+        self.revoked += [set(partitions) for partitions in answer.get("revoked", ())]
+        return [received(row) for row in answer["rows"]]
+
+
+def poll(members: Sequence[Member], timeout_ms: int = 100) -> list[Received]:
+    """All at once: some libraries live only while they are polled."""
+    for member in members:
+        member.driver.send("poll", timeout_ms=timeout_ms)
+    return [record for member in members for record in member.taken()]
+
+
+def received(row: list[Any]) -> Received:
+    partition, offset, timestamp, key, value, headers = row
+    named = tuple((name, decoded(content)) for name, content in headers)
+    return Received(partition, offset, decoded(key), decoded(value), named, timestamp)
+
+
+def encoded(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

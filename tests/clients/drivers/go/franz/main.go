@@ -1,0 +1,191 @@
+// franz-go behind the line protocol.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"klamm.example/drivers/lines"
+)
+
+var codecs = map[string]kgo.CompressionCodec{
+	"none":   kgo.NoCompression(),
+	"gzip":   kgo.GzipCompression(),
+	"snappy": kgo.SnappyCompression(),
+	"lz4":    kgo.Lz4Compression(),
+	"zstd":   kgo.ZstdCompression(),
+}
+
+var (
+	member *kgo.Client
+	polled []*kgo.Record
+)
+
+func hello(*lines.Question) (any, error) {
+	return lines.Hello{
+		Version: lines.Version("github.com/twmb/franz-go"),
+		Codecs:  []string{"none", "gzip", "snappy", "lz4", "zstd"},
+		Cannot:  map[string]string{},
+	}, nil
+}
+
+func produce(q *lines.Question) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lines.Timeout)
+	defer cancel()
+	codec := codecs["none"]
+	if name := q.Config["compression.type"]; name != "" {
+		codec = codecs[name]
+	}
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(q.Address),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(codec),
+		kgo.ProducerLinger(5*time.Millisecond),
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	var records []*kgo.Record
+	for _, sent := range q.Records {
+		record := &kgo.Record{
+			Topic: q.Topic, Partition: sent.Partition, Key: sent.Key, Value: sent.Value, Timestamp: sent.Time(),
+		}
+		for _, header := range sent.Headers {
+			record.Headers = append(record.Headers, kgo.RecordHeader{Key: header.Name, Value: header.Value})
+		}
+		records = append(records, record)
+	}
+	offsets := []int64{}
+	for _, result := range client.ProduceSync(ctx, records...) {
+		if result.Err != nil {
+			return nil, result.Err
+		}
+	}
+	for _, record := range records {
+		offsets = append(offsets, record.Offset)
+	}
+	return offsets, nil
+}
+
+func row(record *kgo.Record) lines.Row {
+	var headers []lines.Header
+	for _, header := range record.Headers {
+		headers = append(headers, lines.Header{Name: header.Key, Value: header.Value})
+	}
+	return lines.Row{
+		Partition: record.Partition, Offset: record.Offset, Time: record.Timestamp,
+		Key: record.Key, Value: record.Value, Headers: headers,
+	}
+}
+
+func consume(q *lines.Question) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lines.Timeout)
+	defer cancel()
+	offsets := map[int32]kgo.Offset{}
+	ends := map[int32]int64{}
+	left := int64(0)
+	_ = q.Range(func(partition int32, start, end int64) error {
+		offsets[partition], ends[partition] = kgo.NewOffset().At(start), end
+		left += end - start
+		return nil
+	})
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(q.Address),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{q.Topic: offsets}),
+		kgo.FetchMaxWait(20*time.Millisecond),
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	rows := []lines.Row{}
+	for left > 0 {
+		fetches := client.PollFetches(ctx)
+		if errs := fetches.Errors(); len(errs) > 0 {
+			return nil, fmt.Errorf("%v after %d records", errs, len(rows))
+		}
+		fetches.EachRecord(func(record *kgo.Record) {
+			if record.Offset < ends[record.Partition] {
+				rows = append(rows, row(record))
+				left--
+			}
+		})
+	}
+	return rows, nil
+}
+
+func offsetForTime(q *lines.Question) (any, error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(q.Address))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	found, err := kadm.NewClient(client).ListOffsetsAfterMilli(context.Background(), q.Timestamp, q.Topic)
+	if err != nil {
+		return nil, err
+	}
+	offset, _ := found.Lookup(q.Topic, q.Partition)
+	return offset.Offset, offset.Err
+}
+
+func open(q *lines.Question) (any, error) {
+	var err error
+	member, err = kgo.NewClient(
+		kgo.SeedBrokers(q.Address),
+		kgo.ConsumerGroup(q.Group),
+		kgo.ConsumeTopics(q.Topic),
+		kgo.Balancers(kgo.RangeBalancer()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.DisableAutoCommit(),
+		kgo.SessionTimeout(6*time.Second),
+		kgo.HeartbeatInterval(200*time.Millisecond),
+	)
+	return nil, err
+}
+
+func poll(q *lines.Question) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), q.PollTimeout())
+	defer cancel()
+	answer := lines.Polled{Rows: []lines.Row{}}
+	fetches := member.PollFetches(ctx)
+	for _, failed := range fetches.Errors() {
+		if !errors.Is(failed.Err, context.DeadlineExceeded) {
+			return nil, failed.Err
+		}
+	}
+	fetches.EachRecord(func(record *kgo.Record) {
+		answer.Rows = append(answer.Rows, row(record))
+		polled = append(polled, record)
+	})
+	return answer, nil
+}
+
+func commit(*lines.Question) (any, error) {
+	records := polled
+	polled = nil
+	return nil, member.CommitRecords(context.Background(), records...)
+}
+
+func closeMember(*lines.Question) (any, error) {
+	member.Close()
+	return nil, nil
+}
+
+func main() {
+	lines.Serve(map[string]func(*lines.Question) (any, error){
+		"hello":           hello,
+		"produce":         produce,
+		"consume":         consume,
+		"offset_for_time": offsetForTime,
+		"open":            open,
+		"poll":            poll,
+		"commit":          commit,
+		"close":           closeMember,
+	})
+}
