@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
+from klamm.broker.metrics.recording import escape
 from klamm.broker.partition import Partition
 from klamm.config.broker_config import BrokerConfig, topic_values
 from klamm.protocol.errors import KafkaError, KafkaStorageError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from klamm.broker.directories import DirectoryRecord
     from klamm.broker.metadata.image import MetadataImage, TopicImage
     from klamm.broker.metrics import Metrics, TopicMetrics
+    from klamm.broker.metrics.recording import Sample
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +80,16 @@ class PartitionManager:
         self._unsaved: dict[str, TopicImage] = {}
         self._removals: list[asyncio.Future[None]] = []
         metrics.gauge("klamm_offline_partitions", "Partitions that answer KAFKA_STORAGE_ERROR.", self.offline_count)
+        for name, help_text, samples in (
+            ("klamm_remaining_logs_to_recover", "Logs that the start has not opened yet.", self._recovery_samples),
+            (
+                "klamm_remaining_segments_to_recover",
+                "Segments still to be checked of the log that a recovery worker is at.",
+                self._recovery_segment_samples,
+            ),
+            ("klamm_remaining_bytes_to_recover", "Bytes of logs still to be checked.", self._recovery_byte_samples),
+        ):
+            metrics.gauges(name, help_text, samples)
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
@@ -128,9 +141,12 @@ class PartitionManager:
 
     # -- starting -----------------------------------------------------------------------------------------------
 
-    def load(self, image: MetadataImage) -> None:
+    def load(
+        self, image: MetadataImage, while_recovering: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> None:
         """Open (and, after a crash, recover) the logs on disk; then take the image. Blocks; only for the start.
 
+        What takes long goes on inside of `while_recovering`, and `klamm_remaining_logs_to_recover` tells how far it is.
         Raises LogDirError, and KafkaStorageError when the metadata cannot be read.
         """
         self._image = image
@@ -141,10 +157,7 @@ class PartitionManager:
             log_dir.producer_expiration_ms = self._config.integer("producer.id.expiration.ms")
             for name in log_dir.partitions_on_disk():
                 on_disk.setdefault(name, []).append(log_dir)
-        for log_dir in self.log_dirs:
-            log_dir.load_logs(
-                self._log_config_of(image), expected=lambda name: name not in on_disk and _is_known(name, image)
-            )
+        self._load_logs(image, on_disk, while_recovering)
         for name, log_dirs in on_disk.items():
             if len(log_dirs) > 1 and _is_known(name, image):
                 places = " and in ".join(str(log_dir.path) for log_dir in log_dirs)
@@ -166,6 +179,34 @@ class PartitionManager:
         known = {(topic.name, partition.index) for topic in image.topics.values() for partition in topic.partitions}
         for key in sorted(self._logs.keys() - known):
             log.warning("%s-%d: on disk but not in the metadata; it is kept and not served", *key)
+
+    def _load_logs(
+        self,
+        image: MetadataImage,
+        on_disk: Container[TopicPartition],
+        while_recovering: Callable[[], AbstractContextManager[object]],
+    ) -> None:
+        config_for = self._log_config_of(image)
+        workers = self._config.integer("num.recovery.threads.per.data.dir")
+        with ExitStack() as stack:
+            long = [log_dir for log_dir in self.log_dirs if log_dir.begin_recovery(config_for, workers)]
+            if long:
+                stack.enter_context(while_recovering())
+            for log_dir in self.log_dirs:
+                log_dir.load_logs(config_for, expected=lambda name: name not in on_disk and _is_known(name, image))
+
+    def _recovery_samples(self) -> Iterator[Sample]:
+        for log_dir in self.log_dirs:
+            yield f'{{dir="{escape(str(log_dir.path))}"}}', log_dir.recovery.remaining_logs
+
+    def _recovery_segment_samples(self) -> Iterator[Sample]:
+        for log_dir in self.log_dirs:
+            for worker, count in sorted(log_dir.recovery.remaining_segments.items()):
+                yield f'{{dir="{escape(str(log_dir.path))}",thread="{worker}"}}', count
+
+    def _recovery_byte_samples(self) -> Iterator[Sample]:
+        for log_dir in self.log_dirs:
+            yield f'{{dir="{escape(str(log_dir.path))}"}}', log_dir.recovery.remaining_bytes
 
     def _note_lost(self, image: MetadataImage) -> None:
         """Those that were made once, and are not there, are offline."""

@@ -30,6 +30,7 @@ from klamm.broker.directories import DirectoryRecord
 from klamm.broker.fetch_session import FetchSessions
 from klamm.broker.flusher import Flusher
 from klamm.broker.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
+from klamm.broker.interim_http import InterimHttp
 from klamm.broker.memory import give_back_what_is_freed, spare_the_collector
 from klamm.broker.metadata import paths
 from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
@@ -45,6 +46,7 @@ from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.errors import KafkaError
 from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import OsFilesystem
+from klamm.storage.identity import WrongOwner, known_cluster_id
 from klamm.storage.log_dir import LogDir, LogDirError
 
 log = logging.getLogger(__name__)
@@ -121,7 +123,10 @@ class Server:
         config = self.config
         filesystem = OsFilesystem()
         wanted_id = config["klamm.cluster.id"]
-        cluster_id = str(wanted_id) if wanted_id is not None else None
+        try:
+            cluster_id = str(wanted_id) if wanted_id is not None else known_cluster_id(filesystem, config.log_dirs)
+        except WrongOwner as error:
+            raise CannotStart(str(error)) from None
         for path in config.log_dirs:
             try:
                 self._log_dirs.append(
@@ -154,7 +159,7 @@ class Server:
             DirectoryRecord(self._controller),
         )
         try:
-            self._partitions.load(self._controller.image)
+            self._partitions.load(self._controller.image, self._interim_http)
         except LogDirError as error:
             raise CannotStart(str(error)) from None
         except KafkaError as error:
@@ -171,6 +176,9 @@ class Server:
         except CannotTakeOver as error:
             store.close()
             raise CannotStart(str(error)) from None
+
+    def _interim_http(self) -> InterimHttp:
+        return InterimHttp(self.metrics, self.config.text("klamm.metrics.listener"), "recovering the logs")
 
     def close(self) -> None:
         """Flush and close everything, leave the marks of a clean shutdown. Blocks."""

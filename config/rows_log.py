@@ -33,8 +33,9 @@ SEGMENTS = (
       status="later"),
     K("log.segment.delete.delay.ms", LONG, 60000, "How long a deleted segment file stays, with the suffix `.deleted`.",
       NOT_NEGATIVE, "cluster-wide", "high"),
-    K("num.recovery.threads.per.data.dir", INT, 2, "How many logs of a directory are recovered and closed at once.",
-      POSITIVE, "cluster-wide", "high", status="later"),
+    K("num.recovery.threads.per.data.dir", INT, 2, "How many logs of a directory are checked at once at a "
+      "start after a crash, each in a process of its own when there is much to check.", POSITIVE, "cluster-wide",
+      "high"),
     K("log.dir.failure.timeout.ms", LONG, 30000, "How long a broker may fail to report a broken directory.", POSITIVE,
       importance="low", status="no use"),
     K("cordoned.log.dirs", LIST, [], "Directories that get no new partitions; `*` is all.", Words(), status="later"),

@@ -138,12 +138,16 @@ class Log:
         quarantine: Path | None = None,
         producer_expiration_ms: int = 86_400_000,
         jitter: Callable[[int], int] = random.randrange,
+        recovered: bool = False,
+        on_segment: Callable[[int], None] | None = None,
     ) -> Log:
         """Open what is in `directory`, or begin an empty log there.
 
         `clean`: the log was closed properly; else everything from the recovery point on is checked. `power_loss`: the
         machine went down since, so bytes that were not synced may be damaged in any order; what has to be cut then is
-        kept in `quarantine`. Raises `LogDamaged` (nothing was changed) or KafkaStorageError.
+        kept in `quarantine`. `recovered`: another process has checked it since, its files are as after a clean close,
+        but not synced. `on_segment` is told the size of each segment that was checked. Raises `LogDamaged` (nothing was
+        changed) or KafkaStorageError.
         """
         from klamm.storage.loader import Loader
 
@@ -160,6 +164,8 @@ class Log:
             quarantine=quarantine,
             producer_expiration_ms=producer_expiration_ms,
             jitter=jitter,
+            recovered=recovered,
+            on_segment=on_segment,
         ).load()
 
     # Facts

@@ -22,10 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from klamm.protocol.errors import KafkaStorageError
-from klamm.protocol.wire import uuid_to_text
 from klamm.storage import checkpoints, paths
 from klamm.storage.checkpoints import CheckpointError, MetaProperties
 from klamm.storage.clock import Clock, SystemClock
@@ -39,10 +38,13 @@ from klamm.storage.filesystem import (
     storage_errors,
     unlink_if_exists,
 )
+from klamm.storage.identity import WrongOwner, identify
 from klamm.storage.loader import LogDamaged
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery_pool import LARGE_BYTES, WORKER_BYTES, Outcome, Progress, RecoveryPool, unchecked
+from klamm.storage.recovery_worker import Task
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +96,14 @@ class NewLog:
     config: LogConfig
 
 
+class _Found(NamedTuple):
+    """What a log dir is found to be before its logs are opened."""
+
+    directories: list[str]
+    clean: bool
+    power_loss: bool
+
+
 class LogDir:
     """An open, locked log directory."""
 
@@ -121,7 +131,11 @@ class LogDir:
         self._quarantine = quarantine if quarantine is not None else path.with_name(path.name + ".cut")
         self._producer_expiration_ms = producer_expiration_ms
         self._checkpoint_lock = threading.Lock()
+        self._marker = checkpoints.format_clean_shutdown(-1)
         self._written: dict[str, dict[TopicPartition, int]] = {}
+        self.recovery = Progress(str(path), clock)
+        self._found: _Found | None = None
+        self._pool: RecoveryPool | None = None
 
     @classmethod
     def open(
@@ -150,18 +164,20 @@ class LogDir:
         except OSError as error:
             raise LogDirError(f"{path}: {describe(error)}") from error
         try:
-            meta = _identify(filesystem, path, node_id, cluster_id)
+            meta = identify(filesystem, path, node_id, cluster_id)
             clean = filesystem.exists(path / paths.CLEAN_SHUTDOWN)
+            marker = b""
             if clean:
+                marker = filesystem.read_bytes(path / paths.CLEAN_SHUTDOWN)
                 filesystem.unlink(path / paths.CLEAN_SHUTDOWN)
                 filesystem.sync_directory(path)
         except OSError as error:
             lock.release()
             raise LogDirError(f"{path}: {describe(error)}") from error
-        except LogDirError:
+        except WrongOwner as error:
             lock.release()
-            raise
-        return cls(
+            raise LogDirError(str(error)) from error
+        log_dir = cls(
             path,
             meta,
             lock,
@@ -171,6 +187,8 @@ class LogDir:
             quarantine=quarantine,
             producer_expiration_ms=producer_expiration_ms,
         )
+        log_dir._marker = marker
+        return log_dir
 
     @property
     def directory_id(self) -> str:
@@ -210,23 +228,98 @@ class LogDir:
         A partition that is `expected` and has lost its directory is offline when a checkpoint knows of data in it.
         """
         try:
-            entries = self._filesystem.list(self.path)
-            clean = self._read_checkpoints() and self.was_clean
-            power_loss = not clean and self._machine_went_down()
-            if not clean and any(entry.is_directory for entry in entries):
-                logger.info("%s: not closed cleanly, power_loss=%s: checking the logs", self.path, power_loss)
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                if entry.is_directory:
-                    self._load_directory(entry.name, config_for, clean, power_loss)
+            found = self._found or self._look()
+            pool = self._pool
+            for name in found.directories:
+                if pool is None or name not in pool:
+                    self._load_directory(name, config_for, found)
+                    if pool is not None:
+                        self.recovery.log_done()
+            if pool is not None:
+                for outcome in pool.outcomes():
+                    self._take_over(outcome, config_for, found)
+                self.recovery.end()
             self._note_lost(expected)
             self._flush_recovered()
             self._forget_missing()
             replace_file(self._filesystem, self.path / paths.BOOT, self._boot_id())
         except OSError as error:
             raise LogDirError(f"{self.path}: {describe(error)}") from error
+        finally:
+            if self._pool is not None:
+                self._pool.close()
+                self._pool = None
         return LoadedLogs(self.logs, self.offline)
 
-    def _load_directory(self, name: str, config_for: Callable[[str], LogConfig], clean: bool, power_loss: bool) -> None:
+    def begin_recovery(self, config_for: Callable[[str], LogConfig], workers: int) -> bool:
+        """Let worker processes check the logs, if that is much work, until `load_logs` waits for them; whether it is.
+
+        Raises LogDirError. Where the logs can only be reached by this process, `load_logs` does it all.
+        """
+        try:
+            found = self._found = self._look()
+            if found.clean or not isinstance(self._filesystem, OsFilesystem):
+                return False
+            tasks = self._recovery_tasks(found, config_for)
+        except OSError as error:
+            raise LogDirError(f"{self.path}: {describe(error)}") from error
+        size_bytes = sum(task.size_bytes for _, task in tasks)
+        if size_bytes < WORKER_BYTES:
+            return False
+        self.recovery.begin(len(found.directories), size_bytes)
+        self._pool = RecoveryPool(tasks, workers, self.recovery)
+        return True
+
+    def _look(self) -> _Found:
+        entries = self._filesystem.list(self.path)
+        clean = self._read_checkpoints() and self.was_clean
+        power_loss = not clean and self._machine_went_down()
+        directories = sorted(entry.name for entry in entries if entry.is_directory)
+        if not clean and directories:
+            logger.info("%s: not closed cleanly, power_loss=%s: checking the logs", self.path, power_loss)
+        return _Found(directories, clean, power_loss)
+
+    def _recovery_tasks(
+        self, found: _Found, config_for: Callable[[str], LogConfig]
+    ) -> list[tuple[TopicPartition, Task]]:
+        """The large ones."""
+        tasks = []
+        for name in found.directories:
+            partition = paths.parse_partition_directory(name)
+            if partition is None or paths.is_delete_directory(name) or name == paths.METADATA_LOG_DIRECTORY:
+                continue
+            recovery_point = self._known(paths.RECOVERY_POINT_CHECKPOINT, partition)
+            segments, size_bytes = unchecked(self._filesystem, self.path / name, recovery_point)
+            if size_bytes >= LARGE_BYTES:
+                task = Task(
+                    str(self.path / name),
+                    config_for(partition.topic),
+                    self._known(paths.LOG_START_CHECKPOINT, partition),
+                    recovery_point,
+                    self._known(paths.HIGH_WATERMARK_CHECKPOINT, partition),
+                    found.power_loss,
+                    str(self._quarantine),
+                    self._producer_expiration_ms,
+                    segments,
+                    size_bytes,
+                )
+                tasks.append((partition, task))
+        return tasks
+
+    def _take_over(self, outcome: Outcome, config_for: Callable[[str], LogConfig], found: _Found) -> None:
+        name = str(outcome.partition)
+        if outcome.reason is None:
+            self._load_directory(name, config_for, found, recovered=outcome.recovered)
+            return
+        try:
+            topic_id = self._read_topic_id(self.path / name)
+        except (CheckpointError, OSError):
+            topic_id = None
+        self._set_offline(outcome.partition, topic_id, outcome.reason)
+
+    def _load_directory(
+        self, name: str, config_for: Callable[[str], LogConfig], found: _Found, *, recovered: bool = False
+    ) -> None:
         if paths.is_delete_directory(name):
             logger.info("%s: finishing the deletion of %s", self.path, name)
             self.remove(self.path / name)
@@ -246,10 +339,11 @@ class LogDir:
                 log_start_offset=self._known(paths.LOG_START_CHECKPOINT, partition),
                 recovery_point=self._known(paths.RECOVERY_POINT_CHECKPOINT, partition),
                 high_watermark=self._known(paths.HIGH_WATERMARK_CHECKPOINT, partition),
-                clean=clean,
-                power_loss=power_loss,
+                clean=found.clean,
+                power_loss=found.power_loss,
                 quarantine=self._quarantine,
                 producer_expiration_ms=self._producer_expiration_ms,
+                recovered=recovered,
             )
         except (LogDamaged, CheckpointError, KafkaStorageError, OSError) as error:
             self._set_offline(partition, topic_id, describe(error) if isinstance(error, OSError) else str(error))
@@ -521,11 +615,13 @@ class LogDir:
 
     def leave(self) -> None:
         """Let go of a directory whose logs were opened at most; the mark of a clean shutdown, if any, returns."""
+        if self._pool is not None:
+            self._pool.close()
         for log in self.logs.values():
             log.abandon("closed")
         try:
             if self.was_clean:
-                replace_file(self._filesystem, self.path / paths.CLEAN_SHUTDOWN, checkpoints.format_clean_shutdown(-1))
+                replace_file(self._filesystem, self.path / paths.CLEAN_SHUTDOWN, self._marker)
         except OSError as error:
             logger.error("%s: the next start checks the logs: %s", self.path, describe(error))
         self._lock.release()
@@ -567,23 +663,3 @@ def _each(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [work(item) for item in known]
     with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="klamm-sync") as threads:
         return list(threads.map(work, known))
-
-
-def _identify(filesystem: Filesystem, path: Path, node_id: int, cluster_id: str | None) -> MetaProperties:
-    """Read `meta.properties` and hold it against what the caller is; write it into a new directory."""
-    file = path / paths.META_PROPERTIES
-    try:
-        found = MetaProperties.parse(filesystem.read_bytes(file))
-    except FileNotFoundError:
-        if cluster_id is None:
-            cluster_id = uuid_to_text(uuid.uuid4().bytes)
-        meta = MetaProperties(cluster_id, node_id, uuid_to_text(uuid.uuid4().bytes))
-        replace_file(filesystem, file, meta.format())
-        return meta
-    except CheckpointError as error:
-        raise LogDirError(f"{file}: {error}") from error
-    if found.node_id != node_id:
-        raise LogDirError(f"{file}: node.id={found.node_id}, but this is node {node_id}")
-    if cluster_id is not None and found.cluster_id != cluster_id:
-        raise LogDirError(f"{file}: cluster.id={found.cluster_id}, but this is cluster {cluster_id}")
-    return found

@@ -133,6 +133,7 @@ class Metrics:
         self._apis: dict[int, ApiMetrics] = {}
         self._topics: dict[str, TopicMetrics] = {}
         self._gauges: list[tuple[str, Literal["counter", "gauge"], str, Callable[[], Number]]] = []
+        self._labelled: list[tuple[str, str, Callable[[], Iterable[Sample]]]] = []
         self._network: Network | None = None
         self._lag = Histogram(LAG_BOUNDS)
         self._lag_timer: asyncio.TimerHandle | None = None
@@ -185,6 +186,10 @@ class Metrics:
         """A number asked for at scrape time; `name` with its unit, `klamm_...`."""
         self._gauges.append((name, "gauge", help_text, value))
 
+    def gauges(self, name: str, help_text: str, samples: Callable[[], Iterable[Sample]]) -> None:
+        """The same with labels: a sample for each series."""
+        self._labelled.append((name, help_text, samples))
+
     def counter(self, name: str, help_text: str, value: Callable[[], Number]) -> None:
         """The same for a number that only grows; `name` ends in `_total`."""
         assert name.endswith("_total")
@@ -226,6 +231,8 @@ class Metrics:
         )
         for name, kind, help_text, value in self._gauges:
             yield Family(name, kind, help_text, [("", value())])
+        for name, help_text, samples in self._labelled:
+            yield Family(name, "gauge", help_text, samples())
 
     def _api_families(self) -> Iterator[Family]:
         apis = sorted(self._apis.values(), key=lambda api: api.name)
