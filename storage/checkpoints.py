@@ -87,13 +87,14 @@ class MetaProperties:
     cluster_id: str
     node_id: int
     directory_id: str
+    version: str = META_VERSION
 
     def format(self) -> bytes:
         rows = {
             "cluster.id": self.cluster_id,
             "directory.id": self.directory_id,
-            "node.id": str(self.node_id),
-            "version": META_VERSION,
+            "node.id" if self.version == META_VERSION else "broker.id": str(self.node_id),
+            "version": self.version,
         }
         return "".join(f"{key}={value}\n" for key, value in rows.items()).encode()
 
@@ -109,7 +110,7 @@ class MetaProperties:
             raise CheckpointError(f"node.id {node_id!r} is not a number")
         if not values.get("cluster.id"):
             raise CheckpointError("cluster.id is missing")
-        return cls(values["cluster.id"], int(node_id), values.get("directory.id", ""))
+        return cls(values["cluster.id"], int(node_id), values.get("directory.id", ""), version)
 
 
 def parse_properties(content: bytes) -> dict[str, str]:

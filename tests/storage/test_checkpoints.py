@@ -56,7 +56,7 @@ def test_meta_properties_of_kraft_and_of_zookeeper_times() -> None:
     meta = MetaProperties("4L6g3nShT-eMCtK--X86sw", 7, "abc")
     assert MetaProperties.parse(kraft) == meta
     assert MetaProperties.parse(meta.format()) == meta
-    assert MetaProperties.parse(b"version=0\nbroker.id=3\ncluster.id=a\\=b\n") == MetaProperties("a=b", 3, "")
+    assert MetaProperties.parse(b"version=0\nbroker.id=3\ncluster.id=a\\=b\n") == MetaProperties("a=b", 3, "", "0")
 
 
 def test_clean_shutdown_format() -> None:
