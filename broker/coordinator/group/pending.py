@@ -1,0 +1,65 @@
+"""Offsets that were committed in transactions which are still open: they count when, and if, the transaction commits.
+
+What was committed outside of the transaction after them, or forgotten, stays as it is: the last word in the log about an
+offset is the last one that was written, not the last one that was decided. Until the outcome is known the offset is
+unstable (KIP-447), whoever wrote last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm.broker.coordinator.group.offsets import CommittedOffset
+
+Key = tuple[str, str, int]  # group, topic, partition
+
+
+class PendingOffsets:
+    """By partition of ``__consumer_offsets`` and producer id, as markers name them."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], dict[Key, CommittedOffset | None]] = {}
+        self._holders: dict[Key, set[tuple[int, int]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, index: int, producer_id: int, key: Key, committed: CommittedOffset | None) -> None:
+        """A transaction commits an offset, or forgets it (None: nothing is put in its place, either)."""
+        transaction = (index, producer_id)
+        self._open.setdefault(transaction, {})[key] = committed
+        self._holders.setdefault(key, set()).add(transaction)
+
+    def overtake(self, key: Key) -> None:
+        """An offset is written outside of any transaction: what open ones have for it comes before that."""
+        for transaction in self._holders.get(key, ()):
+            self._open[transaction][key] = None
+
+    def end(self, index: int, producer_id: int, *, commit: bool) -> dict[Key, CommittedOffset]:
+        """The offsets that count from now on, because their transaction has committed."""
+        decided = self._open.pop((index, producer_id), {})
+        for key in decided:
+            holders = self._holders[key]
+            holders.discard((index, producer_id))
+            if not holders:
+                del self._holders[key]
+        if not commit:
+            return {}
+        return {key: committed for key, committed in decided.items() if committed is not None}
+
+    def is_pending(self, key: Key) -> bool:
+        """Whether a transaction is open that has committed this offset."""
+        return key in self._holders
+
+    def of(self, group: str) -> Iterator[tuple[str, int]]:
+        """Topic and partition of each offset of a group that is pending."""
+        return ((topic, partition) for name, topic, partition in self._holders if name == group)
+
+    def forget(self, index: int) -> None:
+        """A partition of the topic is not looked after here any more."""
+        for transaction in [transaction for transaction in self._open if transaction[0] == index]:
+            self.end(*transaction, commit=False)
+
+    def clear(self) -> None:
+        self._open.clear()
+        self._holders.clear()
