@@ -1,39 +1,54 @@
 """Offsets that were committed in transactions which are still open: they count when, and if, the transaction commits.
 
-What was committed outside of the transaction after them, or forgotten, stays as it is: the last word in the log about an
-offset is the last one that was written, not the last one that was decided. Until the outcome is known the offset is
-unstable (KIP-447), whoever wrote last.
+What was committed after them, outside of a transaction or in another that has committed already, stays as it is: the
+last word in the log about an offset is the last one that was written, not the last one that was decided. Until the
+outcome is known the offset is unstable (KIP-447), whoever wrote last.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 
 Key = tuple[str, str, int]  # group, topic, partition
 
 
+class _Pending(NamedTuple):
+    """What a transaction has committed; None when something that was written later counts."""
+
+    serial: int
+    committed: CommittedOffset | None
+
+
 class PendingOffsets:
     """By partition of ``__consumer_offsets`` and producer id, as markers name them."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], dict[Key, CommittedOffset | None]] = {}
+        self._open: dict[tuple[int, int], dict[Key, _Pending]] = {}
         self._holders: dict[Key, set[tuple[int, int]]] = {}
+        self._serials = itertools.count()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, index: int, producer_id: int, key: Key, committed: CommittedOffset | None) -> None:
-        """A transaction commits an offset, or forgets it (None: nothing is put in its place, either)."""
+    def add(self, index: int, producer_id: int, key: Key, committed: CommittedOffset) -> None:
+        """A transaction commits an offset; called in the order in which they are written."""
         transaction = (index, producer_id)
-        self._open.setdefault(transaction, {})[key] = committed
+        self._open.setdefault(transaction, {})[key] = _Pending(next(self._serials), committed)
         self._holders.setdefault(key, set()).add(transaction)
 
     def overtake(self, key: Key) -> None:
         """An offset is written outside of any transaction: what open ones have for it comes before that."""
+        self._overtake(key, next(self._serials))
+
+    def _overtake(self, key: Key, serial: int) -> None:
         for transaction in self._holders.get(key, ()):
-            self._open[transaction][key] = None
+            pending = self._open[transaction]
+            if pending[key].serial < serial:
+                pending[key] = pending[key]._replace(committed=None)
 
     def end(self, index: int, producer_id: int, *, commit: bool) -> dict[Key, CommittedOffset]:
         """The offsets that count from now on, because their transaction has committed."""
@@ -43,9 +58,12 @@ class PendingOffsets:
             holders.discard((index, producer_id))
             if not holders:
                 del self._holders[key]
-        if not commit:
-            return {}
-        return {key: committed for key, committed in decided.items() if committed is not None}
+        counts = {}
+        for key, (serial, committed) in decided.items():
+            if commit and committed is not None:
+                self._overtake(key, serial)
+                counts[key] = committed
+        return counts
 
     def is_pending(self, key: Key) -> bool:
         """Whether a transaction is open that has committed this offset."""

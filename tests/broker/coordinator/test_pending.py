@@ -47,3 +47,15 @@ def test_transactions_of_other_partitions_and_producers_stay_open() -> None:
     pending.forget(4)
     assert not pending.is_pending(("h", "t", 0))
     assert list(pending.of("g")) == [("t", 0)]
+
+
+def test_of_two_transactions_the_one_that_wrote_last_counts_whichever_commits_last() -> None:
+    pending = PendingOffsets()
+    pending.add(3, 7, KEY, CommittedOffset(1))
+    pending.add(3, 8, KEY, CommittedOffset(9))
+    assert pending.end(3, 8, commit=True) == {KEY: CommittedOffset(9)}
+    assert pending.end(3, 7, commit=True) == {}
+    pending.add(3, 7, KEY, CommittedOffset(10))
+    pending.add(3, 8, KEY, CommittedOffset(11))
+    assert pending.end(3, 8, commit=False) == {}
+    assert pending.end(3, 7, commit=True) == {KEY: CommittedOffset(10)}
