@@ -37,10 +37,9 @@ from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.producer_state import ProducerState
 from klamm.storage.recovery import Scan, find_batch_after, note_epoch, scan_segment
-from klamm.storage.replay import load_producers, rebuild_transaction_index
+from klamm.storage.replay import load_producers, open_transaction_indexes
 from klamm.storage.segment import Segment
 from klamm.storage.swap import SwapError, finish
-from klamm.storage.transaction_index import check, is_as_listed, parse_list
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +90,6 @@ class Loader:
         self._producers = ProducerState(directory.name, producer_expiration_ms)
         self._files: dict[str, Entry] = {}
         self._snapshots: list[int] = []
-        self._listed_indexes: dict[int, tuple[int, int]] = {}
 
     def load(self) -> Log:
         with storage_errors(self._name):
@@ -101,7 +99,6 @@ class Loader:
             segments = self._find_segments()
             if segments:
                 epochs_known = self._epochs.load()
-                self._listed_indexes = self._read_index_list()
                 end = self._open_clean(segments) if self._clean or self._recovered else None
                 if end is None:
                     self._clean = False
@@ -230,7 +227,7 @@ class Loader:
         if not active.indexes_are_sane(end_offset):
             self._rebuild_indexes(active)
         active.load_largest_timestamp()
-        self._open_transaction_indexes(segments, end_offset)
+        open_transaction_indexes(segments, end_offset, self._filesystem, self._files, self._snapshots)
         self._load_producers(segments, end_offset)
         return end_offset
 
@@ -252,42 +249,6 @@ class Loader:
         segment.time_index.open_existing(time_entry.size_bytes)
         return segment.indexes_are_sane(end_offset)
 
-    def _read_index_list(self) -> dict[int, tuple[int, int]]:
-        if paths.TXN_INDEX_LIST not in self._files:
-            return {}
-        try:
-            return parse_list(self._filesystem.read_bytes(self._directory / paths.TXN_INDEX_LIST))
-        except CheckpointError as error:
-            logger.warning("%s: %s: %s", self._name, paths.TXN_INDEX_LIST, error)
-            return {}
-
-    def _open_transaction_indexes(self, segments: list[Segment], end_offset: int) -> None:
-        """Take over the transaction indexes of segments that are not scanned; what does not fit is made anew."""
-        ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
-        for index, (segment, end) in enumerate(zip(segments, ends, strict=True)):
-            try:
-                self._open_transaction_index(segment, end)
-            except ValueError as error:
-                logger.warning("%s: rebuilding %s: %s", self._name, segment.transaction_index.path.name, error)
-                producers = ProducerState(self._name)
-                self._load_producers(segments[:index], segment.base_offset, producers, list(self._snapshots))
-                rebuild_transaction_index(segment, producers)
-                self._try("transaction index", segment.sync_indexes)
-
-    def _open_transaction_index(self, segment: Segment, end_offset: int) -> None:
-        """Raises ValueError."""
-        listed = self._listed_indexes.get(segment.base_offset)
-        path = segment.transaction_index.path
-        if path.name not in self._files:
-            if listed is not None:
-                raise ValueError("it is missing")
-            return
-        content = self._filesystem.read_bytes(path)
-        check(content, segment.base_offset, end_offset)
-        if listed is not None and not is_as_listed(content, listed):
-            raise ValueError(f"{len(content)} bytes are not what was written")
-        segment.transaction_index.open_existing(len(content))
-
     # After an unclean one
 
     def _recover(self, segments: list[Segment]) -> list[Segment]:
@@ -300,7 +261,7 @@ class Loader:
             if not self._open_indexes(segment, following.base_offset):
                 self._rebuild_indexes(segment)
         base_offset = segments[first].base_offset
-        self._open_transaction_indexes(segments[:first], base_offset)
+        open_transaction_indexes(segments[:first], base_offset, self._filesystem, self._files, self._snapshots)
         self._snapshots = [offset for offset in self._snapshots if offset <= base_offset]
         self._load_producers(segments[:first], base_offset)
         self._epochs.truncate_from_end(base_offset)
@@ -380,21 +341,15 @@ class Loader:
         except ValueError as error:
             raise LogDamaged(str(error)) from error
 
-    def _load_producers(
-        self,
-        segments: list[Segment],
-        end_offset: int,
-        producers: ProducerState | None = None,
-        snapshots: list[int] | None = None,
-    ) -> None:
+    def _load_producers(self, segments: list[Segment], end_offset: int) -> None:
         load_producers(
-            self._producers if producers is None else producers,
+            self._producers,
             segments,
             end_offset,
             self._filesystem,
             self._clock.wall_ms(),
             self._directory,
-            self._snapshots if snapshots is None else snapshots,
+            self._snapshots,
         )
 
 

@@ -7,8 +7,8 @@ touches no records either: an answer is a region of a file.
 Threads: everything runs on the caller's one thread, but `flush`, which blocks, and may run in any other thread beside
 appends and reads (`durability.py`).
 
-Offsets: `log_start_offset <= log_end_offset`. The segments are a `SegmentList`; how they leave it is told there, how
-compacted ones come into it in `replacement.py`.
+Offsets: `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`. The segments are a `SegmentList`;
+how they leave it is told there, how compacted ones come into it in `replacement.py`.
 
 After a crash: see `loader.py`. A write error leaves the log as it was before the append; reads go on.
 """
@@ -39,13 +39,17 @@ from klamm.storage.filesystem import (
 from klamm.storage.index import NO_TIMESTAMP
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log_config import LogConfig
-from klamm.storage.producer_state import NO_PRODUCER, ProducerState
+from klamm.storage.producer_state import NO_PRODUCER, ProducerState, RetainedBatch
 from klamm.storage.replacement import Replacement, SwapStuck
+from klamm.storage.replay import load_producers
 from klamm.storage.results import AppendResult, EpochEnd, LogRead, TimestampOffset
 from klamm.storage.segment import Segment
 from klamm.storage.segment_list import SegmentList, retire
+from klamm.storage.transaction_index import AbortedTransaction, format_list
+from klamm.storage.verification import VerificationGuard, Verifications
 
 if TYPE_CHECKING:
+    from klamm.protocol.records.control import EndMarker
     from klamm.protocol.records.validate import ValidBatch
     from klamm.storage.cleaner import Cleaned
 
@@ -81,6 +85,7 @@ class Log:
         "on_sync_failure",
         "producers",
         "topic_id",
+        "verifications",
     )
 
     def __init__(
@@ -105,6 +110,7 @@ class Log:
         self._filesystem = filesystem
         self._jitter = jitter
         self.producers = producers
+        self.verifications = Verifications(directory.name)
         self.leader_epochs = leader_epochs
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
@@ -185,6 +191,21 @@ class Log:
         return self._segments.closed_bytes + self._segments.active.size_bytes
 
     @property
+    def last_stable_offset(self) -> int:
+        """Every transaction with records below it has ended, and those below it are below the high watermark."""
+        stable = self.high_watermark
+        first = self.producers.first_unstable_offset
+        if first is not None and first < stable:
+            stable = max(first, self.log_start_offset)
+        assert self.log_start_offset <= stable <= self.high_watermark <= self.log_end_offset, f"{self} {stable=}"
+        return stable
+
+    def set_high_watermark(self, offset: int) -> None:
+        """What is below `offset` is committed."""
+        self.high_watermark = offset
+        self.producers.decide_below(offset)
+
+    @property
     def recovery_point(self) -> int:
         """Where a start after a crash begins to check."""
         return self._durability.recovery_point
@@ -222,61 +243,126 @@ class Log:
 
     # Appending
 
-    def append(self, batch: ValidBatch, *, leader_epoch: int, now_ms: int | None = None) -> AppendResult:
+    def append(
+        self,
+        batch: ValidBatch,
+        *,
+        leader_epoch: int,
+        now_ms: int | None = None,
+        guard: VerificationGuard | None = None,
+        by_coordinator: bool = False,
+    ) -> AppendResult:
         """Append one batch. Nothing else may touch its bytes until this returns.
 
-        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, or KafkaStorageError when the disk refuses: then the
-        log is as it was before.
+        A batch that begins a transaction needs a guard (`verification.py`). Of a batch that a coordinator writes for a
+        producer the epoch is checked, it has no sequence. Raises OutOfOrderSequenceNumber, InvalidProducerEpoch,
+        InvalidTxnState, or KafkaStorageError when the disk refuses: then the log is as it was before.
         """
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
-        last_offset_delta = batch.last_offset_delta
         producer_id = batch.producer_id
         if producer_id != NO_PRODUCER:
-            try:
-                before = self.producers.check(producer_id, batch.producer_epoch, batch.base_sequence, last_offset_delta)
-            except OutOfOrderSequenceNumber:
-                if not self._recall_batches(producer_id):
-                    raise
-                before = self.producers.check(producer_id, batch.producer_epoch, batch.base_sequence, last_offset_delta)
+            before = self._check_producer(batch, guard, by_coordinator)
             if before is not None:
                 append_time = before.timestamp if batch.log_append_time_ms >= 0 else NO_TIMESTAMP
                 return AppendResult(before.first_offset, before.last_offset, append_time, True)
-        base_offset = self.log_end_offset
-        last_offset = base_offset + last_offset_delta
-        size = batch.size_bytes
-        timestamp = batch.max_timestamp
-        segment = self._segments.active
-        config = self._config
-        if not segment.has_room(size, last_offset, segment_bytes=self._segment_bytes) or (
-            segment.size_bytes
-            and segment.age_ms(now_ms if now_ms is not None else self._clock.wall_ms(), timestamp)
-            > config.segment_ms - segment.roll_jitter_ms
-        ):
-            segment = self.roll()
-        data = batch.data
-        stamp(data, 0, base_offset, leader_epoch)
-        try:
-            segment.append(data, size, base_offset, last_offset, timestamp)
-        except OSError as error:
-            raise self._write_failed(error) from error
-        self.log_end_offset = last_offset + 1
-        durability = self._durability
-        if durability.first_unflushed_ms is None:
-            durability.first_unflushed_ms = now_ms if now_ms is not None else self._clock.wall_ms()
+        if now_ms is None:
+            now_ms = self._clock.wall_ms()
+        segment = self._segment_for(batch, now_ms)
+        base_offset = self._write(segment, batch, leader_epoch, now_ms)
+        last_offset = base_offset + batch.last_offset_delta
         if producer_id != NO_PRODUCER:
             self.producers.update(
                 producer_id,
                 batch.producer_epoch,
                 batch.base_sequence,
-                last_offset_delta,
+                batch.last_offset_delta,
                 last_offset,
-                timestamp,
-                now_ms if now_ms is not None else self._clock.wall_ms(),
+                batch.max_timestamp,
+                now_ms,
+                is_transactional=batch.is_transactional,
             )
+            if batch.is_transactional:
+                self.verifications.end(producer_id)
+        return AppendResult(base_offset, last_offset, batch.log_append_time_ms, False)
+
+    def append_marker(
+        self, batch: ValidBatch, marker: EndMarker, *, transaction_version: int, leader_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """Append the control batch that ends a producer's transaction; harmless where none is open.
+
+        Raises InvalidProducerEpoch, TransactionCoordinatorFenced, or KafkaStorageError: the log is as it was before.
+        """
+        if self.offline_reason is not None:
+            raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
+        producer_id, epoch = batch.producer_id, batch.producer_epoch
+        self.producers.check_marker(producer_id, epoch, marker.coordinator_epoch, transaction_version)
+        segment = self._segment_for(batch, now_ms)
+        ended = self.producers.ending(producer_id, self.log_end_offset)
+        offset = self._write(segment, batch, leader_epoch, now_ms)
+        if ended is not None and not marker.is_commit:
+            segment.transaction_index.append(ended)
+            segment.transaction_index.write_through()
+            self._durability.directory_unsynced = True
+            self._segments.note_aborts()
+        self.producers.end_transaction(producer_id, epoch, marker, offset, now_ms)
+        self.verifications.end(producer_id)
+        return AppendResult(offset, offset, batch.log_append_time_ms, False)
+
+    def _check_producer(
+        self, batch: ValidBatch, guard: VerificationGuard | None, by_coordinator: bool
+    ) -> RetainedBatch | None:
+        """The batch of which this is a duplicate, or None when it may be appended; raises the errors of `append`."""
+        producers = self.producers
+        producer_id, epoch, is_transactional = batch.producer_id, batch.producer_epoch, batch.is_transactional
+        if is_transactional:
+            known = producers.get(producer_id)
+            before = known.find(epoch, batch.base_sequence, batch.last_offset_delta) if known is not None else None
+            if before is not None:
+                return before
+            if known is None or known.first_transaction_offset < 0:
+                self.verifications.check(producer_id, guard)
+            has_batches = known is not None and bool(known.batches)
+            if not by_coordinator:
+                self.verifications.check_sequence(producer_id, batch.base_sequence, has_batches=has_batches)
+        if by_coordinator:
+            producers.check_epoch(producer_id, epoch)
+            return None
+        sequence, delta = batch.base_sequence, batch.last_offset_delta
+        try:
+            return producers.check(producer_id, epoch, sequence, delta, is_transactional=is_transactional)
+        except OutOfOrderSequenceNumber:
+            if not self._recall_batches(producer_id):
+                raise
+        return producers.check(producer_id, epoch, sequence, delta, is_transactional=is_transactional)
+
+    def _segment_for(self, batch: ValidBatch, now_ms: int) -> Segment:
+        """The active segment, a new one when the batch has no place in the old one. Raises KafkaStorageError."""
+        segment = self._segments.active
+        last_offset = self.log_end_offset + batch.last_offset_delta
+        if not segment.has_room(batch.size_bytes, last_offset, segment_bytes=self._segment_bytes) or (
+            segment.size_bytes
+            and segment.age_ms(now_ms, batch.max_timestamp) > self._config.segment_ms - segment.roll_jitter_ms
+        ):
+            return self.roll()
+        return segment
+
+    def _write(self, segment: Segment, batch: ValidBatch, leader_epoch: int, now_ms: int) -> int:
+        """Give the batch its place, which is returned, and write it. Raises KafkaStorageError."""
+        base_offset = self.log_end_offset
+        last_offset = base_offset + batch.last_offset_delta
+        stamp(batch.data, 0, base_offset, leader_epoch)
+        try:
+            segment.append(batch.data, batch.size_bytes, base_offset, last_offset, batch.max_timestamp)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        self.log_end_offset = last_offset + 1
+        durability = self._durability
+        if durability.first_unflushed_ms is None:
+            durability.first_unflushed_ms = now_ms
         if leader_epoch > self.leader_epochs.latest:
             self._begin_epoch(leader_epoch, base_offset)
-        return AppendResult(base_offset, last_offset, batch.log_append_time_ms, False)
+        return base_offset
 
     def _recall_batches(self, producer_id: int) -> bool:
         """Find more of the last batches of a producer near the end of the log; False when there are none.
@@ -321,6 +407,7 @@ class Log:
         except OSError as error:
             logger.warning("%s: indexes of segment %d not written: %s", self._name, old.base_offset, describe(error))
         self.write_snapshot()
+        self._list_transaction_indexes()
         self._segments.append(segment)
         self._durability.directory_unsynced = True
         return segment
@@ -340,13 +427,27 @@ class Log:
 
     def write_snapshot(self, *, sync: bool = False) -> None:
         """Write the producer state at the log end. A disk that refuses costs a scan at the next start, nothing else."""
-        self.producers.remove_expired(self._clock.wall_ms())
+        now_ms = self._clock.wall_ms()
+        self.producers.remove_expired(now_ms)
+        self.verifications.remove_expired(now_ms, self.producers.expiration_ms)
         path = paths.offset_file(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
         try:
             replace_file(self._filesystem, path, self.producers.snapshot(), sync=sync, sync_directory=False)
             self._snapshot_offset = self.log_end_offset
         except OSError as error:
             logger.warning("%s: producer snapshot not written: %s", self._name, describe(error))
+
+    def _list_transaction_indexes(self, *, sync: bool = False) -> None:
+        """Note which transaction indexes there are, so that a missing one is missed."""
+        aborting = self._segments.aborting
+        if not aborting:
+            return
+        content = format_list((segment.base_offset, segment.transaction_index) for segment in aborting)
+        try:
+            path = self.directory / paths.TXN_INDEX_LIST
+            replace_file(self._filesystem, path, content, sync=sync, sync_directory=False)
+        except OSError as error:
+            logger.warning("%s: %s not written: %s", self._name, paths.TXN_INDEX_LIST, describe(error))
 
     # Reading
 
@@ -407,6 +508,13 @@ class Log:
         else:
             next_offset = segment.next_offset_at(position, position + size)
         return LogRead(FileRegion(segment.file, position, size), size, False, next_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Those with records in [start, end): a read_committed reader leaves them out. Raises KafkaStorageError."""
+        if not self._segments.aborting:
+            return []
+        with storage_errors(f"{self._name}: transaction index"):
+            return self._segments.aborted(start, end)
 
     def lookup_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record, at or above the log start, with a timestamp at or after `timestamp`; None without one."""
@@ -480,6 +588,8 @@ class Log:
         """
         if offset >= self.log_end_offset:
             return
+        with storage_errors(self._name):
+            offset = self._batch_start(offset)
         if self.before_truncate is not None:
             self.before_truncate(self, min(self.recovery_point, offset))
         with self._durability.lock, storage_errors(self._name):
@@ -492,11 +602,12 @@ class Log:
                 self._cut_segments(offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self._durability.cut_at(self.log_end_offset)
-            self.high_watermark = min(self.high_watermark, self.log_end_offset)
             self._snapshot_offset = -1
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self.leader_epochs.write()
             self._rebuild_producers()
+            self.set_high_watermark(min(self.high_watermark, self.log_end_offset))
+            self._segments.note_aborts()
             self._durability.directory_unsynced = False
             try:
                 self._segments.active.sync()
@@ -505,6 +616,11 @@ class Log:
             except OSError as error:
                 self.sync_failed(error)
                 raise
+
+    def _batch_start(self, offset: int) -> int:
+        """Where the batch begins that holds `offset`: it goes as a whole, and no checkpoint may be above that."""
+        found = self._segments.all[self._segments.index_of(offset)].find(offset)
+        return min(offset, found[1].base_offset) if found is not None else offset
 
     def _cut_segments(self, offset: int) -> None:
         kept = [segment for segment in self._segments.all if segment.base_offset <= offset]
@@ -524,8 +640,6 @@ class Log:
         self.log_end_offset = offset
 
     def _rebuild_producers(self) -> None:
-        from klamm.storage.loader import load_producers
-
         names = [paths.parse_offset_file(entry.name) for entry in self._filesystem.list(self.directory)]
         snapshots = sorted(offset for offset, suffix in filter(None, names) if suffix == paths.SNAPSHOT_SUFFIX)
         load_producers(
@@ -547,7 +661,7 @@ class Log:
             raise OffsetOutOfRange(f"{self._name}: log start {offset} above the log end {self.log_end_offset}")
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.high_watermark = max(self.high_watermark, offset)
+            self.set_high_watermark(max(self.high_watermark, offset))
             self.leader_epochs.truncate_from_start(offset)
             with storage_errors(self._name):
                 self.leader_epochs.write()
@@ -605,7 +719,8 @@ class Log:
 
     def finish_swap(self) -> None:
         """Let readers see the compacted segment, if its files are in place."""
-        self._replacement.finish()
+        if self._replacement.finish():
+            self._list_transaction_indexes()
 
     # The end
 
@@ -623,6 +738,7 @@ class Log:
                     self._segments.active.become_inactive()
                     self._segments.active.sync_indexes()
                     self.write_snapshot(sync=True)
+                    self._list_transaction_indexes(sync=True)
                     self.leader_epochs.write()
                     self._durability.directory_unsynced = True
                 self.flush()

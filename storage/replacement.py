@@ -81,9 +81,11 @@ class Replacement:
             segment.is_frozen = False
         self._old = []
 
-    def finish(self) -> None:
-        """Let readers see the compacted segment, if its files are in place."""
-        if self._new is not None:
-            self._segments.substitute(self._old, [self._new])
-            self._new = None
-            self._old = []
+    def finish(self) -> bool:
+        """Let readers see the compacted segment, if its files are in place; whether they are."""
+        if self._new is None:
+            return False
+        self._segments.substitute(self._old, [self._new])
+        self._new = None
+        self._old = []
+        return True

@@ -84,9 +84,9 @@ def open_transaction_indexes(
 
     `names` are in the directory, `snapshots` those of producers.
     """
-    if not any(name.endswith(paths.TXN_INDEX_SUFFIX) or name == paths.TXN_INDEX_LIST for name in names):
+    if not segments or not any(name.endswith((paths.TXN_INDEX_SUFFIX, paths.TXN_INDEX_LIST)) for name in names):
         return
-    listed = _read_list(segments[0].directory, filesystem, names) if segments else {}
+    listed = _read_list(segments[0].directory, filesystem, names)
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
     for index, (segment, end) in enumerate(zip(segments, ends, strict=True)):
         try:

@@ -15,12 +15,13 @@ from pathlib import Path
 from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem
 from klamm.storage.segment import Segment
+from klamm.storage.transaction_index import AbortedTransaction
 
 
 class SegmentList:
     """Oldest first, never empty; the last one is the active one."""
 
-    __slots__ = ("active", "all", "bases", "closed_bytes")
+    __slots__ = ("aborting", "active", "all", "bases", "closed_bytes")
 
     def __init__(self, segments: list[Segment]) -> None:
         self.set(segments)
@@ -31,6 +32,11 @@ class SegmentList:
         self.bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in segments) - segments[-1].size_bytes
+        self.note_aborts()
+
+    def note_aborts(self) -> None:
+        """Transactions were aborted, or are not any more: most logs have none, and are not searched for them."""
+        self.aborting = [segment for segment in self.all if segment.transaction_index.count]
 
     def append(self, segment: Segment) -> None:
         self.set([*self.all, segment])
@@ -38,6 +44,15 @@ class SegmentList:
     def index_of(self, offset: int) -> int:
         """The index of the segment that holds `offset`, if any does; the first one for offsets below it."""
         return max(0, bisect_right(self.bases, offset) - 1)
+
+    def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions with offsets in [start, end), from the markers at or above `start`. OSError."""
+        found: list[AbortedTransaction] = []
+        first = self.bases[self.index_of(start)]
+        for segment in self.aborting:
+            if segment.base_offset >= first and segment.transaction_index.collect(start, end, found):
+                break
+        return found
 
     def detach_below(self, offset: int) -> list[Segment]:
         """Take the segments that end at or below `offset` out; the active one stays."""

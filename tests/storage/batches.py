@@ -7,9 +7,11 @@ from pathlib import Path
 
 from klamm.protocol.records.batch import Record, batches, encode_batch, read_header, records
 from klamm.protocol.records.compression import Codec
+from klamm.protocol.records.control import EndMarker, end_marker_batch
 from klamm.protocol.records.validate import ValidBatch
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
+from klamm.storage.results import AppendResult
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -24,6 +26,7 @@ def batch(
     sequence: int = -1,
     value: bytes = b"value",
     codec: Codec = Codec.NONE,
+    transactional: bool = False,
 ) -> ValidBatch:
     """A batch with a record for each timestamp (default: one record)."""
     times = timestamps or (START_MS,)
@@ -33,6 +36,7 @@ def batch(
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
+        transactional=transactional,
     )
     return valid(data, times.index(max(times)))
 
@@ -53,6 +57,38 @@ def valid(data: bytearray, max_timestamp_delta: int = -1) -> ValidBatch:
         log_append_time_ms=-1,
         size_bytes=len(data),
         codec=header.codec,
+    )
+
+
+def transact(
+    log: Log, producer_id: int, epoch: int, sequence: int, *timestamps: int, value: bytes = b"value"
+) -> AppendResult:
+    """Append a batch of a transaction, as after the coordinator has said that it is open."""
+    guard = log.verifications.begin(producer_id, epoch, sequence, begins_at_zero=False, now_ms=START_MS)
+    new = batch(*timestamps, producer_id=producer_id, epoch=epoch, sequence=sequence, value=value, transactional=True)
+    return log.append(new, leader_epoch=max(0, log.leader_epochs.latest), now_ms=START_MS, guard=guard)
+
+
+def end_transaction(
+    log: Log,
+    producer_id: int,
+    epoch: int,
+    *,
+    is_commit: bool,
+    coordinator_epoch: int = 0,
+    transaction_version: int = 0,
+    timestamp: int = START_MS,
+) -> AppendResult:
+    """Append a marker."""
+    data = end_marker_batch(
+        producer_id, epoch, is_commit=is_commit, coordinator_epoch=coordinator_epoch, timestamp=timestamp
+    )
+    return log.append_marker(
+        valid(data),
+        EndMarker(is_commit, coordinator_epoch, timestamp),
+        transaction_version=transaction_version,
+        leader_epoch=max(0, log.leader_epochs.latest),
+        now_ms=START_MS,
     )
 
 

@@ -20,7 +20,7 @@ from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.offset_map import ENTRY_BYTES
 from klamm.storage.paths import TopicPartition
-from tests.storage.batches import DIRECTORY, batch, open_log, read_bytes, valid
+from tests.storage.batches import DIRECTORY, batch, open_log, read_bytes, transact, valid
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem
 
@@ -198,12 +198,11 @@ def test_a_batch_is_compressed_again_with_its_own_codec(codec: Codec) -> None:
 def test_records_without_key_go_control_batches_and_transactional_ones_stay() -> None:
     log, filesystem = closed_log()
     append(log, (None, b"from before"), (b"a", b"1"))
-    append(log, (b"a", b"2"), transactional=True, producer_id=8, producer_epoch=0, base_sequence=0)
-    append(log, (b"\0\0\0\1", b"marker"), transactional=True, control=True, producer_id=9, producer_epoch=0)
+    transact(log, 8, 0, 0)
     log.roll()
     compact(log, filesystem)
     assert [(record.offset, record.key) for record in contents(log)] == [
-        (1, b"a"), (2, b"a"), (3, b"\0\0\0\1"),
+        (1, b"a"), (2, b"key-0"),
     ]  # fmt: skip
 
 
