@@ -8,12 +8,14 @@ What it models, as `klamm.storage.filesystem` promises it and no more:
 Files that were open before either of them answer with an error afterwards.
 
 Faults: `inject` makes calls fail, `space_bytes` is what is left of the disk, and `crash_after` raises `Crash` in place
-of the n-th change from now, so that a test can stop at every step of what it does.
+of the n-th change from now, so that a test can stop at every step of what it does. `before_change` is called at each
+such step, when the change is not made yet: a `clone` taken there can be crashed in many ways while the test goes on.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import random
 from collections.abc import Callable
@@ -157,6 +159,7 @@ class MemoryFilesystem:
         self.changes = 0
         self.space_bytes: int | None = None
         self.locks: set[Path] = set()
+        self.before_change: Callable[[], None] | None = None
         self._faults: list[Fault] = []
         self._crash_at: int | None = None
         self._root = Directory()
@@ -180,6 +183,19 @@ class MemoryFilesystem:
 
     def crash_after(self, changes: int) -> None:
         self._crash_at = self.changes + changes
+
+    def clone(self) -> MemoryFilesystem:
+        """The same disk, with the same unsynced changes, and nothing open."""
+        other = MemoryFilesystem(self.now_ms)
+        other._root = _cloned(self._root, {})  # type: ignore[assignment]
+        other._boots = self._boots
+        return other
+
+    def fingerprint(self) -> bytes:
+        """The same for two disks with the same names and bytes."""
+        digest = hashlib.blake2b(digest_size=16)
+        _feed(digest, "", self._root)
+        return digest.digest()
 
     def crash(self, rng: random.Random | None = None) -> None:
         """Cut the power: keep what was synced, and, with `rng`, any part of what was not."""
@@ -224,6 +240,8 @@ class MemoryFilesystem:
         self.reads += operation == "read"
         if operation not in ("read", "list", "open"):
             self.changes += 1
+            if self.before_change is not None:
+                self.before_change()
             if self._crash_at is not None and self.changes > self._crash_at:
                 raise Crash(f"{operation} {path}")
         for fault in self._faults:
@@ -346,6 +364,31 @@ class MemoryFilesystem:
             raise BlockingIOError(errno.EAGAIN, "locked", str(path))
         self.locks.add(path)
         return MemoryLock(self, path)
+
+
+def _cloned(node: Inode | Directory, known: dict[int, Inode | Directory]) -> Inode | Directory:
+    copy = known.get(id(node))
+    if copy is not None:
+        return copy
+    if isinstance(node, Inode):
+        copy = known[id(node)] = Inode(bytearray(node.data), node.synced, list(node.pending), node.modified_ms)
+        return copy
+    copy = known[id(node)] = Directory()
+    copy.names, copy.synced, *copy.pending = (
+        {name: _cloned(target, known) for name, target in names.items()}
+        for names in (node.names, node.synced, *node.pending)
+    )
+    return copy
+
+
+def _feed(digest: hashlib.blake2b, name: str, node: Inode | Directory) -> None:
+    if isinstance(node, Inode):
+        digest.update(f"{name} {len(node.data)}\n".encode() + node.data)
+        return
+    digest.update(f"{name}/ {len(node.names)}\n".encode())
+    for child in sorted(node.names):
+        if child != BOOT_ID.name:  # another at every start of the machine
+            _feed(digest, child, node.names[child])
 
 
 def _resize(data: bytearray, size: int) -> None:
