@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from struct import Struct, error
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,9 @@ RecordDecoder = Callable[[Record], RecordText]
 BytesDecoder = Callable[[bytes], str]
 
 
+SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
 class DecoderError(ValueError):
     """The decoder that was asked for cannot read a record."""
 
@@ -51,7 +55,8 @@ def plain(key: BytesDecoder, value: BytesDecoder) -> RecordDecoder:
 
 
 def as_string(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+    """UTF-8 as Java reads it: one mark for an encoded surrogate, where Python has one for each of its bytes."""
+    return SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
 
 
 def _number(layout: str) -> BytesDecoder:

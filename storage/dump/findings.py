@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 PROBLEM = "PROBLEM: "
 """How the lines of our own begin."""
+
+
+MISMATCHES: Final = "Mismatches in :"
+TIME_MISMATCHES: Final = "Found timestamp mismatch in :"
+NOT_ASCENDING: Final = "Found out of order timestamp in :"
+NOT_FOUND: Final = "The following indexed offsets are not found in the log."
+GAPS: Final = "Non-consecutive offsets in "
+HEADS: Final = (MISMATCHES, TIME_MISMATCHES, NOT_ASCENDING, NOT_FOUND, GAPS)
 
 
 class Findings:
@@ -28,29 +37,33 @@ class Findings:
         self._problems.append(f"{PROBLEM}{path}: {what}")
 
     def index_mismatch(self, path: Path, offset: int, found: int) -> None:
-        self._add(f"Mismatches in :{path.absolute()}", f"  Index offset: {offset}, log offset: {found}")
+        self._add(f"{MISMATCHES}{path.absolute()}", f"  Index offset: {offset}, log offset: {found}")
 
     def time_mismatch(self, path: Path, timestamp: int, found: int) -> None:
-        head = f"Found timestamp mismatch in :{path.absolute()}"
+        head = f"{TIME_MISMATCHES}{path.absolute()}"
         self._add(head, f"  Index timestamp: {timestamp}, log timestamp: {found}")
 
     def time_not_ascending(self, path: Path, timestamp: int, before: int) -> None:
-        head = f"Found out of order timestamp in :{path.absolute()}"
+        head = f"{NOT_ASCENDING}{path.absolute()}"
         self._add(head, f"  Index timestamp: {timestamp}, Previously indexed timestamp: {before}")
 
     def offset_not_found(self, offset: int, found: int) -> None:
-        head = "The following indexed offsets are not found in the log."
-        self._add(head, f"Indexed offset: {offset}, found log offset: {found}")
+        self._add(NOT_FOUND, f"Indexed offset: {offset}, found log offset: {found}")
 
     def gap(self, path: Path, offset: int, following: int) -> None:
-        head = f"Non-consecutive offsets in {path.absolute()}"
+        head = f"{GAPS}{path.absolute()}"
         self._add(head, f"  {offset} is followed by {following}", is_problem=False)
 
     def _add(self, head: str, line: str, *, is_problem: bool = True) -> None:
         self._lists.setdefault((head, is_problem), []).append(line)
 
     def lines(self) -> Iterator[str]:
+        """Ours first, then the others in the order of Kafka's tool."""
         yield from self._problems
-        for (head, _), lines in self._lists.items():
+        for (head, _), lines in sorted(self._lists.items(), key=lambda item: _rank(item[0][0])):
             yield head
             yield from lines
+
+
+def _rank(head: str) -> int:
+    return next(rank for rank, beginning in enumerate(HEADS) if head.startswith(beginning))

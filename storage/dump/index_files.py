@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from struct import Struct
-from typing import Final
 
 from klamm.protocol.errors import KafkaError
 from klamm.storage import paths
@@ -17,8 +16,7 @@ from klamm.storage.dump.log_file import largest_timestamp
 from klamm.storage.filesystem import File, Filesystem
 from klamm.storage.index import NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.scan import batches, find_offset
-
-TXN_ENTRY: Final = Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
+from klamm.storage.transaction_index import ENTRY as TRANSACTION_ENTRY
 
 
 class IndexMode(Enum):
@@ -141,8 +139,8 @@ def _check_timestamp(
 
 
 def dump_transaction_index(index: IndexFile, findings: Findings) -> Iterator[str]:
-    _check_size(index, TXN_ENTRY, findings)
-    for version, producer_id, first_offset, last_offset, last_stable_offset in index.entries(TXN_ENTRY):
+    _check_size(index, TRANSACTION_ENTRY, findings)
+    for version, producer_id, first_offset, last_offset, last_stable_offset in index.entries(TRANSACTION_ENTRY):
         yield (
             f"version: {version} producerId: {producer_id} firstOffset: {first_offset} "
             f"lastOffset: {last_offset} lastStableOffset: {last_stable_offset}"

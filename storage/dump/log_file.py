@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.records import message_set
 from klamm.protocol.records.batch import BatchHeader, Record, crc_is_valid, records
 from klamm.protocol.records.compression import CODEC_MASK
+from klamm.protocol.records.control import ABORT, COMMIT, CONTROL_KEY, END_MARKER_VALUE
 from klamm.storage.dump.decoders import DecoderError, RecordDecoder, compact_json
 from klamm.storage.dump.findings import Findings
 from klamm.storage.filesystem import File
 from klamm.storage.scan import batches
 
 DECOMPRESS_LIMIT: Final = 1 << 30
-CONTROL_KEY: Final = Struct(">hh")  # version, type
-MARKER: Final = Struct(">hi")  # version, coordinator epoch
-CONTROL_TYPES: Final = {0: "ABORT", 1: "COMMIT", 2: "LEADER_CHANGE"}
-SNAPSHOT_TYPES: Final = {3: "SnapshotHeader", 4: "SnapshotFooter", 5: "KRaftVersion", 6: "KRaftVoters"}
+MARKERS: Final = {ABORT: "ABORT", COMMIT: "COMMIT"}
+KRAFT_TYPES: Final = {
+    2: "LeaderChange:",
+    3: "SnapshotHeader",
+    4: "SnapshotFooter",
+    5: "KRaftVersion",
+    6: "KRaftVoters",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +133,26 @@ def _crc(message: message_set.Message) -> int:
 
 def _control(record: Record) -> str:
     kind = CONTROL_KEY.unpack(record.key)[1] if record.key is not None and len(record.key) == CONTROL_KEY.size else -1
-    if kind in (0, 1) and record.value is not None and len(record.value) >= MARKER.size:
-        return f"endTxnMarker: {CONTROL_TYPES[kind]} coordinatorEpoch: {MARKER.unpack_from(record.value)[1]}"
-    if kind in SNAPSHOT_TYPES and record.value is not None:
-        return f"{SNAPSHOT_TYPES[kind]} {_metadata_control(kind, record.value)}"
-    return f"controlType: {CONTROL_TYPES.get(kind, 'UNKNOWN')}({kind})"
+    if kind in MARKERS and record.value is not None and len(record.value) >= END_MARKER_VALUE.size:
+        return f"endTxnMarker: {MARKERS[kind]} coordinatorEpoch: {END_MARKER_VALUE.unpack_from(record.value)[1]}"
+    if kind in KRAFT_TYPES and record.value is not None:
+        return f"{KRAFT_TYPES[kind]} {_kraft_message(kind, record.value)}"
+    return f"controlType: UNKNOWN({kind})"
 
 
-def _metadata_control(kind: int, value: bytes) -> str:
+def _kraft_message(kind: int, value: bytes) -> str:
+    """A message that begins with its version."""
     from klamm.protocol.as_json import to_json
     from klamm.protocol.cluster_metadata.kinds import control_class
     from klamm.protocol.wire import Malformed
 
     try:
-        message, _ = control_class(kind).decode[0](value)
+        cls = control_class(kind)
+        version = min(int.from_bytes(value[:2], "big"), cls.versions[1])
+        message, _ = cls.decode[version](value)
     except Malformed as error:
         raise DecoderError(f"control record of type {kind}: {error}") from error
-    return compact_json(to_json(message, 0))
+    return compact_json(to_json(message, version))
 
 
 def largest_timestamp(head: BatchHeader, data: memoryview) -> int:

@@ -90,6 +90,19 @@ def test_records_with_and_without_metadata(tmp_path: Path) -> None:
     assert bare[2:] == ["| key: k", "| payload: v\ufffd"]
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"a\xed\xa0\x80b", "a\ufffdb"),
+        (b"\xed\xbf", "\ufffd"),
+        (b"\xf0\x9f\x98", "\ufffd"),
+        (b"\xff\xfe", "\ufffd" * 2),
+    ],
+)
+def test_what_is_no_utf_8_is_marked_as_java_does(data: bytes, text: str) -> None:
+    assert decoders.as_string(data) == text
+
+
 def test_numbers_and_hex(tmp_path: Path) -> None:
     path = log_of(tmp_path, encode_batch([Record(0, 5, struct.pack(">q", -4), b"\xca\xfe")]))
     decode = decoders.plain(decoders.BYTES_DECODERS["long"], decoders.BYTES_DECODERS["hex"])
