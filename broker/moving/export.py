@@ -15,7 +15,6 @@ first, as by a start. Nothing of ours is changed otherwise, and no file that Kaf
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,13 +30,14 @@ from klamm.config import BrokerConfig
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord, ProducerIdsRecord
 from klamm.protocol.cluster_metadata.topics import ConfigRecord, PartitionRecord, TopicRecord
 from klamm.protocol.schema import Message
-from klamm.protocol.wire import uuid_to_text
+from klamm.protocol.wire import uuid_from_text, uuid_to_text
 from klamm.storage import checkpoints
 from klamm.storage import paths as storage_paths
 from klamm.storage.checkpoints import CheckpointError, MetaProperties
 from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.copying import Copied, copy_partition
 from klamm.storage.filesystem import Filesystem, OsFilesystem, describe, make_durable_directory, replace_file
+from klamm.storage.identity import new_directory_id
 from klamm.storage.log_dir import LogDir, LogDirError
 from klamm.storage.paths import TopicPartition
 
@@ -150,7 +150,7 @@ def _export(
     finally:
         store.close()
     places = _places(image, log_dirs)
-    directory_id = _directory_id()
+    directory_id = uuid_from_text(new_directory_id())
     make_durable_directory(filesystem, target)
     size = Copied()
     for name, log_dir in places.items():
@@ -204,13 +204,6 @@ def _partitions(image: MetadataImage) -> Iterator[TopicPartition]:
     for topic in image.topics.values():
         for partition in topic.partitions:
             yield TopicPartition(topic.name, partition.index)
-
-
-def _directory_id() -> bytes:
-    while True:
-        directory_id = uuid.uuid4().bytes
-        if not uuid_to_text(directory_id).startswith("-"):
-            return directory_id
 
 
 def _write_checkpoints(filesystem: Filesystem, target: Path, places: Mapping[TopicPartition, LogDir]) -> None:
