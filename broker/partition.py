@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from klamm.protocol.errors import (
     FencedLeaderEpoch,
-    InvalidTxnState,
     KafkaStorageError,
     OffsetOutOfRange,
     TransactionalIdAuthorizationFailed,
     UnknownLeaderEpoch,
 )
+from klamm.protocol.records.control import EndMarker, end_marker_batch
 from klamm.protocol.records.validate import AppendRules, validate
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from klamm.broker.metrics import TopicMetrics
     from klamm.storage.log import Log
     from klamm.storage.results import AppendResult, LogRead
+    from klamm.storage.verification import VerificationGuard
 
 OWN_VERSION = 13  # of Produce: what the broker writes itself may use every codec
 
@@ -82,7 +83,7 @@ class Partition:
         self.flush_pending = False
         self.high_watermark = 0
         if log is not None:
-            self.high_watermark = log.high_watermark = log.log_end_offset  # what is on disk is committed: one replica
+            self._commit(log, log.log_end_offset)  # what is on disk is committed: one replica
         self.waiters: set[Callable[[Partition, int], None]] = set()
         self.configure(values)
 
@@ -107,8 +108,8 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark, until transactions hold it back."""
-        return self.high_watermark
+        """Where read_committed readers stop: the high watermark, or the first record of a transaction that is open."""
+        return self.log.last_stable_offset if self.log is not None else -1
 
     def online_log(self) -> Log:
         """The log; raises KafkaStorageError while the partition is offline."""
@@ -128,21 +129,26 @@ class Partition:
     # -- the two verbs ------------------------------------------------------------------------------------------
 
     def append(
-        self, records: memoryview | None, *, produce_version: int, now_ms: int, transactional_id: str | None = None
+        self,
+        records: memoryview | None,
+        *,
+        produce_version: int,
+        now_ms: int,
+        transactional_id: str | None = None,
+        guard: VerificationGuard | None = None,
     ) -> AppendResult:
         """Validate one batch and append it. After it ``flush_pending`` tells whether the ack must wait for a flush.
 
-        Raises the errors of `validate` and of `Log.append`.
+        A transactional batch that begins a transaction here needs the `guard` of `begin_verification`. Raises the
+        errors of `validate` and of `Log.append`.
         """
         log = self.log
         if log is None:
             raise KafkaStorageError(f"{self.name} is offline: {self.offline_reason}")
         batch = validate(records, self.rules, produce_version=produce_version, now_ms=now_ms)
-        if batch.is_transactional:
-            if transactional_id is None:
-                raise TransactionalIdAuthorizationFailed(f"{self.name}: a transactional batch without transactional id")
-            raise InvalidTxnState(f"{self.name} is not part of a transaction of {transactional_id!r}")
-        result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        if batch.is_transactional and transactional_id is None:
+            raise TransactionalIdAuthorizationFailed(f"{self.name}: a transactional batch without transactional id")
+        result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard)
         if result.duplicate:
             if log.unflushed_messages >= log.config.flush_messages:  # its first append may not be on the disk yet
                 self.flush_pending = True
@@ -150,26 +156,70 @@ class Partition:
         metrics = self.metrics
         metrics.bytes_in += batch.size_bytes
         metrics.messages_in += batch.record_count
-        if log.unflushed_messages >= log.config.flush_messages:
-            self.flush_pending = True
-        if not self.flush_pending:
-            self.high_watermark = log.high_watermark = log.log_end_offset
-            if self.waiters:
-                self.wake(batch.size_bytes)
+        self._appended(log, batch.size_bytes)
         return result
 
-    def append_own(self, records: bytearray, *, now_ms: int) -> AppendResult:
-        """Append a batch that the broker has made itself (a coordinator's); otherwise as `append`."""
+    def append_own(self, records: bytearray, *, now_ms: int, guard: VerificationGuard | None = None) -> AppendResult:
+        """Append a batch that the broker has made itself (a coordinator's); otherwise as `append`.
+
+        One with a producer id is part of its transaction: `guard` as with `append`.
+        """
         log = self.online_log()
         batch = validate(memoryview(records), self.rules, produce_version=OWN_VERSION, now_ms=now_ms, client=False)
-        result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard, by_coordinator=True)
+        self._appended(log, batch.size_bytes)
+        return result
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+    ) -> AppendResult:
+        """End the transaction of a producer, as its coordinator has decided; otherwise as `append`.
+
+        Raises InvalidProducerEpoch, TransactionCoordinatorFenced, KafkaStorageError.
+        """
+        log = self.online_log()
+        records = end_marker_batch(
+            producer_id, producer_epoch, is_commit=is_commit, coordinator_epoch=coordinator_epoch, timestamp=now_ms
+        )
+        batch = validate(memoryview(records), self.rules, produce_version=OWN_VERSION, now_ms=now_ms, client=False)
+        marker = EndMarker(is_commit, coordinator_epoch, now_ms)
+        result = log.append_marker(
+            batch, marker, transaction_version=transaction_version, leader_epoch=self.leader_epoch, now_ms=now_ms
+        )
+        self._appended(log, batch.size_bytes)
+        return result
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, begins_at_zero: bool, now_ms: int
+    ) -> VerificationGuard | None:
+        """Before a transactional batch: the guard to hand to `append` once the coordinator has said that the
+        transaction is open and has this partition in it. None: the producer has a transaction open here, nobody
+        need be asked. Raises KafkaStorageError."""
+        log = self.online_log()
+        if log.producers.is_in_transaction(producer_id):
+            return None
+        return log.verifications.begin(
+            producer_id, producer_epoch, base_sequence, begins_at_zero=begins_at_zero, now_ms=now_ms
+        )
+
+    def _appended(self, log: Log, size_bytes: int) -> None:
         if log.unflushed_messages >= log.config.flush_messages:
             self.flush_pending = True
         if not self.flush_pending:
-            self.high_watermark = log.high_watermark = log.log_end_offset
+            self._commit(log, log.log_end_offset)
             if self.waiters:
-                self.wake(batch.size_bytes)
-        return result
+                self.wake(size_bytes)
+
+    def _commit(self, log: Log, offset: int) -> None:
+        self.high_watermark = offset
+        log.set_high_watermark(offset)
 
     def read(self, offset: int, *, max_bytes: int, min_one: bool, up_to: int) -> LogRead:
         """Whole batches from ``offset`` to below the offset ``up_to``. Raises OffsetOutOfRange, KafkaStorageError."""
@@ -188,7 +238,7 @@ class Partition:
         if up_to >= self.log.log_end_offset:
             self.flush_pending = False
         if up_to > self.high_watermark:
-            self.high_watermark = self.log.high_watermark = up_to
+            self._commit(self.log, up_to)
             self.wake(0)
 
     def wake(self, size_bytes: int) -> None:
@@ -205,7 +255,7 @@ class Partition:
         """Begin to serve a log that could not be made before."""
         self.log = log
         self.offline_reason = ""
-        self.high_watermark = log.high_watermark = log.log_end_offset
+        self._commit(log, log.log_end_offset)
         self.wake(0)
 
     def go_offline(self, reason: str) -> None:

@@ -2,8 +2,10 @@
 
 A partition's records go out as a region of its segment file (sendfile); nothing here looks at a record. A request
 that finds less than ``min_bytes`` waits: it registers with its partitions, each append tells it how much has come,
-and it answers when that is enough or after ``max_wait_ms``. v4 tells isolation and aborted transactions, v5 the log
-start offset, v7 has sessions (KIP-227, `fetch_session`), v9 leader epochs, v12 diverging epochs, v13 topic ids.
+and it answers when that is enough or after ``max_wait_ms``. A read_committed reader gets what is below the last stable
+offset, with the aborted transactions in it, and what comes counts when that offset moves. v4 tells isolation and
+aborted transactions, v5 the log start offset, v7 has sessions (KIP-227, `fetch_session`), v9 leader epochs, v12
+diverging epochs, v13 topic ids.
 
 Limits: ``partition_max_bytes`` within ``max_bytes`` (v3+) within ``fetch.max.bytes``; from v3 the first batch of the
 response comes whole however large it is, before v3 records are cut at the limit. v0-1 get message sets of format 0,
@@ -29,6 +31,7 @@ from klamm.protocol.errors import (
     UnsupportedCompressionType,
 )
 from klamm.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -96,6 +99,7 @@ class Fetch:
         "_broker",
         "_finishing",
         "_future",
+        "_held_back",
         "_incremental",
         "_max_bytes",
         "_partitions",
@@ -228,6 +232,11 @@ class Fetch:
         ):  # less than a batch helps nobody, and the Java client gives up on it
             return data, 0
         data.records = found.region
+        if committed:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in log.aborted_transactions(wanted.fetch_offset, found.next_offset)
+            ]
         return data, max(0, found.next_offset - wanted.fetch_offset)
 
     def _data(self, partition: Partition, *, committed: bool) -> PartitionData:
@@ -248,6 +257,8 @@ class Fetch:
         loop = asyncio.get_running_loop()
         self._future: asyncio.Future[FetchResponse] = loop.create_future()
         self._future.add_done_callback(self._cleanup)
+        committed = self._request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER
+        self._held_back = {p: (p.last_stable_offset, 0) for p in self._partitions} if committed else {}
         for partition in self._partitions:
             partition.waiters.add(self._on_append)
         wait_ms = min(self._request.max_wait_ms, MAX_WAIT_LIMIT_MS)
@@ -256,10 +267,24 @@ class Fetch:
 
     def _on_append(self, partition: Partition, size_bytes: int) -> None:
         """Called by a partition: ``size_bytes`` more can be read; 0 says that it changed in another way."""
+        if size_bytes and self._held_back:
+            size_bytes = self._now_stable(partition, size_bytes)
+            if not size_bytes:
+                return
         self._size += size_bytes
         if not self._ready and (size_bytes == 0 or self._size >= self._request.min_bytes):
             self._ready = True  # the appends of this turn of the loop are answered together
             self._future.get_loop().call_soon(self._finish)
+
+    def _now_stable(self, partition: Partition, size_bytes: int) -> int:
+        """How much of what was appended since the last stable offset moved can be read by now."""
+        stable, held_back = self._held_back[partition]
+        held_back += size_bytes
+        if partition.last_stable_offset == stable:
+            self._held_back[partition] = stable, held_back
+            return 0
+        self._held_back[partition] = partition.last_stable_offset, 0
+        return held_back
 
     def _finish(self) -> None:
         """Read once more and answer; whoever comes first, the timer or an append, is the only one."""
