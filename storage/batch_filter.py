@@ -13,6 +13,9 @@ with the batch's own codec.
 
 Control batches stay, and a transactional batch supersedes nothing, until transactions exist here: whether it was
 committed is not known.
+
+Messages of the formats 0 and 1 become batches of magic 2, with their codec and type of timestamp, even if all stay;
+their tombstones get a horizon, too.
 """
 
 from __future__ import annotations
@@ -31,11 +34,15 @@ from klamm.protocol.records.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
+    Record,
+    encode_batch,
     payload,
+    read_header,
     read_varint,
     seal,
     write_varint,
 )
+from klamm.protocol.records.batch import records as batch_records
 from klamm.protocol.records.compression import compress
 from klamm.storage.offset_map import OffsetMap
 
@@ -95,6 +102,8 @@ def slices(data: bytes, count: int) -> Iterator[Slice]:
 
 def filter_batch(data: memoryview, head: BatchHeader, rules: Rules) -> memoryview | bytearray | None:
     """The batch as it is to be written, None for nothing. Raises InvalidRecord."""
+    if head.magic < 2:
+        return _converted(data, head, rules)
     if head.is_control:
         return data
     records = payload(data, head, rules.decompress_limit)
@@ -106,6 +115,28 @@ def filter_batch(data: memoryview, head: BatchHeader, rules: Rules) -> memoryvie
     if horizon_ms is None and not all(has_value for *_, has_value in kept):
         return _rebuilt(records, head, kept, rules.now_ms + rules.delete_retention_ms)
     return data if len(kept) == head.record_count else _rebuilt(records, head, kept, None)
+
+
+def _converted(data: memoryview, head: BatchHeader, rules: Rules) -> bytearray | None:
+    """What stays of a message or wrapper, as a batch of magic 2 over just these records, as Kafka makes it."""
+    kept = [record for record in batch_records(data, head, rules.decompress_limit) if _stays(record, rules.offsets)]
+    if not kept:
+        return None
+    batch = encode_batch(
+        kept,
+        codec=head.codec,
+        base_offset=kept[0].offset,
+        log_append_time_ms=head.max_timestamp if head.is_log_append_time else None,
+    )
+    if all(record.value is not None for record in kept):
+        return batch
+    new = read_header(batch)
+    records = payload(batch, new, rules.decompress_limit)
+    return _rebuilt(records, new, list(slices(records, len(kept))), rules.now_ms + rules.delete_retention_ms)
+
+
+def _stays(record: Record, offsets: OffsetMap) -> bool:
+    return record.offset > offsets.latest or (record.key is not None and offsets.get(record.key) <= record.offset)
 
 
 def _kept(found: Iterator[Slice], head: BatchHeader, rules: Rules, horizon_ms: int | None) -> Iterator[Slice]:

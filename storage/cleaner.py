@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from klamm.protocol.errors import CorruptMessage
-from klamm.protocol.records.batch import BatchHeader, crc_is_valid, payload, read_header
+from klamm.protocol.records.batch import BatchHeader, crc_is_valid, payload, read_header, records
 from klamm.storage import paths
 from klamm.storage.batch_filter import Rules, filter_batch, slices
 from klamm.storage.filesystem import File, Filesystem, unlink_if_exists
@@ -119,6 +119,11 @@ class Cleaner:
     def _take_keys(self, offsets: OffsetMap, head: BatchHeader, data: memoryview) -> bool:
         """False when the map is full."""
         base_offset, first_dirty = head.base_offset, self._job.first_dirty
+        if head.magic < 2:
+            return all(
+                record.offset < first_dirty or record.key is None or offsets.put(record.key, record.offset)
+                for record in records(data, head, self._job.decompress_limit)
+            )
         found = slices(payload(data, head, self._job.decompress_limit), head.record_count)
         for _, _, _, _, _, offset_delta, key, _ in found:
             offset = base_offset + offset_delta

@@ -301,6 +301,7 @@ class Segment:
         """Remove the batch that holds `offset` and all behind it; returns the bytes cut."""
         found = self.find(offset)
         if found is None:
+            self.load_largest_timestamp()  # it may be the active one from now on
             return 0
         position, head = found
         cut = self.size_bytes - position

@@ -14,12 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.protocol.errors import UnsupportedForMessageFormat
-from klamm.protocol.records.batch import Record, batches, crc_is_valid, encode_batch, records
+from klamm.protocol.records.batch import BatchHeader, Record, batches, crc_is_valid, encode_batch, records
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_message, encode_set
 from klamm.storage import paths, retention
+from klamm.storage.cleanable import cleanable, make_job
+from klamm.storage.cleaner import Cleaner
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
+from klamm.storage.segment import Segment
 from tests.storage.batches import DIRECTORY, all_offsets, all_records, batch, fill, open_log, read_bytes
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
@@ -319,3 +322,92 @@ def test_records_of_any_magic_are_read_alike() -> None:
     data = b"".join(entry.data for entry in made.entries)
     found = [record for position, head in batches(data) for record in records(data, head, 1 << 20, position)]
     assert found == [record for entry in made.entries for record in entry.records]
+
+
+def cleaned(made: OldLog, filesystem: MemoryFilesystem, now_ms: int = START_MS) -> Log:
+    """Opened, compacted up to the log end, and opened again."""
+    log = open_log(filesystem, config=CONFIG)
+    log.roll()
+    log.flush()
+    log.high_watermark = log.log_end_offset
+    found = cleanable(log, 0, now_ms)
+    assert found is not None
+    job = make_job(log, found, now_ms, map_bytes=1 << 20, map_load_factor=1.0, bytes_per_second=1e12)
+    for group in Cleaner(job, filesystem).run().groups:
+        assert log.begin_swap(group)
+        log.unlink_files(log.swap_files(group))
+        log.finish_swap()
+    log.close()
+    return open_log(filesystem, config=CONFIG, clean=True)
+
+
+def stored(log: Log) -> list[tuple[BatchHeader, list[Record]]]:
+    data = log.segments[0].file.read_at(log.segments[0].size_bytes, 0)
+    return [(head, list(records(data, head, 1 << 20, position))) for position, head in batches(data)]
+
+
+@given(seed=st.integers(0, 2**32))
+def test_compaction_leaves_what_a_dict_has_and_makes_batches_of_them(seed: int) -> None:
+    made = random_log(seed)
+    filesystem = MemoryFilesystem()
+    made.write(filesystem, segment_entries=5)
+    log = cleaned(made, filesystem)
+    last = {record.key: record for entry in made.entries for record in entry.records}
+    left = [record for segment in log.segments for record in _records_of(segment)]
+    assert left == sorted(last.values())
+    assert log.log_end_offset == made.next_offset
+    for segment in log.segments:
+        for _, head in segment.heads():
+            assert head.magic == 2
+    assert log.read(0, max_bytes=1, max_offset=1 << 40).next_offset > 0
+
+
+def _records_of(segment: Segment) -> list[Record]:
+    data = segment.file.read_at(segment.size_bytes, 0)
+    return [record for position, head in batches(data) for record in records(data, head, 1 << 20, position)]
+
+
+def test_what_stays_of_a_wrapper_has_its_codec_its_offsets_and_its_type_of_timestamp() -> None:
+    """As Apache Kafka 4.4 converts them: the batch begins and ends with what stays."""
+    made = OldLog(random.Random(9))
+    values = [b"a", None, b"c", b"d"]
+    made.entries = []
+    for base, append_time in ((0, False), (10, True)):
+        time = START_MS if append_time else START_MS + 5
+        rows = [Record(base + i, time, b"%d-%d" % (base, i), value) for i, value in enumerate(values)]
+        data = encode_set(rows, 1, codec=Codec.GZIP, log_append_time=append_time)
+        made.entries.append(Entry(data, rows, 1))
+    again = [Record(20, START_MS, b"0-0", b"new"), Record(21, START_MS, b"10-3", b"new")]
+    made.entries.append(Entry(encode_set(again, 0), again, 0))
+    made.next_offset = 22
+    filesystem = MemoryFilesystem()
+    made.write(filesystem)
+    log = cleaned(made, filesystem, now_ms=START_MS)
+    (first, first_records), (second, second_records), (third, _), (fourth, _) = stored(log)
+    horizon = START_MS + CONFIG.delete_retention_ms
+    assert (first.base_offset, first.last_offset, first.codec, first.record_count) == (1, 3, Codec.GZIP, 3)
+    assert (first.delete_horizon_ms, first.max_timestamp, first.leader_epoch) == (horizon, START_MS + 5, -1)
+    assert [(record.offset, record.timestamp) for record in first_records] == [
+        (offset, START_MS + 5) for offset in (1, 2, 3)
+    ]
+    assert (second.base_offset, second.last_offset, second.is_log_append_time) == (10, 12, True)
+    assert [record.timestamp for record in second_records] == [START_MS] * 3
+    assert (third.base_offset, third.codec, third.max_timestamp, third.delete_horizon_ms) == (20, Codec.NONE, -1, None)
+    assert fourth.base_offset == 21
+
+
+def test_a_log_that_is_cut_in_a_gap_goes_on() -> None:
+    """The segment that becomes the active one loses nothing, but is appended to now."""
+    made = OldLog(random.Random(5))
+    for _ in range(3):
+        made.add(2, Codec.NONE, 2)
+    made.next_offset += 50
+    for _ in range(3):
+        made.add(2, Codec.NONE, 2)
+    filesystem = MemoryFilesystem()
+    made.write(filesystem, segment_entries=3)
+    log = open_log(filesystem, config=CONFIG, clean=True)
+    log.truncate_to(30)
+    log.append(batch(START_MS + 99), leader_epoch=5)
+    assert log.max_timestamp() == (START_MS + 99, 6, 5)
+    assert all_offsets(log) == [0, 2, 4, 6]
