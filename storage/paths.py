@@ -13,7 +13,8 @@
 Suffixes of files in a partition directory: `.deleted` (to be removed), `.cleaned` (unfinished compaction, to be
 removed), `.swap` (finished compaction, to be swapped in).
 
-`klamm.boot` is our own plain file: the boot id of the machine when the log dir was last opened. `klamm.compaction`, in
+`klamm.boot` is our own plain file: the boot id of the machine when the log dir was last opened. So is `klamm.scrub`:
+what the scrubber has verified and found (`scrub_state.py`). `klamm.compaction`, in
 a partition directory, is another: the swap that is under way (`swap.py`); `klamm.txnindexes` a third: which transaction
 indexes there are (`transaction_index.py`).
 """
@@ -43,6 +44,7 @@ META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT = "klamm.boot"
+SCRUB = "klamm.scrub"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"

@@ -28,7 +28,7 @@ _PEEK = Struct(">qi4xb4x2xi")
 """Base offset, length, magic and last offset delta of a header."""
 
 SCAN_BYTES = 4096
-BULK_BYTES = 1 << 20
+BULK_BYTES = 1 << 18  # what stays in the cache of the processor
 
 
 def heads(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
