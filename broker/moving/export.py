@@ -117,7 +117,7 @@ def _closed_cleanly(config: BrokerConfig, filesystem: Filesystem) -> Iterator[li
                 log_dir = LogDir.open(path, node_id=config.node_id, cluster_id=cluster_id, filesystem=filesystem)
                 log_dirs.append(log_dir)
                 stack.callback(log_dir.leave)
-            unclean = [str(log_dir.path) for log_dir in log_dirs if not log_dir.was_clean]
+            unclean = [str(each.path) for each in log_dirs if not (each.was_clean and _is_settled(each, filesystem))]
             if not unclean:
                 yield log_dirs
                 return
@@ -125,6 +125,12 @@ def _closed_cleanly(config: BrokerConfig, filesystem: Filesystem) -> Iterator[li
             raise CannotExport(f"{unclean[0]}: a partition is offline, so it does not close cleanly; repair it first")
         log.info("%s: not closed cleanly, recovering", ", ".join(unclean))
         _recover(config)
+
+
+def _is_settled(log_dir: LogDir, filesystem: Filesystem) -> bool:
+    """No compaction is half-way, whose files would be missing in a copy."""
+    directories = (log_dir.path / str(name) for name in log_dir.partitions_on_disk())
+    return not any(filesystem.exists(directory / storage_paths.COMPACTION_MANIFEST) for directory in directories)
 
 
 def _recover(config: BrokerConfig) -> None:
