@@ -46,12 +46,14 @@ class EpochCache:
         return len(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Batches of `epoch` begin at `start_offset`. An epoch that is not new is ignored; what it contradicts goes."""
-        if epoch <= self.latest or epoch < 0:
+        """Batches of `epoch` begin at `start_offset`; what contradicts that goes, later epochs included.
+
+        The latest epoch keeps its start, unless it is to begin earlier. Negative epochs are no epochs.
+        """
+        if epoch < 0 or (epoch == self.latest and start_offset >= self._entries[-1][1]):
             return
-        while self._entries and self._entries[-1][1] >= start_offset:
-            self._entries.pop()
-        self._set([*self._entries, (epoch, start_offset)])
+        kept = [entry for entry in self._entries if entry[0] < epoch and entry[1] < start_offset]
+        self._set([*kept, (epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """The largest known epoch not above `epoch`, and where it ends. As in KIP-101 and KIP-279."""

@@ -18,9 +18,10 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
+from klamm.protocol.records.batch import BatchHeader
 from klamm.storage import paths
 from klamm.storage.clock import Clock
 from klamm.storage.filesystem import (
@@ -354,10 +355,19 @@ class Loader:
 
 
 def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
-    """The epochs from the batches."""
+    """The epochs from the batches. Below a segment with messages that have none nothing need be read."""
     epochs.clear()
-    for segment in segments:
-        for _, head in segment.heads():
-            note_epoch(epochs, head)
+    found: list[BatchHeader] = []
+    for segment in reversed(segments):
+        changes = [next(heads) for _, heads in groupby((head for _, head in segment.heads()), _epoch_of)]
+        found = changes + found
+        if any(head.magic < 2 for head in changes):
+            break
+    for head in found:
+        note_epoch(epochs, head)
     if epochs:
         logger.info("%s: rebuilt the leader epochs: %s", epochs.path.parent.name, list(epochs))
+
+
+def _epoch_of(head: BatchHeader) -> tuple[bool, int]:
+    return head.magic < 2, head.leader_epoch

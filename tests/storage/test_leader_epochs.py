@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.storage.leader_epochs import EpochCache
+from tests.support.jars import run_java
 from tests.support.memory_filesystem import MemoryFilesystem
 
 
@@ -43,6 +46,40 @@ def test_end_offsets() -> None:
 def test_old_epochs_are_ignored_and_empty_ones_replaced() -> None:
     epochs = cache((2, 10), (1, 11), (2, 12), (-1, 13), (3, 10))
     assert list(epochs) == [(3, 10)]
+
+
+def test_an_epoch_that_contradicts_later_ones_takes_their_place() -> None:
+    assert list(cache((2, 10), (4, 20), (7, 30), (4, 25))) == [(2, 10), (4, 25)]
+    assert list(cache((2, 10), (4, 20), (4, 15), (4, 18))) == [(2, 10), (4, 15)]
+    assert list(cache((2, 10), (4, 20), (5, 3))) == [(5, 3)]
+
+
+@pytest.mark.java
+def test_apache_kafka_gives_the_same_answers() -> None:
+    """The same questions, and what is left after each change, in 400 random lives."""
+    rng = random.Random(1)
+    script: list[str] = []
+    ours: list[str] = []
+    for _ in range(400):
+        epochs = cache()
+        script.append("new")
+        ours.append("")
+        for _ in range(rng.randrange(1, 12)):
+            command = rng.choice(["assign", "assign", "assign", "truncate_from_end", "truncate_from_start"])
+            numbers = [rng.randrange(8), rng.randrange(40)] if command == "assign" else [rng.randrange(45)]
+            getattr(epochs, command)(*numbers)
+            script.append(f"{command} {' '.join(map(str, numbers))}")
+            ours.append(" ".join(f"{epoch} {offset}" for epoch, offset in epochs))
+        for asked in range(-1, 9):
+            script.append(f"end_offset_for {asked} 50")
+            found = epochs.end_offset_for(asked, 50)
+            ours.append(f"{found.leader_epoch} {found.end_offset}")
+        for offset in range(0, 50, 3):
+            script.append(f"epoch_of {offset}")
+            ours.append(str(epochs.epoch_of(offset)))
+    oracle = Path(__file__).parent / "EpochsOracle.java"
+    theirs = run_java("broker", oracle, input_text="\n".join(script) + "\n").split("\n")
+    assert list(zip(script, ours, strict=True)) == list(zip(script, theirs[: len(script)], strict=True))
 
 
 def test_truncation() -> None:
