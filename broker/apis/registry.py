@@ -57,6 +57,7 @@ HANDLERS: dict[int, Handler] = {
         _row(ApiKey.DELETE_RECORDS),
         _row(ApiKey.INIT_PRODUCER_ID, max_version=5),  # 6 is declared unstable by Kafka 4.4
         _row(ApiKey.OFFSET_FOR_LEADER_EPOCH),
+        _row(ApiKey.WRITE_TXN_MARKERS),
         _row(ApiKey.DESCRIBE_CONFIGS),
         _row(ApiKey.ALTER_CONFIGS),
         _row(ApiKey.DESCRIBE_LOG_DIRS),
@@ -70,6 +71,9 @@ HANDLERS: dict[int, Handler] = {
         _row(ApiKey.DESCRIBE_QUORUM),
         _row(ApiKey.UPDATE_FEATURES),
         _row(ApiKey.DESCRIBE_CLUSTER),
+        _row(ApiKey.DESCRIBE_PRODUCERS),
+        _row(ApiKey.CONSUMER_GROUP_HEARTBEAT),
+        _row(ApiKey.CONSUMER_GROUP_DESCRIBE),
         _row(ApiKey.LIST_CONFIG_RESOURCES),
         _row(ApiKey.DESCRIBE_TOPIC_PARTITIONS),
     )

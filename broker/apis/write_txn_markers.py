@@ -1,0 +1,116 @@
+"""WriteTxnMarkers (27): v0-2. A transaction coordinator has markers appended that end transactions (KIP-98).
+
+One marker for each partition named, in the order of the request; the answer goes out when they are as durable as an
+append with acks=all. A producer id that stands in several markers is answered once, with all its partitions. v1 is
+flexible; v2 tells the transaction version, from 2 on a marker has a newer epoch than its transaction (KIP-1228). Where
+no transaction is open a marker is appended all the same, and fences older epochs. Offsets that a group committed in
+the transaction count, or are dropped, when the marker is in their partition of `__consumer_offsets`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from klamm.protocol.errors import ErrorCode, KafkaError, NotEnoughReplicas, UnknownTopicOrPartition
+from klamm.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+    from klamm.broker.partition import Partition
+
+Results = dict[int, dict[tuple[str, int], WritableTxnMarkerPartitionResult]]
+Waits = list[tuple[asyncio.Future[None], WritableTxnMarkerPartitionResult]]
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | Coroutine[Any, Any, WriteTxnMarkersResponse]:
+    results: Results = {}
+    waits: Waits = []
+    for marker in request.markers:
+        answers = results.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                answers[topic.name, index] = _append(broker, topic.name, index, marker, waits)
+    return _after_flush(results, waits) if waits else _response(results)
+
+
+def error_response(request: WriteTxnMarkersRequest, error: KafkaError, version: int) -> WriteTxnMarkersResponse:
+    results: Results = {}
+    for marker in request.markers:
+        answers = results.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                answers[topic.name, index] = _result(index, error.code)
+    return _response(results)
+
+
+def _append(
+    broker: Broker, topic: str, index: int, marker: WritableTxnMarker, waits: Waits
+) -> WritableTxnMarkerPartitionResult:
+    try:
+        partition = broker.partitions.get(topic, index)
+        if partition is None:
+            raise UnknownTopicOrPartition(f"no partition {topic}-{index}")
+        _check_replicas(partition)
+        partition.append_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            is_commit=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=marker.transaction_version,
+            now_ms=broker.clock.wall_ms(),
+        )
+    except KafkaError as error:
+        return _result(index, error.code)
+    result = _result(index, ErrorCode.NONE)
+    if partition.flush_pending:
+        waits.append((broker.flusher.flush(partition), result))
+    return result
+
+
+def _check_replicas(partition: Partition) -> None:
+    needed = min(partition.min_insync_replicas, partition.replica_count)
+    if partition.in_sync_count < needed:
+        raise NotEnoughReplicas(f"{partition.name} has {partition.in_sync_count} of {needed} replicas in sync")
+
+
+async def _after_flush(results: Results, waits: Waits) -> WriteTxnMarkersResponse:
+    for wait, result in waits:
+        try:
+            await asyncio.shield(wait)  # others wait for the same flush
+        except KafkaError as error:
+            result.error_code = int(error.code)
+    return _response(results)
+
+
+def _result(index: int, code: ErrorCode) -> WritableTxnMarkerPartitionResult:
+    return WritableTxnMarkerPartitionResult(partition_index=index, error_code=int(code))
+
+
+def _response(results: Results) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(producer_id=producer_id, topics=_by_topic(answers))
+            for producer_id, answers in results.items()
+        ]
+    )
+
+
+def _by_topic(
+    answers: dict[tuple[str, int], WritableTxnMarkerPartitionResult],
+) -> list[WritableTxnMarkerTopicResult]:
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for (topic, _), result in answers.items():
+        topics.setdefault(topic, []).append(result)
+    return [WritableTxnMarkerTopicResult(name=name, partitions=results) for name, results in topics.items()]
