@@ -9,13 +9,23 @@ from __future__ import annotations
 from klamm.config.broker_config import BrokerConfig, topic_values, validate_topic
 from klamm.config.broker_keys import BROKER_KEYS
 from klamm.config.definitions import ConfigError, ConfigKey, Source, Type
-from klamm.config.describe import ConfigEntry, check_dynamic, describe_broker, describe_cluster_default, describe_topic
+from klamm.config.describe import (
+    ConfigEntry,
+    check_dynamic,
+    check_group,
+    describe_broker,
+    describe_cluster_default,
+    describe_group,
+    describe_topic,
+)
+from klamm.config.group_keys import GROUP_KEYS
 from klamm.config.listeners import Listener
 from klamm.config.load import load, notes
 from klamm.config.topic_keys import TOPIC_KEYS
 
 __all__ = [
     "BROKER_KEYS",
+    "GROUP_KEYS",
     "TOPIC_KEYS",
     "BrokerConfig",
     "ConfigEntry",
@@ -25,8 +35,10 @@ __all__ = [
     "Source",
     "Type",
     "check_dynamic",
+    "check_group",
     "describe_broker",
     "describe_cluster_default",
+    "describe_group",
     "describe_topic",
     "load",
     "notes",

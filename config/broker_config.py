@@ -16,6 +16,11 @@ from klamm.config.definitions import ConfigError, ConfigKey, Source, Value, to_t
 from klamm.config.listeners import check_advertised, open_listeners, parse_listeners, parse_protocol_map
 from klamm.config.topic_keys import TOPIC_KEYS
 
+# The names of assignors, and their classes, which stood in server.properties before Kafka 4.
+GROUP_ASSIGNORS: Final = {
+    **{name: name for name in ("uniform", "range")},
+    **{f"org.apache.kafka.coordinator.group.assignor.{name.title()}Assignor": name for name in ("uniform", "range")},
+}
 _DEFAULTS: Final[dict[str, Value]] = {name: row.default for name, row in BROKER_KEYS.items()}
 
 
@@ -168,6 +173,10 @@ class BrokerConfig:
                 f"queued.max.request.bytes={queued_bytes} must be at least socket.request.max.bytes={request_bytes}",
             ),
         )
+        assignors = cast(list[str], self._values["group.consumer.assignors"])
+        unknown = [name for name in assignors if name not in GROUP_ASSIGNORS]
+        if unknown or not assignors:
+            raise ConfigError(f"group.consumer.assignors={','.join(assignors)}: there are uniform and range, no others")
         for holds, problem in rules:
             if not holds:
                 raise ConfigError(problem)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from klamm.config.broker_config import BrokerConfig, ConfigSource, expand_aliases, topic_values
 from klamm.config.broker_keys import BROKER_KEYS, TOPIC_ALIASES, without_listener
-from klamm.config.definitions import ConfigError, ConfigKey, Source, Type, to_text
+from klamm.config.definitions import ConfigError, ConfigKey, Source, Type, Value, to_text
+from klamm.config.group_keys import GROUP_KEYS
 from klamm.config.known import DYNAMIC_ONLY
 from klamm.config.topic_keys import TOPIC_KEYS
 
@@ -71,6 +72,53 @@ def describe_topic(
         source = places[0].source if places else Source.DEFAULT
         found.append(_entry(name, row, text, source, places, read_only=False))
     return found
+
+
+def describe_group(
+    config: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """The config of one group with these overrides, by name."""
+    found = []
+    for name, row in sorted(GROUP_KEYS.items()):
+        if names is not None and name not in names:
+            continue
+        behind = row.fallbacks[0][0] if row.fallbacks else name
+        places = tuple(_own_places(config, behind)) or (ConfigSource(name, to_text(row.default), Source.DEFAULT),)
+        text = to_text(_inherited(config, name))
+        if name in overrides:
+            text = to_text(row.parse(overrides[name]))
+            places = (ConfigSource(name, text, Source.GROUP), *places)
+        found.append(_entry(name, row, text, places[0].source, places, read_only=False))
+    return found
+
+
+def check_group(overrides: Mapping[str, str], config: BrokerConfig) -> None:
+    """Raise `ConfigError` unless a group may have these overrides: known keys, within the broker's limits."""
+    values = {}
+    for name, text in overrides.items():
+        row = GROUP_KEYS.get(name)
+        if row is None:
+            raise ConfigError(f"Unknown group config name: {name}")
+        values[name] = value = row.parse(text)
+        kind, _, rest = name.partition(".")
+        low, high = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
+        if low in config and high in config and isinstance(value, int):
+            least, most = config.integer(low), config.integer(high)
+            if not least <= value <= most:
+                raise ConfigError(f"{name} must be in the range {least} to {most} inclusive.")
+    for kind in ("consumer", "share", "streams"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if session in values or heartbeat in values:
+            first, second = (values.get(name, _inherited(config, name)) for name in (session, heartbeat))
+            assert isinstance(first, int) and isinstance(second, int)
+            if first <= second:
+                raise ConfigError(f"{session} must be greater than {heartbeat}")
+
+
+def _inherited(config: BrokerConfig, name: str) -> Value:
+    """What a group has that does not set the key."""
+    behind = f"group.{name}"
+    return config[behind] if behind in config else GROUP_KEYS[name].default
 
 
 def check_dynamic(name: str, text: str | None, *, per_broker: bool) -> None:

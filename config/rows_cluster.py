@@ -96,15 +96,15 @@ GROUPS = (
     K("group.consumer.min.heartbeat.interval.ms", INT, 5000, "The shortest one that a group may set.", POSITIVE),
     K("group.consumer.max.heartbeat.interval.ms", INT, 15000, "The longest one that a group may set.", POSITIVE),
     K("group.consumer.assignment.interval.ms", INT, 1000, "The least time between two assignments of a group.",
-      NOT_NEGATIVE),
+      NOT_NEGATIVE, "cluster-wide"),
     K("group.consumer.min.assignment.interval.ms", INT, 0, "The shortest one that a group may set.", NOT_NEGATIVE),
     K("group.consumer.max.assignment.interval.ms", INT, 15000, "The longest one that a group may set.", NOT_NEGATIVE),
     K("group.consumer.assignor.offload.enable", BOOLEAN, True, "Run the assignors in another thread. Klamm runs them "
-      "where they are: they take little time.", status="no use"),
+      "where they are: they take little time.", dynamic="cluster-wide", status="no use"),
     K("group.consumer.assignors", LIST, ["uniform", "range"], "The assignors that clients may ask for; the first is "
-      "the default.", Words(("uniform", "range"), empty_allowed=False)),
+      "the default.", Words(empty_allowed=False)),
     K("group.consumer.regex.refresh.interval.ms", INT, 600000, "How often expressions are matched again. Klamm does "
-      "it when topics change.", POSITIVE, status="no use"),
+      "it when topics change.", Range(10000), status="no use"),
     K("group.consumer.max.size", INT, INT_MAX, "The most members of a consumer group.", POSITIVE),
     K("group.consumer.migration.policy", STRING, "bidirectional", "Which way a group may change its protocol while "
       "in use.", OneOfIgnoringCase(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"))),

@@ -1,6 +1,7 @@
-"""AlterConfigs (33): v0-2. Replaces the whole config of topics and brokers; superseded by IncrementalAlterConfigs.
+"""AlterConfigs (33): v0-2. Replaces the whole config of topics, brokers and groups.
 
-A key that is not named goes back to its default. v1 changed only throttling, v2 is flexible.
+Superseded by IncrementalAlterConfigs. A key that is not named goes back to its default. v1 changed only
+throttling, v2 is flexible.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def resource_type(code: int) -> ResourceType:
         found = ResourceType(code)
     except ValueError:
         raise InvalidRequest(f"unknown resource type {code}") from None
-    if found not in (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+    if found not in (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.GROUP):
         raise InvalidRequest(f"unsupported resource type {found.name}")
     return found
 

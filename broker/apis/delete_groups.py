@@ -1,7 +1,11 @@
-"""DeleteGroups (42): v0-3. Delete groups that nobody is in, with their offsets (KIP-229)."""
+"""DeleteGroups (42): v0-3. Delete groups that nobody is in, with their offsets (KIP-229).
+
+The answer waits until the tombstones are as durable as acks=all makes them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from klamm.protocol.errors import KafkaError
@@ -10,20 +14,26 @@ from klamm.protocol.messages.delete_groups import DeletableGroupResult, DeleteGr
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
+    from klamm.broker.coordinator.group.coordinator import Outcome
 
 
-def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[_deleted(broker, group_id) for group_id in dict.fromkeys(request.groups_names)]
-    )
+async def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    outcomes = {group_id: _delete(broker, group_id) for group_id in dict.fromkeys(request.groups_names)}
+    return DeleteGroupsResponse(results=[await _result(group_id, outcome) for group_id, outcome in outcomes.items()])
 
 
-def _deleted(broker: Broker, group_id: str) -> DeletableGroupResult:
+def _delete(broker: Broker, group_id: str) -> Outcome | KafkaError:
     try:
         broker.groups.check(group_id)
     except KafkaError as error:
-        return DeletableGroupResult(group_id=group_id, error_code=int(error.code), error_message=error.message)
-    code = broker.groups.delete_group(group_id)
+        return error
+    return broker.groups.delete_group(group_id)
+
+
+async def _result(group_id: str, outcome: Outcome | KafkaError) -> DeletableGroupResult:
+    if isinstance(outcome, KafkaError):
+        return DeletableGroupResult(group_id=group_id, error_code=int(outcome.code), error_message=outcome.message)
+    code = await outcome if isinstance(outcome, asyncio.Future) else outcome
     message = code.default_message if code else None
     return DeletableGroupResult(group_id=group_id, error_code=int(code), error_message=message)
 

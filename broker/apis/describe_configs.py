@@ -1,8 +1,8 @@
-"""DescribeConfigs (32): v0-4. The configs of topics, of this broker, of all brokers (the empty name), and log levels.
+"""DescribeConfigs (32): v0-4. The configs of topics, groups, this broker, all brokers (the empty name), log levels.
 
 v0 tells only whether a value is the default; v1 tells its source and, when asked, its synonyms; v3 its type and, when
 asked, its documentation; v4 is flexible. No keys (null or an empty list) means all keys. Secrets have no value. Not
-here yet: the configs of groups and of client metrics.
+here yet: the configs of client metrics.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from klamm.broker.apis import loggers
 from klamm.broker.apis.config_resources import check_node, resource_type
 from klamm.broker.controller.configs import CLUSTER_WIDE, ResourceType
 from klamm.broker.controller.topics import check_name
-from klamm.config import ConfigEntry, Source, Type, describe_broker, describe_cluster_default, describe_topic
+from klamm.config import (
+    ConfigEntry,
+    Source,
+    Type,
+    describe_broker,
+    describe_cluster_default,
+    describe_group,
+    describe_topic,
+)
 from klamm.protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from klamm.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -83,6 +91,10 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
         return describe_topic(config, broker.image.topic_config(name), wanted)
     if kind == ResourceType.BROKER and name == CLUSTER_WIDE:
         return describe_cluster_default(config, wanted)
+    if kind == ResourceType.GROUP:
+        if not name:
+            raise InvalidRequest("Group name must not be empty")
+        return describe_group(config, broker.image.group_config(name), wanted)
     if not name:
         raise InvalidRequest("log levels belong to one broker; name its node id")
     check_node(broker, name)

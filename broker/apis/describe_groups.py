@@ -1,7 +1,7 @@
 """DescribeGroups (15): v0-6. State, members and assignments of classic groups.
 
-A group that is not there is Dead; v6 has GROUP_ID_NOT_FOUND for it (KIP-1043). Members show their metadata and
-assignment only while the group is stable.
+A group that is not there, or is of the consumer protocol, is Dead; v6 has GROUP_ID_NOT_FOUND for it (KIP-1043). Members
+show their metadata and assignment only while the group is stable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def handle(broker: Broker, context: RequestContext, request: DescribeGroupsReque
             if group is not None:
                 described.append(_described(group, operations))
             elif context.api_version >= NOT_FOUND_FROM:
-                raise GroupIdNotFound(f"Group {group_id} not found.")
+                other = broker.groups.group(group_id) is not None
+                raise GroupIdNotFound(f"Group {group_id} {'is not a classic group' if other else 'not found'}.")
             else:
                 described.append(
                     DescribedGroup(group_id=group_id, group_state=State.DEAD.value, authorized_operations=operations)

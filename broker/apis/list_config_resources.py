@@ -1,7 +1,7 @@
 """ListConfigResources (74): v0-1. The names of what can have a config (KIP-1142).
 
 v0, once ListClientMetricsResources, lists client metrics subscriptions; v1 lists any types, all if none is named.
-Groups and client metrics subscriptions have no configs yet, so there are none to list.
+Groups are those that override something. Client metrics subscriptions are not there yet, so there are none to list.
 """
 
 from __future__ import annotations
@@ -52,4 +52,4 @@ def _names(broker: Broker, code: int) -> Iterable[str]:
         return broker.image.topics
     if code in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return map(str, broker.image.brokers)
-    return ()
+    return broker.image.group_configs if code == ResourceType.GROUP else ()

@@ -49,20 +49,25 @@ def handle(
     groups = broker.groups
     try:
         groups.check(request.group_id)
-        groups.classic.check_commit(
-            request.group_id,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-            version=version,
-        )
+        _check_member(broker, request, commits, version)
     except KafkaError as error:
         return _fail(response, accepted, error.code)
-    groups.classic.commit_is_heartbeat(request.group_id, request.member_id, groups.now())
     outcome = groups.commit(request.group_id, commits)
     if isinstance(outcome, asyncio.Future):
         return _after_flush(outcome, response, accepted)
     return _fail(response, accepted, outcome) if outcome else response
+
+
+def _check_member(broker: Broker, request: OffsetCommitRequest, commits: list[Commit], version: int) -> None:
+    """Raise the error unless the commit may enter. In a classic group it shows that the member lives."""
+    groups, epoch = broker.groups, request.generation_id_or_member_epoch
+    group = groups.consumers.groups.get(request.group_id)
+    if group is not None:
+        partitions = [(committed.topic_id, index) for _, index, committed in commits]
+        groups.consumers.check_commit(group, request.member_id, epoch, version, partitions)
+        return
+    groups.classic.check_commit(request.group_id, request.member_id, request.group_instance_id, epoch, version=version)
+    groups.classic.commit_is_heartbeat(request.group_id, request.member_id, groups.now())
 
 
 def _sort(

@@ -1,7 +1,11 @@
-"""OffsetDelete (47): v0. Delete offsets of topics that the group does not consume any more (KIP-496)."""
+"""OffsetDelete (47): v0. Delete offsets of topics that the group does not consume any more (KIP-496).
+
+The answer waits until the tombstones are as durable as acks=all makes them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group.states import State
@@ -18,16 +22,16 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
 
 
-def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     coordinator = broker.groups
     group_id = request.group_id
     if not group_id:
         raise InvalidGroupId("the group id is empty")
     coordinator.check(group_id)
-    group = coordinator.classic.groups.get(group_id)
+    group = coordinator.group(group_id)
     if group is None or group.state is State.DEAD:
         raise GroupIdNotFound(f"there is no group {group_id!r}")
-    if group.state is not State.EMPTY and not group.is_consumer_group:
+    if group.members and not group.is_consumer_group:
         raise NonEmptyGroup(f"group {group_id!r} has members, and the broker does not know what they consume")
     gone: list[tuple[str, int]] = []
     topics = []
@@ -44,5 +48,6 @@ def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest
             if code is ErrorCode.NONE and coordinator.offsets.get(group_id, topic.name, index) is not None:
                 gone.append((topic.name, index))
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-    code = coordinator.delete_offsets(group_id, gone)
+    outcome = coordinator.remove_offsets(group_id, gone)
+    code = await outcome if isinstance(outcome, asyncio.Future) else outcome
     return OffsetDeleteResponse(error_code=int(code), topics=topics if code is ErrorCode.NONE else [])

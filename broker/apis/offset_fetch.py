@@ -3,7 +3,7 @@
 v0 reads the nodes of the ZooKeeper era (`old_offsets`), where a partition without an offset is
 UNKNOWN_TOPIC_OR_PARTITION; in newer ones its offset is -1. v2 can ask for all (null topics) and has an error for the
 group, v5 the leader epoch, v7 can insist on stable offsets (KIP-447; every offset is, until there are transactions),
-v8 asks for several groups (KIP-709), v10 names topics by id.
+v8 asks for several groups (KIP-709), v9 says which member asks and at which epoch (KIP-848), v10 names topics by id.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 GROUP_ERROR_FROM = 2
 MANY_GROUPS_FROM = 8
+MEMBER_EPOCH_FROM = 9
 TOPIC_IDS_FROM = 10
 NONE = CommittedOffset(-1)
 
@@ -75,6 +76,9 @@ def _group(broker: Broker, group: OffsetFetchRequestGroup, version: int) -> Offs
     group_id = group.group_id
     try:
         broker.groups.check(group_id)
+        consumers = broker.groups.consumers.groups.get(group_id)
+        if consumers is not None and version >= MEMBER_EPOCH_FROM:
+            broker.groups.consumers.check_fetch(consumers, group.member_id, group.member_epoch)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=int(error.code))
     by_id = version >= TOPIC_IDS_FROM

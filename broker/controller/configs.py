@@ -68,7 +68,7 @@ class KeyUpdate:
 
 @dataclass(frozen=True, slots=True)
 class ConfigUpdate:
-    """A topic's, broker's or group's keys to change. With ``replace_all`` keys that are not named go back to the default."""
+    """Keys of one resource to change. With ``replace_all`` keys that are not named go back to the default."""
 
     resource_type: ResourceType
     name: str

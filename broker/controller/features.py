@@ -14,9 +14,13 @@ from enum import IntEnum
 from klamm.protocol.errors import InvalidUpdateVersion
 
 METADATA_VERSION = "metadata.version"
+GROUP_VERSION = "group.version"  # 1: consumer groups (KIP-848)
 
-SUPPORTED: dict[str, tuple[int, int]] = {METADATA_VERSION: (7, 33)}  # 7: 3.3-IV3, as Apache Kafka 4 has it
-INITIAL: dict[str, int] = {METADATA_VERSION: 33}
+SUPPORTED: dict[str, tuple[int, int]] = {
+    METADATA_VERSION: (7, 33),
+    GROUP_VERSION: (0, 1),
+}  # 7: 3.3-IV3, as Apache Kafka 4 has it
+INITIAL: dict[str, int] = {METADATA_VERSION: 33, GROUP_VERSION: 1}
 
 
 class UpgradeType(IntEnum):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from klamm.broker.metadata import paths
 from klamm.broker.metadata.image import (
@@ -102,11 +103,12 @@ def _shape(path: str) -> Iterator[None]:
 
 
 def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int = -1) -> MetadataImage:
-    """Everything that is stored, in five round trips. Raises StoreError, StoreCorrupt above all."""
+    """Everything that is stored, in six round trips. Raises StoreError, StoreCorrupt above all."""
     brokers = load_brokers(store)
     topics = load_topics(store, frozenset(brokers))
     topic_configs = load_configs(store, paths.TOPIC_CONFIGS)
     broker_configs = load_configs(store, paths.BROKER_CONFIGS)
+    group_configs = load_configs(store, paths.GROUP_CONFIGS)
     return MetadataImage(
         cluster_id=cluster_id,
         controller_id=controller_id,
@@ -115,6 +117,7 @@ def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int
         topics_by_id={topic.topic_id: topic for topic in topics.values()},
         topic_configs={name: topic_configs.get(name, {}) for name in topics},
         broker_configs={"": {}, **broker_configs},
+        group_configs={unquote(name): config for name, config in group_configs.items() if config},
         features=load_features(store),
     )
 

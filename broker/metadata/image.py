@@ -81,6 +81,7 @@ class MetadataImage:
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     topic_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     features: FeaturesImage = field(default_factory=FeaturesImage)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
@@ -90,6 +91,10 @@ class MetadataImage:
     def broker_config(self, name: str) -> Mapping[str, str]:
         """The dynamic config of one broker ("1"), or the cluster-wide one ("")."""
         return self.broker_configs.get(name, NO_CONFIG)
+
+    def group_config(self, name: str) -> Mapping[str, str]:
+        """What the group overrides."""
+        return self.group_configs.get(name, NO_CONFIG)
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
         """One partition, or None."""
@@ -129,6 +134,11 @@ class MetadataImage:
     def with_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> MetadataImage:
         """With these brokers' dynamic configs replaced."""
         return replace(self, broker_configs={**self.broker_configs, **configs})
+
+    def with_group_configs(self, configs: Mapping[str, Mapping[str, str]]) -> MetadataImage:
+        """With these groups' overrides replaced; a group that overrides nothing has no entry."""
+        changed = {**self.group_configs, **configs}
+        return replace(self, group_configs={name: config for name, config in changed.items() if config})
 
     def with_features(self, features: FeaturesImage) -> MetadataImage:
         """With these features."""

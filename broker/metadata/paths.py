@@ -6,6 +6,7 @@ One place makes and parses every path, so a look with ``sqlite3`` or ``zkCli`` f
 from __future__ import annotations
 
 import json
+from urllib.parse import quote
 
 from klamm.broker.metadata.store import StoreCorrupt
 
@@ -16,13 +17,14 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURES = "/feature"
 
 DEFAULT_ENTITY = "<default>"  # the node of the cluster-wide broker config; "" on the wire and in the image
 
-SKELETON = (BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, DELETE_TOPICS)
+SKELETON = (BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, DELETE_TOPICS)
 
 
 def broker_id(node_id: int) -> str:
@@ -58,6 +60,11 @@ def topic_config(name: str) -> str:
 def broker_config(name: str) -> str:
     """``/config/brokers/1``, or ``/config/brokers/<default>`` for ""."""
     return f"{BROKER_CONFIGS}/{name or DEFAULT_ENTITY}"
+
+
+def group_config(name: str) -> str:
+    """``/config/groups/g``: what the group overrides. Its name, which may be anything, is percent-encoded."""
+    return f"{GROUP_CONFIGS}/{quote(name, safe='')}"
 
 
 def delete_topic(name: str) -> str:

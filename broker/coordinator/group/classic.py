@@ -389,7 +389,7 @@ class ClassicGroups:
                     group.replace_static(str(member.group_instance_id), new_id, old_id)
                     self.timers.cancel((MEMBER, group.group_id, new_id))
                     self._expect_heartbeat(group, member, now)
-                failed = _metadata_error(code)
+                failed = metadata_error(code)
                 reply(JoinGroupResponse(error_code=failed, member_id=NO_MEMBER, generation_id=generation_id))
             elif client.version >= SKIP_ASSIGNMENT_FROM:
                 reply(_joined(group, member, leads=leads, skip_assignment=leads))
@@ -479,7 +479,7 @@ class ClassicGroups:
             if group.state is not State.COMPLETING_REBALANCE or group.generation_id != generation_id:
                 return  # somebody joined meanwhile, and all were told
             if code is not ErrorCode.NONE:
-                self._propagate(group, _metadata_error(code), now)
+                self._propagate(group, metadata_error(code), now)
                 self._rebalance(group, f"the assignment cannot be stored: {code.name}", now)
                 return
             for member in group.members.values():
@@ -622,7 +622,7 @@ def _ignore(code: ErrorCode, now: Now) -> None:
         log.warning("the record of an empty group was not stored: %s", code.name)
 
 
-def _metadata_error(code: ErrorCode) -> int:
+def metadata_error(code: ErrorCode) -> int:
     """What a member is told when the record of its group cannot be stored."""
     if code in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -12,19 +12,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.configs import automatic_topic
-from klamm.broker.coordinator.group import classic
+from klamm.broker.controller.features import GROUP_VERSION
+from klamm.broker.coordinator.group import classic, consumer
 from klamm.broker.coordinator.group.classic import ClassicGroups, Done, GroupLimits, Now, TimerKey
 from klamm.broker.coordinator.group.classic_group import ClassicGroup
-from klamm.broker.coordinator.group.journal import Journal
+from klamm.broker.coordinator.group.consumer import ConsumerGroups
+from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
+from klamm.broker.coordinator.group.consumer_records import from_records, group_tombstones
+from klamm.broker.coordinator.group.consumer_states import GroupState
+from klamm.broker.coordinator.group.expiry import Offset, expired_offsets
+from klamm.broker.coordinator.group.journal import Journal, TransactionalProducer
 from klamm.broker.coordinator.group.loader import Replay
-from klamm.broker.coordinator.group.offsets import CommittedOffset, OffsetTable
+from klamm.broker.coordinator.group.offsets import NO_EPOCH, CommittedOffset, OffsetTable
+from klamm.broker.coordinator.group.pending import Key, PendingOffsets
 from klamm.broker.coordinator.group.records import KeyValue, batches, group_key, offset_key, offset_record
+from klamm.broker.coordinator.group.settings import consumer_limits, group_settings
 from klamm.broker.coordinator.group.states import State
+from klamm.broker.coordinator.group.subscription import CONSUMER
 from klamm.broker.coordinator.group.timers import Timers
 from klamm.protocol.errors import (
     CoordinatorLoadInProgress,
@@ -53,7 +62,8 @@ COMMIT, EXPIRY = "commit", "expiry"
 MINUTE_MS = 60_000
 
 Commit = tuple[str, int, CommittedOffset]
-Offset = tuple[str, int]
+Group = ClassicGroup | ConsumerGroup
+Outcome = ErrorCode | asyncio.Future[ErrorCode]
 
 
 class GroupCoordinator:
@@ -72,8 +82,17 @@ class GroupCoordinator:
         new_id: Callable[[], str],
     ) -> None:
         self.offsets = OffsetTable()
+        self.pending = PendingOffsets()
         self._timers: Timers[TimerKey] = Timers()
         self.classic = ClassicGroups(GroupLimits(), store=self._store, new_id=new_id, timers=self._timers)
+        self.consumers = ConsumerGroups(
+            store=self._store,
+            new_id=new_id,
+            timers=self._timers,
+            topics=lambda: controller.image.topics,
+            settings=self._settings,
+            failed=self._read_again,
+        )
         self._clock = clock
         self._controller = controller
         self._partitions = partitions
@@ -89,6 +108,7 @@ class GroupCoordinator:
         self._commits: dict[TimerKey, asyncio.Future[ErrorCode]] = {}
         self._commit_number = 0
         self._closed = False
+        self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # of partitions that are being read
         self.configure(config)
         self._take_topic()
 
@@ -102,6 +122,14 @@ class GroupCoordinator:
             initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
             max_size=config.integer("group.max.size"),
         )
+        self.consumers.limits = consumer_limits(config)
+        protocols = config["group.coordinator.rebalance.protocols"]
+        self._consumer_protocol = isinstance(protocols, list) and CONSUMER in protocols
+        self._default_settings = group_settings(config, {})
+
+    def _settings(self, group_id: str) -> consumer.GroupSettings:
+        overrides = self._controller.image.group_configs.get(group_id)
+        return group_settings(self._config, overrides) if overrides else self._default_settings
 
     def now(self) -> Now:
         return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
@@ -119,6 +147,20 @@ class GroupCoordinator:
                 raise NotCoordinator(f"{OFFSETS_TOPIC}-{index} is offline")
             if index not in self._loaded:
                 raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{index} is being read")
+
+    @property
+    def consumer_protocol(self) -> bool:
+        """Whether ConsumerGroupHeartbeat is served at all."""
+        return self._consumer_protocol and self._controller.image.features.finalized.get(GROUP_VERSION, 0) >= 1
+
+    def group(self, group_id: str) -> Group | None:
+        """A group of either protocol."""
+        return self.classic.groups.get(group_id) or self.consumers.groups.get(group_id)
+
+    def groups(self) -> Iterator[Group]:
+        """All groups of both protocols."""
+        yield from self.classic.groups.values()
+        yield from self.consumers.groups.values()
 
     @property
     def has_topic(self) -> bool:
@@ -198,6 +240,7 @@ class GroupCoordinator:
         for name, topic in old.topics.items():
             if name != OFFSETS_TOPIC and (name not in new.topics or new.topics[name].topic_id != topic.topic_id):
                 self._delete_offsets_of(name)
+        self.consumers.topics_changed(*_changed_topics(old, new))
 
     def _take_topic(self) -> None:
         """Kafka, too, counts the partitions once: adding some while it runs moves no group."""
@@ -210,8 +253,33 @@ class GroupCoordinator:
         wall_ms = self._clock.wall_ms()
         for group_id in list(self.classic.groups):
             self.classic.forget(group_id, int(ErrorCode.NOT_COORDINATOR), wall_ms)
+        for group_id in list(self.consumers.groups):
+            self.consumers.forget(group_id)
         for group_id in list(self.offsets.groups()):
             self.offsets.forget(group_id)
+        self.pending.clear()
+        self._late_markers.clear()
+
+    def _read_again(self, group_id: str) -> None:
+        """A record of a consumer group was not stored, so memory is ahead of the log: believe the log."""
+        if not self._partition_count:
+            return
+        index = partition_of(group_id, self._partition_count)
+        if index not in self._loaded:
+            return
+        log.warning("%s-%d: its groups are read again", OFFSETS_TOPIC, index)
+        self._loaded.discard(index)
+        ours = [other for other in self._all_ids() if partition_of(other, self._partition_count) == index]
+        for other in ours:
+            self.classic.forget(other, int(ErrorCode.NOT_COORDINATOR), self._clock.wall_ms())
+            self.consumers.forget(other)
+            self.offsets.forget(other)
+        self.pending.forget(index)
+        if not self._closed:
+            asyncio.get_running_loop().call_soon(self.start)
+
+    def _all_ids(self) -> set[str]:
+        return {*self.classic.groups, *self.consumers.groups, *self.offsets.groups()}
 
     # -- loading ------------------------------------------------------------------------------------------------
 
@@ -242,7 +310,7 @@ class GroupCoordinator:
     async def _read(self, partition: Partition) -> Replay:
         """Find the pieces here, read and take them apart in the thread."""
         loop = asyncio.get_running_loop()
-        replay = Replay(partition.name, partition.rules.max_decompressed_bytes)
+        replay = Replay(partition.name, partition.index, partition.rules.max_decompressed_bytes)
         size = self._config.integer("offsets.load.buffer.size")
         storage_log = partition.online_log()
         offset, end = storage_log.log_start_offset, storage_log.log_end_offset
@@ -262,13 +330,21 @@ class GroupCoordinator:
         stale: dict[str, list[Offset]] = {}
         for group_id, value in replay.groups.items():
             self.classic.take(ClassicGroup.from_record(group_id, value), now)
+        for group_id, parts in replay.consumers.items():
+            group = from_records(group_id, parts, self.consumers.limits.assignors[0])
+            if group is not None:
+                self.classic.forget(group_id, int(ErrorCode.NOT_COORDINATOR), now.wall_ms)
+                self.consumers.take(group, now)
         for (group_id, name, partition), committed in replay.offsets.items():
             topic = topics.get(name)
             if topic is None or committed.topic_id not in (ZERO_UUID, topic.topic_id):
                 stale.setdefault(group_id, []).append((name, partition))  # deleted while this broker was down
             self.offsets.put(group_id, name, partition, committed)
-            self.classic.simple(group_id, committed.commit_timestamp_ms)
+            self._simple(group_id, committed.commit_timestamp_ms)
+        self.pending.merge(replay.pending)
         self._loaded.add(index)
+        for producer_id, commit in self._late_markers.pop(index, ()):
+            self.transaction_ended(index, producer_id, NO_EPOCH, commit=commit)
         for group_id, gone in stale.items():
             self.remove_offsets(group_id, gone)
         if replay.record_count:
@@ -276,7 +352,7 @@ class GroupCoordinator:
                 "%s-%d: loaded, groups=%d offsets=%d records=%d skipped=%d",
                 OFFSETS_TOPIC,
                 index,
-                len(replay.groups),
+                len(replay.groups) + len(replay.consumers),
                 len(replay.offsets),
                 replay.record_count,
                 replay.skipped,
@@ -285,9 +361,15 @@ class GroupCoordinator:
 
     # -- storing ------------------------------------------------------------------------------------------------
 
-    def _store(self, group_id: str, records: Sequence[KeyValue], done: Done, now: Now) -> None:
-        index = partition_of(group_id, self._partition_count) if self._partition_count else -1
-        partition = self._partitions.get(OFFSETS_TOPIC, index)
+    def _store(
+        self,
+        group_id: str,
+        records: Sequence[KeyValue],
+        done: Done,
+        now: Now,
+        producer: TransactionalProducer | None = None,
+    ) -> None:
+        partition = self.partition_for(group_id)
         if partition is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER, now)
             return
@@ -296,10 +378,17 @@ class GroupCoordinator:
             done(code, now)
             self.arm(now)
 
-        self._journal.append(partition, records, told, now)
+        self._journal.append(partition, records, told, now, producer)
 
-    def commit(self, group_id: str, commits: Sequence[Commit]) -> ErrorCode | asyncio.Future[ErrorCode]:
-        """Store offsets, all of a request in one batch; what the client is told."""
+    def _simple(self, group_id: str, wall_ms: int) -> None:
+        if group_id not in self.consumers.groups:
+            self.classic.simple(group_id, wall_ms)
+
+    def commit(
+        self, group_id: str, commits: Sequence[Commit], producer: TransactionalProducer | None = None
+    ) -> Outcome:
+        """Store offsets, all of a request in one batch; what the client is told. Those of a ``producer`` count when
+        its transaction commits."""
         now = self.now()
         outcome: list[ErrorCode] = []
         waiting: list[asyncio.Future[ErrorCode]] = []
@@ -307,19 +396,45 @@ class GroupCoordinator:
         def done(code: ErrorCode, now: Now) -> None:
             if code is ErrorCode.NONE:
                 for topic, partition, committed in commits:
-                    self.offsets.put(group_id, topic, partition, committed)
-                self.classic.simple(group_id, now.wall_ms)
+                    self._count(producer, (group_id, topic, partition), committed)
+                self._simple(group_id, now.wall_ms)
             outcome.append(_commit_error(code))
             if waiting and not waiting[0].done():
                 waiting[0].set_result(outcome[0])
 
         records = [offset_record(group_id, topic, partition, committed) for topic, partition, committed in commits]
-        self._store(group_id, records, done, now)
+        self._store(group_id, records, done, now, producer)
         if outcome:
             return outcome[0]
         waiting.append(asyncio.get_running_loop().create_future())
         self._limit_wait(waiting[0], now)
         return waiting[0]
+
+    def _count(self, producer: TransactionalProducer | None, key: Key, committed: CommittedOffset) -> None:
+        """An offset is in the log: it counts, or waits for the outcome of its transaction."""
+        if producer is not None:
+            self.pending.add(self.index_of(key[0]), producer.producer_id, key, committed)
+            return
+        self.pending.overtake(key)
+        self.offsets.put(*key, committed)
+
+    def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
+        """The partition ``index`` has the marker of a transaction: its offsets count, or never will."""
+        if index not in self._loaded:
+            self._late_markers.setdefault(index, []).append((producer_id, commit))
+            return
+        wall_ms = self._clock.wall_ms()
+        for key, committed in self.pending.end(index, producer_id, commit=commit).items():
+            self.offsets.put(*key, committed)
+            self._simple(key[0], wall_ms)
+
+    def index_of(self, group_id: str) -> int:
+        """The partition of ``__consumer_offsets`` that a group belongs to; -1 while there is none."""
+        return partition_of(group_id, self._partition_count) if self._partition_count else -1
+
+    def partition_for(self, group_id: str) -> Partition | None:
+        """The same as a partition."""
+        return self._partitions.get(OFFSETS_TOPIC, self.index_of(group_id))
 
     def _limit_wait(self, future: asyncio.Future[ErrorCode], now: Now) -> None:
         """After ``offsets.commit.timeout.ms`` the client is told that nobody knows."""
@@ -335,52 +450,62 @@ class GroupCoordinator:
         future.add_done_callback(forget)
         self.arm(now)
 
-    def remove_offsets(self, group_id: str, offsets: Sequence[Offset], *, group_too: bool = False) -> None:
+    def remove_offsets(self, group_id: str, offsets: Sequence[Offset], *, group_too: bool = False) -> Outcome:
         """Write tombstones, and forget the offsets when they are durable; with ``group_too`` the group goes, too."""
-        self._remove(group_id, offsets, group_too=group_too, failed=lambda code: None)
-
-    def _remove(
-        self, group_id: str, offsets: Sequence[Offset], *, group_too: bool, failed: Callable[[ErrorCode], None]
-    ) -> None:
         now = self.now()
-        for piece in batches([*offsets]):
+        waiting: list[asyncio.Future[ErrorCode]] = []
+        codes: list[ErrorCode] = []
+        pieces = batches([*offsets])
+        count = len(pieces) + group_too
+
+        def stored(code: ErrorCode) -> None:
+            codes.append(code)
+            if len(codes) == count and waiting and not waiting[0].done():
+                waiting[0].set_result(_worst(codes))
+
+        for piece in pieces:
 
             def forgotten(code: ErrorCode, now: Now, piece: Sequence[Offset] = piece) -> None:
-                if code is not ErrorCode.NONE:
-                    failed(code)
-                    return
-                for topic, partition in piece:
-                    self.offsets.remove(group_id, topic, partition)
+                if code is ErrorCode.NONE:
+                    for topic, partition in piece:
+                        self.offsets.remove(group_id, topic, partition)
+                stored(code)
 
             keys = [(offset_key(group_id, topic, partition), None) for topic, partition in piece]
             self._store(group_id, keys, forgotten, now)
         if group_too:
+            self._remove_group(group_id, stored, now)
+        if len(codes) == count:
+            return _worst(codes)
+        waiting.append(asyncio.get_running_loop().create_future())
+        self._limit_wait(waiting[0], now)
+        return waiting[0]
 
-            def deleted(code: ErrorCode, now: Now) -> None:
-                group = self.classic.groups.get(group_id)
-                if code is not ErrorCode.NONE:
-                    failed(code)
-                elif group is not None and group.state is State.EMPTY:
-                    self.classic.forget(group_id, int(ErrorCode.NOT_COORDINATOR), now.wall_ms)
+    def _remove_group(self, group_id: str, stored: Callable[[ErrorCode], None], now: Now) -> None:
+        """An empty group. One of the consumer protocol is gone with the append, as all that it does."""
+        consumers = self.consumers.groups.get(group_id)
+        if consumers is not None:
+            records = group_tombstones(consumers)
+            self.consumers.forget(group_id)
+            self.consumers.write(group_id, records, lambda code: stored(ErrorCode(code)), now)
+            return
 
-            self._store(group_id, [(group_key(group_id), None)], deleted, now)
+        def deleted(code: ErrorCode, now: Now) -> None:
+            group = self.classic.groups.get(group_id)
+            if code is ErrorCode.NONE and group is not None and group.state is State.EMPTY:
+                self.classic.forget(group_id, int(ErrorCode.NOT_COORDINATOR), now.wall_ms)
+            stored(code)
 
-    def delete_group(self, group_id: str) -> ErrorCode:
+        self._store(group_id, [(group_key(group_id), None)], deleted, now)
+
+    def delete_group(self, group_id: str) -> Outcome:
         """DeleteGroups: the group with its offsets, if nobody is in it."""
-        group = self.classic.groups.get(group_id)
+        group = self.group(group_id)
         if group is None or group.state is State.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.state is not State.EMPTY:
+        if group.state not in (State.EMPTY, GroupState.EMPTY):
             return ErrorCode.NON_EMPTY_GROUP
-        failures: list[ErrorCode] = []
-        self._remove(group_id, self._offsets_of(group_id), group_too=True, failed=failures.append)
-        return _commit_error(failures[0]) if failures else ErrorCode.NONE
-
-    def delete_offsets(self, group_id: str, offsets: Sequence[Offset]) -> ErrorCode:
-        """OffsetDelete: tombstones for these."""
-        failures: list[ErrorCode] = []
-        self._remove(group_id, offsets, group_too=False, failed=failures.append)
-        return _commit_error(failures[0]) if failures else ErrorCode.NONE
+        return self.remove_offsets(group_id, self._offsets_of(group_id), group_too=True)
 
     def _delete_offsets_of(self, topic: str) -> None:
         gone: dict[str, list[Offset]] = {}
@@ -420,6 +545,8 @@ class GroupCoordinator:
     def _due(self, key: TimerKey, now: Now) -> None:
         if key[0] in classic.KINDS:
             self.classic.due(key, now)
+        elif key[0] in consumer.KINDS:
+            self.consumers.due(key, now)
         elif key[0] == COMMIT:
             future = self._commits.pop(key, None)
             if future is not None and not future.done():
@@ -435,31 +562,12 @@ class GroupCoordinator:
     def expire_offsets(self, now: Now) -> None:
         """Remove offsets that nobody has used for ``offsets.retention.minutes``, and empty groups without offsets."""
         retention_ms = self._config.integer("offsets.retention.minutes") * MINUTE_MS
-        for group in list(self.classic.groups.values()):
-            expired, left = self._expired(group, now.wall_ms, retention_ms)
-            group_too = not left and group.state is State.EMPTY and not group.pending_members
+        for group in list(self.groups()):
+            expired, left = expired_offsets(group, self.offsets.of(group.group_id), now.wall_ms, retention_ms)
+            group_too = isinstance(group, ClassicGroup) and not left and _is_abandoned(group)
             if expired or group_too:
                 log.info("group %s: %d offset(s) expired%s", group.group_id, len(expired), ", deleted" * group_too)
                 self.remove_offsets(group.group_id, expired, group_too=group_too)
-
-    def _expired(self, group: ClassicGroup, now_ms: int, retention_ms: int) -> tuple[list[Offset], bool]:
-        """The offsets of a group whose time is over, and whether there are others."""
-        base_ms: int | None = None
-        if group.protocol_type is not None:
-            if group.state is State.EMPTY:
-                base_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else None
-            elif not (group.is_consumer_group and group.subscribed_topics is not None and group.state is State.STABLE):
-                return [], True
-        expired: list[Offset] = []
-        left = False
-        for topic, partitions in self.offsets.of(group.group_id).items():
-            subscribed = group.is_subscribed(topic)
-            for partition, committed in partitions.items():
-                if not subscribed and committed.expired(now_ms, base_ms=base_ms, retention_ms=retention_ms):
-                    expired.append((topic, partition))
-                else:
-                    left = True
-        return expired, left
 
 
 def partition_of(group_id: str, partition_count: int) -> int:
@@ -473,6 +581,26 @@ def partition_of(group_id: str, partition_count: int) -> int:
         if value == 0x80000000:
             value = 0  # Java cannot negate its smallest int; Kafka takes 0 for it
     return value % partition_count
+
+
+def _is_abandoned(group: ClassicGroup) -> bool:
+    return group.state is State.EMPTY and not group.pending_members
+
+
+def _changed_topics(old: MetadataImage, new: MetadataImage) -> tuple[frozenset[str], frozenset[str]]:
+    """Topics that have come, gone, or got other partitions; and those of them that have come or gone."""
+    differ = {
+        name
+        for name in old.topics.keys() | new.topics.keys()
+        if (was := old.topics.get(name)) is not (now := new.topics.get(name))
+        and (was is None or now is None or was.topic_id != now.topic_id or len(was.partitions) != len(now.partitions))
+    }
+    return frozenset(differ), frozenset(name for name in differ if name not in old.topics or name not in new.topics)
+
+
+def _worst(codes: Sequence[ErrorCode]) -> ErrorCode:
+    """What the client of a removal is told."""
+    return next((_commit_error(code) for code in codes if code), ErrorCode.NONE)
 
 
 def _commit_error(code: ErrorCode) -> ErrorCode:

@@ -1,4 +1,4 @@
-"""Records of the coordinator on their way into ``__consumer_offsets``.
+"""Records of a coordinator on their way into its topic.
 
 One call is one batch, appended at once, in order. ``done`` is called when it is as durable as acks=all makes it: at
 once, or after the flush that ``flush.messages`` asks for; for one partition always in the order of the appends, so
@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from klamm.broker.coordinator.group.classic import Done, Now
 from klamm.broker.coordinator.group.records import KeyValue
@@ -22,8 +22,20 @@ from klamm.protocol.records.compression import Codec
 if TYPE_CHECKING:
     from klamm.broker.flusher import Flusher
     from klamm.broker.partition import Partition
+    from klamm.storage.verification import VerificationGuard
 
 log = logging.getLogger(__name__)
+
+
+NO_PRODUCER_ID = NO_EPOCH = -1
+
+
+class TransactionalProducer(NamedTuple):
+    """Whose transaction records are part of; ``guard`` is what `Partition.begin_verification` gave for it."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: VerificationGuard | None
 
 
 class _Entry:
@@ -45,17 +57,28 @@ class Journal:
         self._codec = codec
         self._waiting: dict[Partition, deque[_Entry]] = {}
 
-    def append(self, partition: Partition, records: Sequence[KeyValue], done: Done, now: Now) -> None:
-        """Append one batch; a failure that is known at once is told at once."""
+    def append(
+        self,
+        partition: Partition,
+        records: Sequence[KeyValue],
+        done: Done,
+        now: Now,
+        producer: TransactionalProducer | None = None,
+    ) -> None:
+        """Append one batch; a failure that is known at once is told at once. One of a ``producer`` is part of its
+        transaction."""
         assert records
         try:
             batch = encode_batch(
                 [Record(offset, now.wall_ms, key, value) for offset, (key, value) in enumerate(records)],
                 codec=self._codec,
+                producer_id=producer.producer_id if producer is not None else NO_PRODUCER_ID,
+                producer_epoch=producer.producer_epoch if producer is not None else NO_EPOCH,
+                transactional=producer is not None,
             )
-            partition.append_own(batch, now_ms=now.wall_ms)
+            partition.append_own(batch, now_ms=now.wall_ms, guard=producer.guard if producer is not None else None)
         except KafkaError as error:
-            log.error("%s: %d record(s) of a group not stored: %s", partition.name, len(records), error.message)
+            log.error("%s: %d record(s) not stored: %s", partition.name, len(records), error.message)
             done(error.code, now)
             return
         queue = self._waiting.get(partition)

@@ -8,26 +8,25 @@ must not keep a group from its other offsets.
 from __future__ import annotations
 
 import logging
-import struct
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
+from klamm.broker.coordinator.group.pending import PendingOffsets
 from klamm.broker.coordinator.group.records import ConsumerRecord, GroupRecord, OffsetRecord, decode
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.group_records import GroupMetadataValue
 from klamm.protocol.records.batch import BatchHeader, Record, batches, records
+from klamm.protocol.records.control import read_end_marker
 from klamm.protocol.schema import Message
 from klamm.protocol.wire import Malformed
 
 log = logging.getLogger(__name__)
 
-COMMIT_MARKER = 1
-_MARKER = struct.Struct(">hh")  # version, type
-
 
 class Replay:
     """What the log says so far."""
 
-    def __init__(self, name: str, decompressed_limit: int) -> None:
+    def __init__(self, name: str, index: int, decompressed_limit: int) -> None:
+        self.pending = PendingOffsets()
         self.offsets: dict[tuple[str, str, int], CommittedOffset] = {}
         self.groups: dict[str, GroupMetadataValue] = {}
         self.consumers: dict[str, dict[tuple[int, str], Message]] = {}  # group -> (kind, part) -> value
@@ -35,7 +34,7 @@ class Replay:
         self.record_count = 0
         self._name = name
         self._limit = decompressed_limit
-        self._undecided: dict[int, list[Record]] = {}  # producer id -> records of its open transaction
+        self._index = index
 
     def read(self, data: bytes, offset: int) -> int:
         """Take the whole batches in ``data``, records from ``offset`` on; returns the offset to go on with."""
@@ -49,25 +48,17 @@ class Replay:
         return offset
 
     def _read_batch(self, data: bytes, header: BatchHeader, position: int, offset: int) -> None:
+        if header.is_control:
+            marker = read_end_marker(data, header, position)
+            if marker is not None:
+                ended = self.pending.end(self._index, header.producer_id, commit=marker.is_commit)
+                self.offsets.update(ended)
+            return
         for record in records(data, header, self._limit, position):
-            if record.offset < offset:
-                continue
-            if header.is_control:
-                self._end_transaction(header.producer_id, record)
-            elif header.is_transactional:
-                self._undecided.setdefault(header.producer_id, []).append(record)
-            else:
-                self._apply(record)
+            if record.offset >= offset:
+                self._apply(record, header.producer_id if header.is_transactional else None)
 
-    def _end_transaction(self, producer_id: int, marker: Record) -> None:
-        decided = self._undecided.pop(producer_id, [])
-        if marker.key is not None and len(marker.key) >= _MARKER.size:
-            _, kind = _MARKER.unpack_from(marker.key)
-            if kind == COMMIT_MARKER:
-                for record in decided:
-                    self._apply(record)
-
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: Record, producer_id: int | None) -> None:
         self.record_count += 1
         try:
             content = decode(record.key, record.value)
@@ -75,11 +66,7 @@ class Replay:
             self._skip(record.offset, str(error))
             return
         if isinstance(content, OffsetRecord):
-            key = (content.group, content.topic, content.partition)
-            if content.committed is None:
-                self.offsets.pop(key, None)
-            else:
-                self.offsets[key] = content.committed
+            self._apply_offset(content, producer_id)
         elif isinstance(content, GroupRecord):
             if content.value is None:
                 self.groups.pop(content.group, None)
@@ -87,6 +74,17 @@ class Replay:
                 self.groups[content.group] = content.value
         elif isinstance(content, ConsumerRecord):
             self._apply_consumer(content)
+
+    def _apply_offset(self, content: OffsetRecord, producer_id: int | None) -> None:
+        key = (content.group, content.topic, content.partition)
+        if producer_id is not None and content.committed is not None:
+            self.pending.add(self._index, producer_id, key, content.committed)
+            return
+        self.pending.overtake(key)
+        if content.committed is None:
+            self.offsets.pop(key, None)
+        else:
+            self.offsets[key] = content.committed
 
     def _apply_consumer(self, content: ConsumerRecord) -> None:
         part = (content.kind, content.part)

@@ -7,7 +7,6 @@ outcome is known the offset is unstable (KIP-447), whoever wrote last.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], dict[Key, _Pending]] = {}
         self._holders: dict[Key, set[tuple[int, int]]] = {}
-        self._serials = itertools.count()
+        self._written = 0  # how much has been written so far: tells what came before what
 
     def __len__(self) -> int:
         return len(self._open)
@@ -37,12 +36,14 @@ class PendingOffsets:
     def add(self, index: int, producer_id: int, key: Key, committed: CommittedOffset) -> None:
         """A transaction commits an offset; called in the order in which they are written."""
         transaction = (index, producer_id)
-        self._open.setdefault(transaction, {})[key] = _Pending(next(self._serials), committed)
+        self._written += 1
+        self._open.setdefault(transaction, {})[key] = _Pending(self._written, committed)
         self._holders.setdefault(key, set()).add(transaction)
 
     def overtake(self, key: Key) -> None:
         """An offset is written outside of any transaction: what open ones have for it comes before that."""
-        self._overtake(key, next(self._serials))
+        self._written += 1
+        self._overtake(key, self._written)
 
     def _overtake(self, key: Key, serial: int) -> None:
         for transaction in self._holders.get(key, ()):
@@ -72,6 +73,13 @@ class PendingOffsets:
     def of(self, group: str) -> Iterator[tuple[str, int]]:
         """Topic and partition of each offset of a group that is pending."""
         return ((topic, partition) for name, topic, partition in self._holders if name == group)
+
+    def merge(self, read: PendingOffsets) -> None:
+        """Take over what was read back of partitions that were not looked after here before."""
+        self._open.update(read._open)
+        for key, holders in read._holders.items():
+            self._holders.setdefault(key, set()).update(holders)
+        self._written = max(self._written, read._written)
 
     def forget(self, index: int) -> None:
         """A partition of the topic is not looked after here any more."""

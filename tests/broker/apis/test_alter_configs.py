@@ -129,7 +129,7 @@ def test_validate_only_changes_nothing(broker: EmbeddedBroker) -> None:
         ((LOGGER, "1", [("root", DELETE, None)]), ErrorCode.INVALID_REQUEST),
         ((LOGGER, "2", [("klamm", SET, "INFO")]), ErrorCode.INVALID_REQUEST),
         ((METRICS, "m", [("interval.ms", SET, "5")]), ErrorCode.INVALID_REQUEST),
-        ((GROUP, "g", [("consumer.session.timeout.ms", SET, "5")]), ErrorCode.INVALID_REQUEST),
+        ((GROUP, "g", [("consumer.session.timeout.ms", SET, "5")]), ErrorCode.INVALID_CONFIG),
         ((99, "g", []), ErrorCode.INVALID_REQUEST),
     ],
 )

@@ -109,7 +109,7 @@ def test_several_resources_of_one_request_stand_alone(tmp_path: Path) -> None:
             )
         )
         codes = [error.code if error else 0 for error in errors]
-        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ErrorCode.INVALID_REQUEST, 0]
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ErrorCode.INVALID_CONFIG, 0]
         assert made.image.topic_configs == {"t": {"retention.ms": "1"}, "u": {"retention.ms": "1"}}
         assert made.config["log.retention.ms"] == 7
 
@@ -123,3 +123,27 @@ def test_a_stored_config_that_became_invalid_does_not_stop_the_start(
     with controller(tmp_path) as made:
         assert made.config.integer("message.max.bytes") == 1048588
     assert "the dynamic broker config is not used" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "code"),
+    [
+        ("a/b <default>", KeyUpdate("consumer.session.timeout.ms", Op.SET, "50000"), 0),
+        ("g", KeyUpdate("consumer.session.timeout.ms", Op.SET, "1"), ErrorCode.INVALID_CONFIG),
+        ("g", KeyUpdate("consumer.session.timeout.ms", Op.SET, "x"), ErrorCode.INVALID_CONFIG),
+        ("g", KeyUpdate("consumer.heartbeat.interval.ms", Op.SET, "15001"), ErrorCode.INVALID_CONFIG),
+        ("g", KeyUpdate("nope", Op.SET, "1"), ErrorCode.INVALID_CONFIG),
+        ("g", KeyUpdate("consumer.session.timeout.ms", Op.APPEND, "50000"), ErrorCode.INVALID_CONFIG),
+        ("", KeyUpdate("consumer.session.timeout.ms", Op.SET, "50000"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_a_group_takes_and_refuses(tmp_path: Path, name: str, key: KeyUpdate, code: int) -> None:
+    with controller(tmp_path) as made:
+        error = change(made, ResourceType.GROUP, name, key)
+        assert (error.code if error else 0) == code
+    with controller(tmp_path) as made:
+        expected = {} if code else {name: {key.name: key.value}}
+        assert made.image.group_configs == expected
+        if expected:
+            assert change(made, ResourceType.GROUP, name, KeyUpdate(key.name, Op.DELETE)) is None
+            assert made.image.group_configs == {}

@@ -23,7 +23,7 @@ def test_a_new_cluster_has_an_id_features_and_a_registered_broker(tmp_path: Path
         image = made.image
         assert len(uuid_from_text(image.cluster_id)) == 16
         assert image.controller_id == 1 and set(image.brokers) == {1}
-        assert image.features.finalized == {"metadata.version": 33} and image.features.epoch == 0
+        assert image.features.finalized == {"metadata.version": 33, "group.version": 1} and image.features.epoch == 0
         assert image.broker_configs == {"": {}, "1": {}}
     with controller(tmp_path) as made:
         assert made.image == image
@@ -324,16 +324,16 @@ def test_a_damaged_producer_id_block_gives_no_ids(tmp_path: Path) -> None:
 
 def test_features_change_all_or_none_and_count_the_epoch(tmp_path: Path) -> None:
     with controller(tmp_path) as made:
-        made.supported_features = {**made.supported_features, "group.version": (0, 1)}
+        made.supported_features = {**made.supported_features, "some.version": (0, 1)}
         before = made.image
         with pytest.raises(InvalidUpdateVersion):
-            run(made.update_features([FeatureUpdate("group.version", 1), FeatureUpdate("nonsense", 1)]))
-        run(made.update_features([FeatureUpdate("group.version", 1)], validate_only=True))
+            run(made.update_features([FeatureUpdate("some.version", 1), FeatureUpdate("nonsense", 1)]))
+        run(made.update_features([FeatureUpdate("some.version", 1)], validate_only=True))
         assert made.image is before
-        run(made.update_features([FeatureUpdate("group.version", 1)]))
-        assert made.image.features.finalized == {"metadata.version": 33, "group.version": 1}
+        run(made.update_features([FeatureUpdate("some.version", 1)]))
+        assert made.image.features.finalized == {**before.features.finalized, "some.version": 1}
         assert made.image.features.epoch == 1
-        run(made.update_features([FeatureUpdate("group.version", 1)]))
+        run(made.update_features([FeatureUpdate("some.version", 1)]))
         assert made.image.features.epoch == 1
     assert stored(tmp_path).features == made.image.features
 

@@ -142,5 +142,5 @@ def test_a_member_of_the_consumer_protocol_says_so() -> None:
         server_assignor=None, classic_member_metadata=None,
     )  # fmt: skip
     written = encode_value(value)
-    assert written == hexed("0000 00 00 02 63 02 68 01 00 ffffffff 00 01 00 01 ff")
+    assert written == hexed("0000 00 00 02 63 02 68 01 00 ffffffff 00 01 00 01 00")
     assert decode(encode_key(5, key), written) == ConsumerRecord(5, "g", "m", value)

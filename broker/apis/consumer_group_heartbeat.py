@@ -1,0 +1,45 @@
+"""ConsumerGroupHeartbeat (68): v0-1. Join, stay in and leave a group of the consumer protocol (KIP-848).
+
+The answer waits until what it says is in the log. v1 has subscriptions by regular expression and members that make up
+their own id. Without the feature group.version, or with "consumer" not among group.coordinator.rebalance.protocols, the
+answer is UNSUPPORTED_VERSION, and Java clients fall back to nothing: they fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.group.classic_group import Client
+from klamm.broker.coordinator.group.parked import Parked
+from klamm.protocol.errors import KafkaError, UnsupportedVersion
+from klamm.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | asyncio.Future[ConsumerGroupHeartbeatResponse]:
+    groups = broker.groups
+    if not groups.consumer_protocol:
+        raise UnsupportedVersion("the consumer protocol is not enabled")
+    if request.group_id:
+        groups.check(request.group_id)
+    client = Client(context.client_id or "", f"/{context.connection.peer[0]}", context.api_version)
+    parked: Parked[ConsumerGroupHeartbeatResponse] = Parked()
+    now = groups.now()
+    groups.consumers.heartbeat(request, client, parked, now)
+    groups.arm(now)
+    return parked.answer()
+
+
+def error_response(
+    request: ConsumerGroupHeartbeatRequest, error: KafkaError, version: int
+) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=int(error.code), error_message=error.message)

@@ -1,0 +1,167 @@
+"""The server-side assignors of consumer groups: who is to have which partition.
+
+Both are functions of the members, with what each is subscribed to and was to have so far, and of the topics.
+
+- `uniform` gives every member as many partitions as any other, as far as subscriptions allow, and lets everybody keep
+  what it has as far as that balance allows: with equal subscriptions nothing moves but what must.
+- `range` cuts each topic into one run of partitions per member, members in the same order for each topic, so that
+  topics with equal partition counts and subscribers are co-partitioned. It is not sticky.
+
+Source: KIP-848; Kafka's UniformAssignor and RangeAssignor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
+
+Assignment = dict[bytes, frozenset[int]]  # topic id -> partitions
+
+
+class MemberSpec(NamedTuple):
+    """A member as an assignor sees it; ``topics`` are ids of topics that exist."""
+
+    instance_id: str | None
+    topics: frozenset[bytes]
+    current: Mapping[bytes, Collection[int]]
+
+
+Members = Mapping[str, MemberSpec]
+PartitionCounts = Mapping[bytes, int]
+Assignor = Callable[[Members, PartitionCounts], dict[str, Assignment]]
+_Partition = tuple[bytes, int]
+
+
+def uniform(members: Members, partition_counts: PartitionCounts) -> dict[str, Assignment]:
+    """Balanced and sticky."""
+    if not members:
+        return {}
+    kept = _kept(members, partition_counts)
+    if len({spec.topics for spec in members.values()}) == 1:
+        _balance_equal(members, partition_counts, kept)
+    else:
+        _balance_unequal(members, partition_counts, kept)
+    return {member: _grouped(partitions) for member, partitions in kept.items()}
+
+
+def range_(members: Members, partition_counts: PartitionCounts) -> dict[str, Assignment]:
+    """Co-partitioned."""
+    ordered = sorted(members, key=lambda member: _range_order(member, members[member]))
+    result: dict[str, Assignment] = {member: {} for member in members}
+    for topic in sorted({topic for spec in members.values() for topic in spec.topics}):
+        subscribers = [member for member in ordered if topic in members[member].topics]
+        size, extra = divmod(partition_counts[topic], len(subscribers))
+        start = 0
+        for number, member in enumerate(subscribers):
+            end = start + size + (number < extra)
+            if end > start:
+                result[member][topic] = frozenset(range(start, end))
+            start = end
+    return result
+
+
+ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": uniform, "range": range_}
+
+
+def _range_order(member: str, spec: MemberSpec) -> tuple[bool, str]:
+    """Static members first: their place does not change when they come back."""
+    return (spec.instance_id is None, spec.instance_id if spec.instance_id is not None else member)
+
+
+def _kept(members: Members, partition_counts: PartitionCounts) -> dict[str, list[_Partition]]:
+    """What everybody has and may keep; a partition that two have belongs to the first."""
+    taken: set[_Partition] = set()
+    kept: dict[str, list[_Partition]] = {}
+    for member, spec in members.items():
+        mine = kept[member] = []
+        for topic in sorted(spec.current):
+            if topic in spec.topics:
+                count = partition_counts[topic]
+                mine += [(topic, index) for index in sorted(spec.current[topic]) if index < count]
+        mine[:] = [partition for partition in mine if partition not in taken]
+        taken.update(mine)
+    return kept
+
+
+def _free(
+    topics: Collection[bytes], partition_counts: PartitionCounts, kept: Mapping[str, list[_Partition]]
+) -> list[_Partition]:
+    taken = {partition for partitions in kept.values() for partition in partitions}
+    every = [(topic, index) for topic in sorted(topics) for index in range(partition_counts[topic])]
+    return [partition for partition in every if partition not in taken]
+
+
+def _balance_equal(members: Members, partition_counts: PartitionCounts, kept: dict[str, list[_Partition]]) -> None:
+    """All have the same topics: so many for each, one more for some, those first who have one more already."""
+    topics = next(iter(members.values())).topics
+    quota, extra = divmod(sum(partition_counts[topic] for topic in topics), len(members))
+    room: dict[str, int] = {}
+    for member, partitions in kept.items():
+        limit = quota
+        if extra and len(partitions) > quota:
+            extra -= 1
+            limit += 1
+        del partitions[limit:]
+        room[member] = limit - len(partitions)
+    for member, partitions in kept.items():
+        if extra and len(partitions) + room[member] == quota:
+            extra -= 1
+            room[member] += 1
+    free = iter(_free(topics, partition_counts, kept))
+    for member, count in room.items():
+        kept[member] += [next(free) for _ in range(count)]
+
+
+def _balance_unequal(members: Members, partition_counts: PartitionCounts, kept: dict[str, list[_Partition]]) -> None:
+    """Free partitions go to the least loaded subscriber; then partitions move while that makes it more even."""
+    subscribers: dict[bytes, list[str]] = {}
+    for member, spec in members.items():
+        for topic in spec.topics:
+            subscribers.setdefault(topic, []).append(member)
+    load = {member: len(partitions) for member, partitions in kept.items()}
+    # Topics that few can have come first: the others can still make up for it.
+    order = sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
+    rank = {topic: number for number, topic in enumerate(order)}
+    for partition in sorted(_free(subscribers, partition_counts, kept), key=lambda free: (rank[free[0]], free[1])):
+        member = min(subscribers[partition[0]], key=load.__getitem__)
+        kept[member].append(partition)
+        load[member] += 1
+    by_topic = {member: _by_topic(partitions) for member, partitions in kept.items()}
+    moved = 1
+    while moved:
+        moved = sum(_even_out(topic, subscribers[topic], by_topic, load) for topic in order)
+    for member, topics in by_topic.items():
+        kept[member] = [(topic, index) for topic, indexes in topics.items() for index in indexes]
+
+
+def _even_out(
+    topic: bytes, subscribers: list[str], by_topic: dict[str, dict[bytes, list[int]]], load: dict[str, int]
+) -> bool:
+    """Move partitions of one topic from the most to the least loaded; whether any moved.
+
+    Every move lowers the sum of the squares of the loads, so this ends.
+    """
+    moved = False
+    while True:
+        owners = [member for member in subscribers if by_topic[member].get(topic)]
+        if not owners:
+            return moved
+        most = max(owners, key=load.__getitem__)
+        least = min(subscribers, key=load.__getitem__)
+        if load[most] - load[least] <= 1:
+            return moved
+        by_topic[least].setdefault(topic, []).append(by_topic[most][topic].pop())
+        load[most] -= 1
+        load[least] += 1
+        moved = True
+
+
+def _by_topic(partitions: list[_Partition]) -> dict[bytes, list[int]]:
+    topics: dict[bytes, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def _grouped(partitions: list[_Partition]) -> Assignment:
+    return {topic: frozenset(indexes) for topic, indexes in _by_topic(partitions).items()}

@@ -1,0 +1,581 @@
+"""Consumer groups (KIP-848): heartbeats that carry everything, and partitions that move one owner at a time.
+
+A pure state machine beside `classic`, made like it: every call takes the request and the time, records go to ``store``,
+the answer goes to ``reply`` when they are durable. One heartbeat does, in this order::
+
+    the member           joins, comes back, or is checked by its epoch; says what it wants, if that has changed
+    the group epoch      grows if subscriptions or the topics behind them have changed
+    the target           is computed anew if it is behind the group epoch, at most every ...assignment.interval.ms
+    the member again     makes its next step towards the target (`consumer_member.reconcile`)
+
+State changes in memory at once and is appended in the same turn, in one batch. If that fails, memory is wrong: the
+shell is told by ``failed`` and reads the partition again. Source: Kafka's GroupMetadataManager; KIP-848, 1071, 1251,
+1263. Differs from it in that expressions are resolved at once, not some heartbeats later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.group import consumer_records as stored
+from klamm.broker.coordinator.group import regexes
+from klamm.broker.coordinator.group.assignors import ASSIGNORS
+from klamm.broker.coordinator.group.classic import Now, Store, TimerKey, metadata_error
+from klamm.broker.coordinator.group.classic_group import Client
+from klamm.broker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex, hash_of
+from klamm.broker.coordinator.group.consumer_member import (
+    JOINING,
+    LEAVING,
+    LEFT_FOR_A_WHILE,
+    ConsumerMember,
+    Epochs,
+    MemberState,
+    Owned,
+    reconcile,
+)
+from klamm.broker.coordinator.group.records import KeyValue
+from klamm.broker.coordinator.group.timers import Timers
+from klamm.protocol.errors import (
+    ErrorCode,
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InvalidRequest,
+    KafkaError,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+    UnsupportedVersion,
+)
+from klamm.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.metadata.image import TopicImage
+
+log = logging.getLogger(__name__)
+
+OWN_MEMBER_ID_FROM = 1
+EPOCH_COMMIT_FROM = 9
+SESSION, REVOKE = "consumer-session", "consumer-revoke"
+KINDS = frozenset((SESSION, REVOKE))
+
+HeartbeatReply = Callable[[ConsumerGroupHeartbeatResponse], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What holds for one group; Kafka's keys beginning with ``group.consumer.`` or, for the group, ``consumer.``."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLimits:
+    """What holds for all groups."""
+
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    migration: str = "bidirectional"
+    classic_max_size: int = 2**31 - 1
+
+
+class ConsumerGroups:
+    """All consumer groups of this broker."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        new_id: Callable[[], str],
+        timers: Timers[TimerKey],
+        topics: Callable[[], Mapping[str, TopicImage]],
+        settings: Callable[[str], GroupSettings],
+        failed: Callable[[str], None],
+    ) -> None:
+        self.limits = ConsumerLimits()
+        self.groups: dict[str, ConsumerGroup] = {}
+        self.timers = timers
+        self.rebalance_count = 0
+        self.topics = topics
+        self.settings = settings
+        self._store = store
+        self._new_id = new_id
+        self._failed = failed
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, reply: HeartbeatReply, now: Now
+    ) -> None:
+        """ConsumerGroupHeartbeat: join, stay or leave."""
+        records: list[KeyValue] = []
+        try:
+            self._check(request, client.version)
+            if request.member_epoch < JOINING:
+                response = self._leave(request, records, now)
+            else:
+                response = self._beat(request, client, records, now)
+        except KafkaError as error:
+            assert not records
+            reply(ConsumerGroupHeartbeatResponse(error_code=int(error.code), error_message=error.message))
+            return
+        self.write(request.group_id, records, lambda code: reply(response if not code else _failure(code)), now)
+
+    def check_commit(
+        self, group: ConsumerGroup, member_id: str, epoch: int, version: int, partitions: Iterable[tuple[bytes, int]]
+    ) -> None:
+        """Whether an OffsetCommit may enter; raises the error.
+
+        A commit from before the last step of the member is as good, if the member had the partitions then (KIP-1251).
+        """
+        if epoch < 0 and not group.members:
+            return  # a consumer without group management, or an administrator
+        member = _known(group, member_id)
+        if member.classic is not None:
+            if epoch != member.epoch:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{member_id} is at generation {member.epoch}")
+            return
+        if version < EPOCH_COMMIT_FROM:
+            raise UnsupportedVersion("members of the consumer protocol commit with OffsetCommit v9 or newer")
+        if epoch != member.epoch:
+            held = member.held()
+            if epoch > member.epoch or any(
+                epoch < held.get(topic, {}).get(index, epoch + 1) for topic, index in partitions
+            ):
+                raise StaleMemberEpoch(f"{member_id} is at epoch {member.epoch}, not {epoch}")
+
+    @staticmethod
+    def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
+        """Whether an OffsetFetch may read; raises the error."""
+        if member_id is None and epoch < 0:
+            return
+        member = _known(group, member_id or "")
+        if epoch != member.epoch:
+            raise StaleMemberEpoch(f"{member.member_id} is at epoch {member.epoch}, not {epoch}")
+
+    def _check(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+        epoch = request.member_epoch
+        if not request.member_id and (version >= OWN_MEMBER_ID_FROM or epoch > 0 or epoch == LEAVING):
+            raise InvalidRequest("MemberId can't be empty.")
+        if not request.group_id:
+            raise InvalidRequest("GroupId can't be empty.")
+        if request.instance_id == "":
+            raise InvalidRequest("InstanceId can't be empty.")
+        if request.rack_id == "":
+            raise InvalidRequest("RackId can't be empty.")
+        if epoch == JOINING:
+            if request.rebalance_timeout_ms == -1:
+                raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
+            if request.topic_partitions is None or request.topic_partitions:
+                raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
+            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+                raise InvalidRequest(
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+                )
+        elif epoch == LEFT_FOR_A_WHILE and request.instance_id is None:
+            raise InvalidRequest("InstanceId can't be null.")
+        elif epoch < LEFT_FOR_A_WHILE:
+            raise InvalidRequest("MemberEpoch is invalid.")
+        if request.server_assignor is not None and request.server_assignor not in self.limits.assignors:
+            known = ", ".join(self.limits.assignors)
+            raise UnsupportedAssignor(
+                f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {known}."
+            )
+
+    # -- a heartbeat --------------------------------------------------------------------------------------------
+
+    def _beat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, records: list[KeyValue], now: Now
+    ) -> ConsumerGroupHeartbeatResponse:
+        joins = request.member_epoch == JOINING
+        group = self._group(request.group_id, create=joins)
+        self.check_room(group, request.member_id)
+        member_id = request.member_id or self._new_id()
+        owned: Owned | None = None
+        if request.topic_partitions is not None:
+            owned = {topic.topic_id: topic.partitions for topic in request.topic_partitions}
+        member, replaced = self._member(group, member_id, request, owned)
+        updated = _updated(member, request, client)
+        if updated.topic_regex and updated.topic_regex not in group.regexes:
+            regexes.compiled(updated.topic_regex)
+        # Nothing is refused from here on, and everything happens in one turn.
+        self._enter(group, records, now)
+        if replaced is not None:
+            self.replace_static(group, replaced, member, records)
+        updated = self.advance(group, member, updated, owned, records, now)
+        self.expect_heartbeat(group, updated, now)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=updated.epoch,
+            heartbeat_interval_ms=self.settings(group.group_id).heartbeat_interval_ms,
+        )
+        if joins or _is_full(request) or _partitions(member.assigned) != _partitions(updated.assigned):
+            response.assignment = Assignment(
+                topic_partitions=[
+                    TopicPartitions(topic_id=topic, partitions=sorted(indexes))
+                    for topic, indexes in sorted(updated.assigned.items())
+                    if indexes
+                ]
+            )
+        return response
+
+    def _group(self, group_id: str, *, create: bool) -> ConsumerGroup:
+        """The group; a new one is not among `groups` until `_enter`. Raises GroupIdNotFound."""
+        group = self.groups.get(group_id)
+        if group is None:
+            if not create:
+                raise GroupIdNotFound(f"Consumer group {group_id} not found.")
+            group = ConsumerGroup(group_id, self.limits.assignors[0])
+        return group
+
+    def _enter(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> None:
+        if group.group_id not in self.groups:
+            self.groups[group.group_id] = group
+            records.append(stored.epoch_record(group))
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        if len(group.members) >= self.limits.max_size and member_id not in group.members:
+            raise GroupMaxSizeReached(
+                f"The consumer group has reached its maximum capacity of {self.limits.max_size} members."
+            )
+
+    def _member(
+        self, group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest, owned: Owned | None
+    ) -> tuple[ConsumerMember, ConsumerMember | None]:
+        """Who sends the request, and the static member whose place it takes, if it does. Raises a KafkaError."""
+        instance_id, joins = request.instance_id, request.member_epoch == JOINING
+        if instance_id is not None:
+            current = group.static_member(instance_id)
+            if current is None and not joins:
+                raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
+            if current is not None and current.member_id != member_id:
+                if not joins:
+                    raise _fenced(member_id, current)
+                if current.epoch != LEFT_FOR_A_WHILE:
+                    raise UnreleasedInstanceId(
+                        f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+                        "instance id is owned by a member."
+                    )
+                return successor(current, member_id), current
+        member = group.members.get(member_id)
+        if member is None:
+            if not joins:
+                raise UnknownMemberId(f"Member {member_id} is not a member of group {group.group_id}.")
+            return ConsumerMember(member_id, instance_id=instance_id), None
+        if not joins:
+            _check_epoch(member, request.member_epoch, owned)
+        return member, None
+
+    def replace_static(
+        self, group: ConsumerGroup, old: ConsumerMember, member: ConsumerMember, records: list[KeyValue]
+    ) -> None:
+        """A static member has come back under another member id: it takes over all that its former self had."""
+        target = group.target.get(old.member_id, {})
+        self._cancel_timers(group, old.member_id)
+        group.remove(old.member_id)
+        group.put(member)
+        group.target[member.member_id] = target
+        records += stored.member_tombstones(group.group_id, old.member_id)
+        records += [
+            stored.member_record(group.group_id, member),
+            stored.target_record(group.group_id, member.member_id, target),
+            stored.current_record(group.group_id, member),
+        ]
+        log.info("group %s: static member %s is %s now", group.group_id, member.instance_id, member.member_id)
+
+    def advance(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        updated: ConsumerMember,
+        owned: Owned | None,
+        records: list[KeyValue],
+        now: Now,
+    ) -> ConsumerMember:
+        """All that a heartbeat does once it is known whose it is; ``updated`` is the member with what it asks for."""
+        known = member.member_id in group.members
+        if not known or updated != member:
+            group.put(updated)
+            records.append(stored.member_record(group.group_id, updated))
+        wants = _wishes(updated) != _wishes(member)
+        if wants or group.stale:
+            resolved = self._resolve(group, records, now)
+            self._bump_if_changed(group, records, force=wants or resolved)
+        self._assign(group, records, now)
+        return self._step(group, updated, owned, records, now, known=known)
+
+    def _resolve(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> bool:
+        """Match the expressions that are new, or all when topics have changed; whether that gave anything new."""
+        used, changed = group.used_regexes(), False
+        for regex in [regex for regex in group.regexes if regex not in used]:
+            group.set_regex(regex, None)
+            records.append(stored.regex_tombstone(group.group_id, regex))
+        names = self.topics()
+        for regex in used:
+            before = group.regexes.get(regex)
+            if before is not None and not group.stale:
+                continue
+            try:
+                found = regexes.matching(regex, names)
+            except KafkaError as error:  # Kafka has accepted it, or a newer version of the library
+                log.error("group %s: %s", group.group_id, error.message)
+                found = frozenset()
+            if before is None or before.topics != found:
+                resolved = ResolvedRegex(found, len(names), now.wall_ms)
+                group.set_regex(regex, resolved)
+                records.append(stored.regex_record(group.group_id, regex, resolved))
+                changed = True
+        return changed
+
+    def _bump_if_changed(self, group: ConsumerGroup, records: list[KeyValue], *, force: bool) -> None:
+        group.stale = False
+        metadata_hash = hash_of(group.topic_names, self.topics())
+        if force or metadata_hash != group.metadata_hash:
+            group.metadata_hash = metadata_hash
+            group.epoch += 1
+            self.rebalance_count += 1
+            records.append(stored.epoch_record(group))
+            log.info("group %s: epoch %d, members=%d", group.group_id, group.epoch, len(group.members))
+
+    def _assign(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> None:
+        """Compute the target assignment, if it is behind and the last one is not too fresh."""
+        if group.epoch == group.assignment_epoch:
+            return
+        if group.assignment_epoch and group.members:
+            since_ms = now.wall_ms - group.assignment_ms
+            if 0 <= since_ms < self.settings(group.group_id).assignment_interval_ms:
+                return
+        topics = self.topics()
+        default = self.limits.assignors[0]
+        assignor = group.preferred_assignor(default)
+        group.assignor = assignor if assignor in self.limits.assignors else default
+        specs = group.specs(topics)
+        ids = {topic for spec in specs.values() for topic in spec.topics}
+        counts = {topic.topic_id: len(topic.partitions) for topic in topics.values() if topic.topic_id in ids}
+        target = ASSIGNORS[group.assignor](specs, counts)
+        for member_id, assignment in target.items():
+            if group.target.get(member_id) != assignment:
+                records.append(stored.target_record(group.group_id, member_id, assignment))
+        group.target = target
+        group.assignment_epoch = group.epoch
+        group.assignment_ms = now.wall_ms
+        records.append(stored.target_epoch_record(group))
+
+    def _step(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        owned: Owned | None,
+        records: list[KeyValue],
+        now: Now,
+        *,
+        known: bool,
+    ) -> ConsumerMember:
+        """Let the member go on towards the target."""
+        if known and member.is_reconciled(group.assignment_epoch) and not group.stale and group.epoch == member.epoch:
+            return member
+        moved = reconcile(
+            member,
+            target_epoch=group.assignment_epoch,
+            target=group.target.get(member.member_id, {}),
+            subscribed=group.topic_ids(member, self.topics()),
+            owned=owned,
+            is_free=lambda topic, index: group.is_free(topic, index, member.member_id),
+        )
+        if moved == member and known:
+            return member
+        group.put(moved)
+        records.append(stored.current_record(group.group_id, moved))
+        if moved.state is MemberState.UNREVOKED_PARTITIONS:
+            self.timers.set((REVOKE, group.group_id, moved.member_id), now.ms + moved.rebalance_timeout_ms)
+        else:
+            self.timers.cancel((REVOKE, group.group_id, moved.member_id))
+        return moved
+
+    # -- members go ---------------------------------------------------------------------------------------------
+
+    def _leave(
+        self, request: ConsumerGroupHeartbeatRequest, records: list[KeyValue], now: Now
+    ) -> ConsumerGroupHeartbeatResponse:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            raise GroupIdNotFound(f"Group {request.group_id} not found.")
+        if request.instance_id is None:
+            member = _known(group, request.member_id)
+        else:
+            current = group.static_member(request.instance_id)
+            if current is None:
+                raise UnknownMemberId(f"Instance id {request.instance_id} is unknown.")
+            if current.member_id != request.member_id:
+                raise _fenced(request.member_id, current)
+            member = current
+        if request.member_epoch == LEFT_FOR_A_WHILE:
+            away = member._replace(epoch=LEFT_FOR_A_WHILE, state=MemberState.STABLE, revoking={})
+            self.timers.cancel((REVOKE, group.group_id, member.member_id))
+            group.put(away)
+            records.append(stored.current_record(group.group_id, away))
+        else:
+            self.remove(group, [member.member_id], "left", records, now)
+        return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+
+    def remove(
+        self, group: ConsumerGroup, member_ids: Iterable[str], why: str, records: list[KeyValue], now: Now
+    ) -> None:
+        """Members are gone: what they had is free, and the others get a new epoch."""
+        for member_id in member_ids:
+            log.info("group %s: %s %s", group.group_id, member_id, why)
+            self._cancel_timers(group, member_id)
+            group.remove(member_id)
+            records += stored.member_tombstones(group.group_id, member_id)
+        self._resolve(group, records, now)
+        self._bump_if_changed(group, records, force=True)
+        if not group.members:
+            self._assign(group, records, now)
+
+    def _cancel_timers(self, group: ConsumerGroup, member_id: str) -> None:
+        for kind in KINDS:
+            self.timers.cancel((kind, group.group_id, member_id))
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def expect_heartbeat(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
+        """Begin the session of a member anew."""
+        timeout_ms = member.classic.session_timeout_ms if member.classic is not None else None
+        if timeout_ms is None:
+            timeout_ms = self.settings(group.group_id).session_timeout_ms
+        self.timers.set((SESSION, group.group_id, member.member_id), now.ms + timeout_ms)
+
+    def due(self, key: TimerKey, now: Now) -> None:
+        """A timer of this machine has come: the member is fenced."""
+        group = self.groups.get(key[1])
+        if group is None or key[2] not in group.members:
+            return
+        why = "was not heard of in time" if key[0] == SESSION else "did not give up its partitions in time"
+        self.fence(group, key[2], why, now)
+
+    def fence(self, group: ConsumerGroup, member_id: str, why: str, now: Now) -> None:
+        """Remove a member that is not what it should be."""
+        records: list[KeyValue] = []
+        self.remove(group, [member_id], why, records, now)
+        self.write(group.group_id, records, lambda code: None, now)
+
+    def topics_changed(self, names: frozenset[str], created: frozenset[str]) -> None:
+        """These topics are new, gone, or have other partitions: the next heartbeat of a group looks at them."""
+        for group in self.groups.values():
+            if (created and group.regexes) or not names.isdisjoint(group.topic_names):
+                group.stale = True
+
+    # -- groups come and go -------------------------------------------------------------------------------------
+
+    def take(self, group: ConsumerGroup, now: Now) -> None:
+        """Look after a group that was read from the log; its members get a session timeout to show up."""
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self.expect_heartbeat(group, member, now)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self.timers.set((REVOKE, group.group_id, member.member_id), now.ms + member.rebalance_timeout_ms)
+
+    def forget(self, group_id: str) -> None:
+        """Let go of a group."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            for member_id in group.members:
+                self._cancel_timers(group, member_id)
+
+    def write(self, group_id: str, records: list[KeyValue], done: Callable[[int], None], now: Now) -> None:
+        """Append; ``done`` gets the error code for the client, 0 for none."""
+        if not records:
+            done(0)
+            return
+
+        def told(code: ErrorCode, now: Now) -> None:
+            if code is not ErrorCode.NONE:
+                self._failed(group_id)
+            done(metadata_error(code) if code is not ErrorCode.NONE else 0)
+
+        self._store(group_id, records, told, now)
+
+
+def successor(old: ConsumerMember, member_id: str) -> ConsumerMember:
+    """The member that takes the place of a static member."""
+    return old._replace(
+        member_id=member_id, epoch=JOINING, previous_epoch=JOINING, state=MemberState.STABLE, revoking={}
+    )
+
+
+def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
+    """The member with what the request says; null means as before."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    return member._replace(
+        instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
+        rack_id=request.rack_id if request.rack_id is not None else member.rack_id,
+        client_id=client.client_id,
+        client_host=client.host,
+        rebalance_timeout_ms=(
+            request.rebalance_timeout_ms if request.rebalance_timeout_ms != -1 else member.rebalance_timeout_ms
+        ),
+        topic_names=frozenset(names) if names is not None else member.topic_names,
+        topic_regex=regex if regex is not None else member.topic_regex,
+        server_assignor=request.server_assignor if request.server_assignor is not None else member.server_assignor,
+        classic=None,
+    )
+
+
+def _wishes(member: ConsumerMember) -> tuple[frozenset[str], str, str | None]:
+    return member.topic_names, member.topic_regex, member.server_assignor
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the client says everything, as it does when it does not know what has arrived."""
+    return (
+        request.rebalance_timeout_ms != -1
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+
+
+def _partitions(assignment: Epochs) -> dict[bytes, frozenset[int]]:
+    return {topic: frozenset(indexes) for topic, indexes in assignment.items() if indexes}
+
+
+def _known(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    member = group.members.get(member_id)
+    if member is None:
+        raise UnknownMemberId(f"Member {member_id} is not a member of group {group.group_id}.")
+    return member
+
+
+def _fenced(member_id: str, current: ConsumerMember) -> FencedInstanceId:
+    return FencedInstanceId(
+        f"Static member {member_id} with instance id {current.instance_id} was fenced by member {current.member_id}."
+    )
+
+
+def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
+    """Raise FencedMemberEpoch, unless the client is at the member's epoch or has missed the last answer."""
+    if epoch > member.epoch:
+        size = "greater"
+    elif epoch < member.epoch and (epoch != member.previous_epoch or not member.owns_at_most(owned)):
+        size = "smaller"
+    else:
+        return
+    raise FencedMemberEpoch(
+        f"The consumer group member has a {size} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({member.epoch}). The member must abandon all its partitions and rejoin."
+    )
+
+
+def _failure(code: int) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=ErrorCode(code).default_message)

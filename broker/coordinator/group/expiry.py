@@ -1,0 +1,32 @@
+"""Which committed offsets have had their time (KIP-211): see `offsets` for the rule, here is whom it is applied to."""
+
+from __future__ import annotations
+
+from klamm.broker.coordinator.group.classic_group import ClassicGroup
+from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
+from klamm.broker.coordinator.group.offsets import Topics
+from klamm.broker.coordinator.group.states import State
+
+Offset = tuple[str, int]  # topic, partition
+
+
+def expired_offsets(
+    group: ClassicGroup | ConsumerGroup, topics: Topics, now_ms: int, retention_ms: int
+) -> tuple[list[Offset], bool]:
+    """The offsets of a group whose time is over, and whether there are others."""
+    base_ms: int | None = None
+    if isinstance(group, ClassicGroup) and group.protocol_type is not None:
+        if group.state is State.EMPTY:
+            base_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else None
+        elif not (group.is_consumer_group and group.subscribed_topics is not None and group.state is State.STABLE):
+            return [], True
+    expired: list[Offset] = []
+    left = False
+    for topic, partitions in topics.items():
+        subscribed = group.is_subscribed(topic)
+        for partition, committed in partitions.items():
+            if not subscribed and committed.expired(now_ms, base_ms=base_ms, retention_ms=retention_ms):
+                expired.append((topic, partition))
+            else:
+                left = True
+    return expired, left
