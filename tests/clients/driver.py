@@ -15,8 +15,9 @@ The questions that every driver below `drivers/` knows:
 
 A record to send is `[partition, timestamp, key, value, [[name, value], ..]]`, a row that was read `[partition, offset,
 timestamp, key, value, headers]`; all bytes are base64 or null. `config` has librdkafka's and Java's common names
-(`acks`, `enable.idempotence`, `compression.type`). The answer is `{"ok": ..}` or `{"error": text}`. What a library cannot
-do its driver says in `hello`, by the names of the columns in `matrix.py`, with the reason.
+(`acks`, `enable.idempotence`, `compression.type`). The answer is `{"ok": ..}` or `{"error": text}`. What a library
+cannot do its driver says in `hello`, with the reason, by the names that the scenarios in `matrix.py` ask for; one with
+several producers names them there, too, and takes the choice as `producer` in the config.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +40,7 @@ from tests.clients.samples import NAMELESS_HEADERS, NOTHING, NULL_HEADERS, TIMES
 
 DRIVERS: Final = Path(__file__).parent / "drivers"
 END_TIMEOUT_S: Final = 30.0
+ANSWER_TIMEOUT_S: Final = 60.0
 
 Ends = Mapping[int, int]
 """End offset by partition: a consumer stops when it has reached all of them."""
@@ -130,6 +134,15 @@ class Driver:
             encoding="utf-8",
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
         )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
 
     def send(self, what: str, **more: Any) -> None:
         """Ask, and take the answer later: several drivers work at the same time."""
@@ -137,9 +150,9 @@ class Driver:
         self._process.stdin.write(json.dumps({"do": what, **more}) + "\n")
         self._process.stdin.flush()
 
-    def answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+    def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
+        """The answer to what was sent; raises queue.Empty when it is not there in time."""
+        line = self._lines.get(timeout=timeout_s)
         if not line:
             raise DriverError(f"{self.name} has ended with {self._process.wait(END_TIMEOUT_S)}")
         answer = json.loads(line)
@@ -203,6 +216,7 @@ class Driver:
         finally:
             self._process.kill()
             self._process.wait()
+            self._reader.join()
             self._process.stdout.close()
 
     def __enter__(self) -> Self:
@@ -220,26 +234,46 @@ class Member:
     def __init__(self, driver: Driver, address: str, topic: str, group: str, config: Mapping[str, str] | None) -> None:
         self.driver = driver
         self.revoked: list[set[int]] = []
+        self._polling = False
+        self._rows: list[Received] = []
         driver.ask("open", address=address, topic=topic, group=group, config=dict(config or {}))
 
     def commit(self) -> None:
+        self._finish()
         self.driver.ask("commit")
 
     def leave(self) -> None:
+        self._finish()
         self.driver.ask("close")
 
-    def taken(self) -> list[Received]:
-        """The answer to a poll that was sent."""
-        answer = self.driver.answer()
-        self.revoked += [set(partitions) for partitions in answer.get("revoked", ())]
-        return [received(row) for row in answer["rows"]]
+    def begin(self, timeout_ms: int) -> None:
+        """Poll, unless a poll is still on its way: in a rebalance some libraries come back when it is over."""
+        if not self._polling:
+            self.driver.send("poll", timeout_ms=timeout_ms)
+            self._polling = True
+
+    def take(self, timeout_s: float) -> list[Received]:
+        """What polls have brought, after so long at most."""
+        try:
+            self._finish(timeout_s)
+        except queue.Empty:
+            return []
+        taken, self._rows = self._rows, []
+        return taken
+
+    def _finish(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        if self._polling:
+            answer = self.driver.answer(timeout_s)
+            self._polling = False
+            self.revoked += [set(partitions) for partitions in answer.get("revoked", ())]
+            self._rows += [received(row) for row in answer["rows"]]
 
 
 def poll(members: Sequence[Member], timeout_ms: int = 100) -> list[Received]:
     """All at once: some libraries live only while they are polled."""
     for member in members:
-        member.driver.send("poll", timeout_ms=timeout_ms)
-    return [record for member in members for record in member.taken()]
+        member.begin(timeout_ms)
+    return [record for member in members for record in member.take(2 * timeout_ms / 1000)]
 
 
 def received(row: list[Any]) -> Received:

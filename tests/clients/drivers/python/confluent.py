@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Reading, row, sent, serve
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -127,8 +127,14 @@ def poll(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def commit(_: dict[str, Any]) -> None:
-    for partition in members[0].commit(asynchronous=False):
-        assert partition.error is None, partition.error
+    try:
+        told = members[0].commit(asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._NO_OFFSET:  # nothing was polled
+            raise
+    else:
+        for partition in told:
+            assert partition.error is None, partition.error
 
 
 def close(_: dict[str, Any]) -> None:
