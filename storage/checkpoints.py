@@ -22,7 +22,7 @@ from pathlib import Path
 
 from klamm.protocol.wire import uuid_from_text, uuid_to_text
 from klamm.storage.filesystem import Filesystem, replace_file
-from klamm.storage.paths import TopicPartition
+from klamm.storage.paths import RECOVERY_POINT_CHECKPOINT, TopicPartition
 
 VERSION = "0"
 META_VERSION = "1"
@@ -139,11 +139,18 @@ def parse_clean_shutdown(content: bytes) -> int:
 
 
 def read_offsets(filesystem: Filesystem, path: Path) -> dict[TopicPartition, int]:
-    """A checkpoint, {} when there is none. Raises CheckpointError and OSError."""
+    """A checkpoint, {} when there is none. Raises CheckpointError and OSError.
+
+    Kafka makes the files empty and writes them later. Recovery points, though, are not there by accident: an empty file
+    of them is one that was lost.
+    """
     try:
-        return parse_offsets(filesystem.read_bytes(path))
+        content = filesystem.read_bytes(path)
     except FileNotFoundError:
         return {}
+    if not content and path.name != RECOVERY_POINT_CHECKPOINT:
+        return {}
+    return parse_offsets(content)
 
 
 def write_offsets(filesystem: Filesystem, path: Path, offsets: Mapping[TopicPartition, int]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,8 +16,10 @@ from klamm.storage.checkpoints import (
     parse_clean_shutdown,
     parse_offsets,
     parse_partition_metadata,
+    read_offsets,
 )
 from klamm.storage.paths import TopicPartition, parse_offset_file, parse_partition_directory
+from tests.support.memory_filesystem import MemoryFilesystem
 
 
 def test_offset_checkpoint_format() -> None:
@@ -33,6 +36,18 @@ def test_offset_checkpoint_format() -> None:
 def test_garbage_is_not_a_checkpoint(content: bytes) -> None:
     with pytest.raises(CheckpointError):
         parse_offsets(content)
+
+
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "cleaner-offset-checkpoint"])
+def test_a_checkpoint_that_kafka_has_made_and_not_written_yet_is_empty(name: str) -> None:
+    filesystem = MemoryFilesystem()
+    filesystem.make_directories(Path("/data"))
+    assert read_offsets(filesystem, Path("/data") / name) == {}
+    filesystem.open(Path("/data") / name, create=True)
+    assert read_offsets(filesystem, Path("/data") / name) == {}
+    filesystem.open(Path("/data/recovery-point-offset-checkpoint"), create=True)
+    with pytest.raises(CheckpointError):
+        read_offsets(filesystem, Path("/data/recovery-point-offset-checkpoint"))
 
 
 @given(st.binary(max_size=60))
