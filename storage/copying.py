@@ -41,12 +41,23 @@ def copy_partition(filesystem: Filesystem, source: Path, target: Path) -> Copied
     active = max((offset for offset, suffix in map(_parsed, entries) if suffix == paths.LOG_SUFFIX), default=-1)
     done = Copied()
     for entry in entries:
-        if _may_be_shared(entry.name, active) and _link(filesystem, source / entry.name, target / entry.name):
-            done += Copied(linked_bytes=entry.size_bytes)
+        if _may_be_shared(entry.name, active):
+            done += link_or_copy(filesystem, source / entry.name, target / entry.name, entry.size_bytes)
         else:
             done += Copied(copied_bytes=copy_file(filesystem, source / entry.name, target / entry.name))
     filesystem.sync_directory(target)
     return done
+
+
+def link_or_copy(filesystem: Filesystem, source: Path, target: Path, size_bytes: int) -> Copied:
+    """A second name for a file that never changes in place, or a copy where there cannot be one."""
+    try:
+        filesystem.link(source, target)
+    except OSError as error:
+        if error.errno not in CANNOT_LINK:
+            raise
+        return Copied(copied_bytes=copy_file(filesystem, source, target))
+    return Copied(linked_bytes=size_bytes)
 
 
 def copy_file(filesystem: Filesystem, source: Path, target: Path) -> int:
@@ -79,13 +90,3 @@ def _may_be_shared(name: str, active: int) -> bool:
         return False
     offset, suffix = parsed
     return suffix == paths.SNAPSHOT_SUFFIX or (suffix in SHARED_SUFFIXES and offset < active)
-
-
-def _link(filesystem: Filesystem, source: Path, target: Path) -> bool:
-    try:
-        filesystem.link(source, target)
-    except OSError as error:
-        if error.errno in CANNOT_LINK:
-            return False
-        raise
-    return True

@@ -50,6 +50,9 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def allocate(self, size: int) -> None:
+        """Make it `size` bytes long, with zeros at the end for which there is room on the disk; or OSError."""
+
     def size(self) -> int: ...
 
     def modified_ms(self) -> int:
@@ -65,12 +68,14 @@ class Lock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory."""
+    """One name in a directory. `inode` tells files apart, `link_count` is how many names the file has."""
 
     name: str
     is_directory: bool
     size_bytes: int
     modified_ms: int
+    inode: int = 0
+    link_count: int = 1
 
 
 class Filesystem(Protocol):
@@ -150,6 +155,9 @@ class OsFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
@@ -216,7 +224,8 @@ class OsFilesystem:
             found = []
             for name in names:
                 stat = name.stat(follow_symlinks=True)
-                found.append(Entry(name.name, name.is_dir(), stat.st_size, stat.st_mtime_ns // 1_000_000))
+                modified_ms = stat.st_mtime_ns // 1_000_000
+                found.append(Entry(name.name, name.is_dir(), stat.st_size, modified_ms, stat.st_ino, stat.st_nlink))
             return found
 
     def make_directories(self, path: Path) -> None:

@@ -40,6 +40,7 @@ from klamm.storage.producer_state import ProducerState
 from klamm.storage.recovery import Scan, find_batch_after, note_epoch, scan_segment
 from klamm.storage.replay import load_producers, open_transaction_indexes
 from klamm.storage.segment import Segment
+from klamm.storage.sharing import own_files
 from klamm.storage.swap import SwapError, finish
 
 logger = logging.getLogger(__name__)
@@ -118,6 +119,7 @@ class Loader:
 
     def _make_log(self, segments: list[Segment], log_end_offset: int, epochs_known: bool) -> Log:
         log_start_offset = max(self._log_start_offset, segments[0].base_offset)
+        self._own_files(segments[-1])
         if not epochs_known or (not len(self._epochs) and log_end_offset > segments[0].base_offset):
             rebuild_epochs(self._epochs, segments)
         self._epochs.truncate_from_end(log_end_offset)
@@ -182,6 +184,7 @@ class Loader:
             created_ms=created_ms,
             roll_jitter_ms=self._jitter(jitter) if jitter > 0 else 0,
             size_bytes=size_bytes,
+            preallocate_bytes=self._config.segment_bytes if self._config.preallocate else 0,
         )
 
     def _remove_leftovers(self, segments: list[Segment], log_end_offset: int) -> None:
@@ -314,9 +317,20 @@ class Loader:
             logger.info("%s: torn write cut at %s; cut_bytes=%d", self._name, where, cut_bytes)
         for later in reversed(segments[index + 1 :]):
             later.delete()
+        self._own_files(segment)
         segment.file.truncate(scan.end_position)
         segment.size_bytes = scan.end_position
         return segments[: index + 1]
+
+    def _own_files(self, segment: Segment) -> None:
+        """What is cut or appended to must not be shared with a snapshot."""
+        entry = self._files.get(segment.path.name)
+        if (
+            entry is not None
+            and entry.link_count > 1
+            and own_files(self._filesystem, self._directory, segment.base_offset)
+        ):
+            segment.close()
 
     def _keep(self, segments: Iterable[Segment], position: int) -> Path | None:
         """Copy what is going to be cut out of the log dir. An OSError here leaves the partition offline, uncut."""

@@ -37,6 +37,7 @@ from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.paths import TopicPartition
 from klamm.storage.scrub_state import forget_damage
+from klamm.storage.sharing import own_files
 from klamm.storage.swap import Swap, SwapError, announce, carry_out, finish
 
 COPY_BYTES: Final = 1 << 20
@@ -247,6 +248,8 @@ class Repair:
         for segment in reversed(changed[1:]):
             self._delete(segment)
         first = changed[0]
+        if own_files(self._filesystem, self._directory, first.base_offset):
+            first.file = self._filesystem.open(paths.offset_file(self._directory, first.base_offset, paths.LOG_SUFFIX))
         first.file.truncate(first.damage[0].position)
         first.file.sync()
         self._filesystem.sync_directory(self._directory)

@@ -123,6 +123,15 @@ class MemoryFile:
         _resize(self._inode.data, size)
         self._inode.pending.append(size)
 
+    def allocate(self, size: int) -> None:
+        self._use("allocate")
+        missing = size - len(self._inode.data)
+        room = self._filesystem.take_space(missing)
+        _resize(self._inode.data, size if room is None else len(self._inode.data) + room)
+        self._inode.pending.append(len(self._inode.data))
+        if room is not None:
+            raise OSError(errno.ENOSPC, "no space left")
+
     def size(self) -> int:
         return len(self._inode.data)
 
@@ -163,6 +172,7 @@ class MemoryFilesystem:
         self._faults: list[Fault] = []
         self._crash_at: int | None = None
         self._root = Directory()
+        self._has_links = False
         self._boots = 0
         self.make_directories(BOOT_ID.parent)
         self._boot()
@@ -189,6 +199,7 @@ class MemoryFilesystem:
         other = MemoryFilesystem(self.now_ms)
         other._root = _cloned(self._root, {})  # type: ignore[assignment]
         other._boots = self._boots
+        other._has_links = self._has_links
         return other
 
     def fingerprint(self) -> bytes:
@@ -306,9 +317,22 @@ class MemoryFilesystem:
     def list(self, path: Path) -> list[Entry]:
         self.use("list", path)
         return [
-            Entry(name, False, len(node.data), node.modified_ms) if isinstance(node, Inode) else Entry(name, True, 0, 0)
+            Entry(name, False, len(node.data), node.modified_ms, id(node), self._link_count(node))
+            if isinstance(node, Inode)
+            else Entry(name, True, 0, 0)
             for name, node in self._directory(path).names.items()
         ]
+
+    def _link_count(self, inode: Inode) -> int:
+        if not self._has_links:
+            return 1
+        count, directories = 0, [self._root]
+        while directories:
+            for node in directories.pop().names.values():
+                count += node is inode
+                if isinstance(node, Directory):
+                    directories.append(node)
+        return count
 
     def make_directories(self, path: Path) -> None:
         node = self._root
@@ -339,6 +363,7 @@ class MemoryFilesystem:
         if new.name in target.names:
             raise FileExistsError(errno.EEXIST, "exists", str(new))
         target.change(new.name, node)
+        self._has_links = True
 
     def unlink(self, path: Path) -> None:
         self._file(path)
