@@ -29,8 +29,7 @@ SEGMENTS = (
       "cluster-wide"),
     K("log.index.size.max.bytes", INT, 10485760, "The largest offset index; a full one begins a new segment.", Range(4),
       "cluster-wide"),
-    K("log.preallocate", BOOLEAN, False, "Reserve the whole segment file when it is created.", dynamic="cluster-wide",
-      status="later"),
+    K("log.preallocate", BOOLEAN, False, "Reserve the whole segment file when it is created.", dynamic="cluster-wide"),
     K("log.segment.delete.delay.ms", LONG, 60000, "How long a deleted segment file stays, with the suffix `.deleted`.",
       NOT_NEGATIVE, "cluster-wide", "high"),
     K("num.recovery.threads.per.data.dir", INT, 2, "How many logs of a directory are checked at once at a "

@@ -37,7 +37,7 @@ from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.producer_state import ProducerState
-from klamm.storage.recovery import Scan, find_batch_after, note_epoch, scan_segment
+from klamm.storage.recovery import Scan, end_of_content, find_batch_after, note_epoch, scan_segment
 from klamm.storage.replay import load_producers, open_transaction_indexes
 from klamm.storage.segment import Segment
 from klamm.storage.sharing import own_files
@@ -339,10 +339,11 @@ class Loader:
         directory = self._quarantine / f"{self._name}.{self._clock.wall_ms()}"
         make_durable_directory(self._filesystem, directory)
         for segment in segments:
-            if segment.size_bytes > position:
+            end = end_of_content(segment.file, position, segment.size_bytes)
+            if end > position:
                 copy = self._filesystem.open(directory / f"{segment.path.name}.from-{position}", create=True)
-                for at in range(position, segment.size_bytes, COPY_BYTES):
-                    copy.write_at(segment.file.read_at(min(COPY_BYTES, segment.size_bytes - at), at), at - position)
+                for at in range(position, end, COPY_BYTES):
+                    copy.write_at(segment.file.read_at(min(COPY_BYTES, end - at), at), at - position)
                 copy.sync()
             position = 0
         self._filesystem.sync_directory(directory)

@@ -22,13 +22,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm.protocol.errors import KafkaStorageError, OffsetOutOfRange, OutOfOrderSequenceNumber
+from klamm.protocol.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, OutOfOrderSequenceNumber
 from klamm.protocol.records.batch import BatchHeader, stamp
 from klamm.protocol.regions import FileRegion
 from klamm.storage import paths, timestamps
 from klamm.storage.clock import Clock
 from klamm.storage.durability import Durability
 from klamm.storage.filesystem import (
+    Buffer,
     Filesystem,
     describe,
     is_transient,
@@ -41,10 +42,11 @@ from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log_config import LogConfig
 from klamm.storage.producer_state import NO_PRODUCER, ProducerState, RetainedBatch
 from klamm.storage.replacement import Replacement, SwapStuck
-from klamm.storage.replay import load_producers
+from klamm.storage.replay import load_producers, replay
 from klamm.storage.results import AppendResult, EpochEnd, LogRead, TimestampOffset
 from klamm.storage.segment import Segment
 from klamm.storage.segment_list import SegmentList, retire
+from klamm.storage.sharing import own_files
 from klamm.storage.transaction_index import AbortedTransaction, format_list
 from klamm.storage.verification import VerificationGuard, Verifications
 
@@ -309,6 +311,41 @@ class Log:
         self.verifications.end(producer_id)
         return AppendResult(offset, offset, batch.log_append_time_ms, False)
 
+    def append_as_follower(self, data: Buffer, head: BatchHeader) -> None:
+        """Append a batch that another log has accepted, at the offset that it has there; there may be a gap before it.
+
+        Nothing is asked of its producer. Raises KafkaStorageError: the log is as it was before.
+        """
+        if self.offline_reason is not None:
+            raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
+        assert head.base_offset >= self.log_end_offset, f"{self}: {head.base_offset} is there already"
+        segment = self._segments.active
+        if not segment.has_room(head.size_bytes, head.last_offset, segment_bytes=self._segment_bytes):
+            segment = self.roll()
+        position = segment.size_bytes
+        try:
+            segment.append(data, head.size_bytes, head.base_offset, head.last_offset, head.max_timestamp)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        self.log_end_offset = head.last_offset + 1
+        if self._durability.first_unflushed_ms is None:
+            self._durability.first_unflushed_ms = self._clock.wall_ms()
+        if head.leader_epoch > self.leader_epochs.latest:
+            self._begin_epoch(head.leader_epoch, head.base_offset)
+        aborted = replay(self.producers, segment, position, head, bytes(data) if head.is_control else None)
+        if aborted is not None:
+            segment.transaction_index.append(aborted)
+            segment.transaction_index.write_through()
+            self._durability.directory_unsynced = True
+            self._segments.note_aborts()
+
+    def inherit(self, source: Log) -> None:
+        """Take the place of `source`, whose records are all here: what only its memory knows of producers, too."""
+        self.topic_id = source.topic_id
+        self.producers = source.producers
+        self.verifications = source.verifications
+        self.high_watermark = source.high_watermark
+
     def _check_producer(
         self, batch: ValidBatch, guard: VerificationGuard | None, by_coordinator: bool
     ) -> RetainedBatch | None:
@@ -405,7 +442,7 @@ class Log:
         try:
             old.write_indexes()
         except OSError as error:
-            logger.warning("%s: indexes of segment %d not written: %s", self._name, old.base_offset, describe(error))
+            logger.warning("%s: segment %d not completed: %s", self._name, old.base_offset, describe(error))
         self.write_snapshot()
         self._list_transaction_indexes()
         self._segments.append(segment)
@@ -423,6 +460,7 @@ class Log:
             segment_index_bytes=config.segment_index_bytes,
             created_ms=self._clock.wall_ms(),
             roll_jitter_ms=self._jitter(jitter) if jitter > 0 else 0,
+            preallocate_bytes=config.segment_bytes if config.preallocate else 0,
         )
 
     def write_snapshot(self, *, sync: bool = False) -> None:
@@ -454,8 +492,8 @@ class Log:
     def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool = True) -> LogRead:
         """Batches from the one that holds `offset` on, below `max_offset`, cut at `max_bytes`: the last may be partial.
 
-        With `min_one` the first batch is whole, however large. Raises OffsetOutOfRange, or KafkaStorageError when the
-        disk cannot be read.
+        With `min_one` the first batch is whole, however large. Raises OffsetOutOfRange, CorruptMessage when `offset` is
+        known to be damaged, or KafkaStorageError when the disk cannot be read.
         """
         end = self.log_end_offset
         if offset < self.log_start_offset or offset > end:
@@ -490,9 +528,11 @@ class Log:
         min_one: bool,
         segment_end_offset: int,
     ) -> LogRead:
-        end = segment.size_bytes
-        if max_offset < self.log_end_offset and (bound := segment.find(max_offset)) is not None:
-            end = bound[0]
+        end = segment.good_end(position) if segment.damage else segment.size_bytes
+        if max_offset < self.log_end_offset:
+            with suppress(CorruptMessage):  # then it ends below that in any case
+                if (bound := segment.find(max_offset)) is not None:
+                    end = min(end, bound[0])
         if end <= position:
             return NOTHING
         size = min(end - position, max_bytes)
@@ -503,7 +543,7 @@ class Log:
                 return NOTHING
             else:
                 return LogRead(FileRegion(segment.file, position, size), size, True)
-        if position + size == end:
+        if position + size == end and not segment.damage:
             next_offset = min(segment_end_offset, max_offset)
         else:
             next_offset = segment.next_offset_at(position, position + size)
@@ -618,9 +658,11 @@ class Log:
                 raise
 
     def _batch_start(self, offset: int) -> int:
-        """Where the batch begins that holds `offset`: it goes as a whole, and no checkpoint may be above that."""
-        found = self._segments.all[self._segments.index_of(offset)].find(offset)
-        return min(offset, found[1].base_offset) if found is not None else offset
+        """Where the log ends without the batch that holds `offset`, and gaps before it: no checkpoint may be above."""
+        segment = self._segments.all[self._segments.index_of(offset)]
+        found = segment.find(offset)
+        end = segment.next_offset_at(0, found[0] if found is not None else segment.size_bytes)
+        return min(offset, end if end >= 0 else segment.base_offset)
 
     def _cut_segments(self, offset: int) -> None:
         kept = [segment for segment in self._segments.all if segment.base_offset <= offset]
@@ -628,8 +670,11 @@ class Log:
         self._segments.set(kept)
         for segment in reversed(removed):  # newest first: a crash on the way leaves no hole
             segment.delete()
-        self._segments.active.truncate(offset)
-        self.log_end_offset = self._segments.active.load_end()
+        active = self._segments.active
+        if own_files(self._filesystem, self.directory, active.base_offset):
+            active.close()
+        active.truncate(offset)
+        self.log_end_offset = active.load_end()
 
     def _replace_all(self, offset: int) -> None:
         for segment in reversed(self._segments.all):
@@ -732,11 +777,13 @@ class Log:
         if self.offline_reason is not None:
             self.abandon(self.offline_reason)
             return
-        if self._snapshot_offset != self.log_end_offset or self.recovery_point != self.log_end_offset:
+        active = self._segments.active
+        is_saved = self._snapshot_offset == self.log_end_offset == self.recovery_point and not active.is_preallocated
+        if not is_saved:
             try:
                 with self._durability.lock:
-                    self._segments.active.become_inactive()
-                    self._segments.active.sync_indexes()
+                    active.become_inactive()
+                    active.sync_indexes()
                     self.write_snapshot(sync=True)
                     self._list_transaction_indexes(sync=True)
                     self.leader_epochs.write()

@@ -29,6 +29,7 @@ class LogConfig:
     max_compaction_lag_ms: int = LONG_MAX
     delete_retention_ms: int = 24 * 3600 * 1000
     max_decompressed_bytes: int = 100 << 20
+    preallocate: bool = False
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> LogConfig:
@@ -70,4 +71,5 @@ class LogConfig:
             max_compaction_lag_ms=max_lag_ms,
             delete_retention_ms=number("delete.retention.ms", default.delete_retention_ms),
             max_decompressed_bytes=number("max.decompressed.message.bytes", default.max_decompressed_bytes),
+            preallocate=bool(values.get("preallocate", default.preallocate)),
         )

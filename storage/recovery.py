@@ -16,6 +16,7 @@ from klamm.storage.scan import batches
 from klamm.storage.segment import Segment
 
 SEARCH_BYTES = 1 << 20
+PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,18 @@ def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_ba
     if head.last_offset_delta < 0 or head.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
         return f"last offset delta {head.last_offset_delta}"
     return None
+
+
+def end_of_content(file: File, position: int, end: int) -> int:
+    """Where, a page behind what is not zero, nothing but zeros follow up to `end`, as preallocation leaves them."""
+    last = end
+    while end > position:
+        start = max(position, end - SEARCH_BYTES)
+        content = file.read_at(end - start, start).rstrip(b"\0")
+        if content:
+            return min(last, start + len(content) + PAGE_BYTES)
+        end = start
+    return position
 
 
 def find_batch_after(file: File, position: int, end: int, next_offset: int) -> int | None:

@@ -4,6 +4,10 @@ The file is named after its base offset; every batch in it has offsets from ther
 above it. A segment is written at its end only. An append that fails half-way is cut back at once, so what `size_bytes`
 counts is always whole batches; what a crash leaves behind is the business of recovery (`loader.py`).
 
+With `preallocate` the disk is asked for the whole file when it is made, so that appends do not run out of space nor
+scatter it: behind `size_bytes` it has zeros then, which are cut off when the segment is rolled or closed, and after a
+crash by recovery. When the disk has not so much, the segment does without.
+
 Readers hold the file itself, not the segment: its descriptor closes when the last of them lets go.
 """
 
@@ -13,11 +17,13 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import BatchHeader
 from klamm.storage import paths
-from klamm.storage.filesystem import Buffer, File, Filesystem, unlink_if_exists
+from klamm.storage.filesystem import Buffer, File, Filesystem, describe, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from klamm.storage.scan import find_offset, heads
+from klamm.storage.scrub_state import DamagedRange
 from klamm.storage.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
@@ -34,13 +40,16 @@ class Segment:
         "_log_path",
         "_max_offset_entries",
         "_max_time_entries",
+        "_preallocate_bytes",
         "_suffix",
         "_unindexed_bytes",
         "base_offset",
         "created_ms",
+        "damage",
         "directory",
         "first_timestamp",
         "is_frozen",
+        "is_preallocated",
         "largest_timestamp",
         "last_batch_offset",
         "last_batch_position",
@@ -65,6 +74,7 @@ class Segment:
         roll_jitter_ms: int = 0,
         size_bytes: int = 0,
         suffix: str = "",
+        preallocate_bytes: int = 0,
     ) -> None:
         self._filesystem = filesystem
         self.directory = directory
@@ -94,6 +104,9 @@ class Segment:
         self.writable = True
         self._index_rebuilt = False
         self.is_frozen = False
+        self.damage: tuple[DamagedRange, ...] = ()  # what the scrubber has found, in order
+        self._preallocate_bytes = preallocate_bytes
+        self.is_preallocated = False
 
     def set_index_limits(self, index_interval_bytes: int, segment_index_bytes: int) -> None:
         self._index_interval_bytes = index_interval_bytes
@@ -117,6 +130,24 @@ class Segment:
         if file.size():
             file.truncate(0)
         self._file = file
+        if self._preallocate_bytes:
+            self._preallocate(file)
+
+    def _preallocate(self, file: File) -> None:
+        try:
+            file.allocate(self._preallocate_bytes)
+            self.is_preallocated = True
+        except OSError as error:
+            logger.warning(
+                "%s: %d bytes not preallocated: %s", self._log_path, self._preallocate_bytes, describe(error)
+            )
+            file.truncate(0)
+
+    def trim(self) -> None:
+        """Cut off what is preallocated behind the batches."""
+        if self.is_preallocated:
+            self.file.truncate(self.size_bytes)
+            self.is_preallocated = False
 
     def open_existing(self, size_bytes: int) -> None:
         """Take over the files of a closed segment, whole and with good indexes."""
@@ -175,7 +206,12 @@ class Segment:
             self.writable = False
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Position and head of the first batch whose last offset is at least `offset`."""
+        """Position and head of the first batch whose last offset is at least `offset`.
+
+        Raises CorruptMessage where it is known to be damaged.
+        """
+        if self.damage:
+            return self._find_around_damage(offset)
         if offset >= self.last_batch_offset >= 0:
             return find_offset(self.file, self.last_batch_position, self.size_bytes, offset)
         start = max(0, self.offset_index.lookup(offset))
@@ -188,6 +224,23 @@ class Segment:
             self._index_rebuilt = True
             return self.find(offset)
         return found
+
+    def _find_around_damage(self, offset: int) -> tuple[int, BatchHeader] | None:
+        start = max(0, self.offset_index.lookup(offset))
+        for damage in self.damage:
+            if damage.next_offset <= offset:
+                start = max(start, damage.end_position)
+        end = self.good_end(start)
+        found = find_offset(self.file, start, end, offset)
+        if found is None and end < self.size_bytes:
+            raise CorruptMessage(f"{self._log_path}: offset {offset} is damaged, or what would come behind it")
+        return found
+
+    def good_end(self, position: int) -> int:
+        """Where known damage begins at or behind `position`, or the end."""
+        return min(
+            (damage.position for damage in self.damage if damage.end_position > position), default=self.size_bytes
+        )
 
     def _lies(self, position: int, offset: int) -> bool:
         """Whether an index entry is wrong that was found for `offset`: never is one behind what is looked up.
@@ -287,7 +340,11 @@ class Segment:
             self.time_index.maybe_append(self.load_largest_timestamp(), self.offset_of_largest)
 
     def write_indexes(self) -> list[File]:
-        """Bring the index files up to date; returns them to be synced. OSError when the disk refuses."""
+        """Bring the files up to date, nothing is appended now; returns the indexes to be synced.
+
+        OSError when the disk refuses.
+        """
+        self.trim()
         files = [self.offset_index.write_out(), self.time_index.write_out()]
         if self.transaction_index.is_in_use:
             files.append(self.transaction_index.write_out())
@@ -306,7 +363,9 @@ class Segment:
         position, head = found
         cut = self.size_bytes - position
         self.file.truncate(position)
+        self.is_preallocated = False
         self.size_bytes = position
+        self.damage = tuple(damage for damage in self.damage if damage.end_position <= position)
         self.offset_index.truncate(head.base_offset)
         self.time_index.truncate(head.base_offset)
         self.transaction_index.truncate(head.base_offset)

@@ -112,10 +112,10 @@ def test_an_unknown_key_of_our_own_is_refused():
 
 
 def test_keys_without_effect_share_one_warning():
-    config = load(None, ["log.preallocate=true", "remote.log.reader.threads=3", "num.io.threads=9"], {})
+    config = load(None, ["log.segment.bytes=2000000", "remote.log.reader.threads=3", "num.io.threads=9"], {})
     infos, warnings = notes(config)
     assert infos == ["Not needed by Klamm, stored only: num.io.threads"]
-    assert warnings == ["Stored, but without effect yet: log.preallocate, remote.log.reader.threads"]
+    assert warnings == ["Stored, but without effect yet: remote.log.reader.threads"]
 
 
 @pytest.mark.parametrize(
