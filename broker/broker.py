@@ -9,11 +9,14 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.broker.compaction import Compaction
+from klamm.broker.relocations import Relocations
 from klamm.broker.retention import Retention
+from klamm.broker.scrub import Scrubber
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
     from klamm.broker.coordinator.group.coordinator import GroupCoordinator
+    from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
     from klamm.broker.fetch_session import FetchSessions
     from klamm.broker.flusher import Flusher
     from klamm.broker.metadata.image import MetadataImage
@@ -39,6 +42,7 @@ class Broker:
         producer_ids: ProducerIds,
         metrics: Metrics,
         groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
         disk: Executor | None = None,
         searches: Executor | None = None,
     ) -> None:
@@ -50,10 +54,14 @@ class Broker:
         self.producer_ids = producer_ids
         self.metrics = metrics
         self.groups = groups
+        self.transactions = transactions
         self.searches = searches
         self.retention = Retention(partitions, clock, disk)
         self.compaction = Compaction(partitions, self.retention, lambda: self.config, disk)
         self.compaction.expose(metrics)
+        self.scrubber = Scrubber(partitions, clock, lambda: self.config, disk)
+        self.scrubber.expose(metrics)
+        self.relocations = Relocations(partitions, flusher, lambda: self.config, clock, disk)
         self.node_id: int = config.node_id
         self.is_stopping = False
         self.configure(config)
@@ -69,6 +77,7 @@ class Broker:
         """The end is near: answer the fetches and members of groups that wait, and let none wait any more."""
         self.is_stopping = True
         self.groups.close()
+        self.transactions.close()
         for partition in self.partitions:
             partition.wake(0)
 

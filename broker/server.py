@@ -26,6 +26,7 @@ from klamm.broker.broker import Broker
 from klamm.broker.controller.controller import Controller
 from klamm.broker.controller.startup import WrongCluster
 from klamm.broker.coordinator.group.coordinator import GroupCoordinator
+from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from klamm.broker.directories import DirectoryRecord
 from klamm.broker.fetch_session import FetchSessions
 from klamm.broker.flusher import Flusher
@@ -244,8 +245,10 @@ class Server:
         upkeep = Upkeep(broker, self._disk)
         upkeep.start()
         broker.groups.start()
+        broker.transactions.start()
         for listener in network.listeners:
             listener.start()
+        await broker.relocations.resume()
         listeners = ",".join(addresses)
         print(f"klamm ready node={self.config.node_id} listeners={listeners} metrics={metrics_url}", flush=True)
         spare_the_collector()
@@ -255,7 +258,9 @@ class Server:
         broker.stop_waiting()
         await network.drain(self.config.integer("klamm.shutdown.timeout.ms") / 1000)
         await upkeep.stop()
+        await broker.relocations.stop()
         await broker.flusher.drain()
+        await loop.run_in_executor(self._disk, broker.scrubber.save)
         await http.close()
         self.metrics.stop_lag_sampling()
         with contextlib.suppress(KafkaError):  # logged; the next start tries again
@@ -278,6 +283,17 @@ class Server:
             executor=self._disk,
             new_id=lambda: str(uuid.uuid4()),
         )
+        producer_ids = ProducerIds(controller.allocate_producer_ids)
+        transactions = TransactionCoordinator(
+            controller.config,
+            clock=self.clock,
+            controller=controller,
+            partitions=partitions,
+            flusher=flusher,
+            executor=self._disk,
+            producer_ids=producer_ids,
+            offsets=groups,
+        )
         broker = Broker(
             controller.config,
             clock=self.clock,
@@ -285,12 +301,13 @@ class Server:
             partitions=partitions,
             flusher=flusher,
             groups=groups,
+            transactions=transactions,
             fetch_sessions=FetchSessions(
                 self.config.integer("max.incremental.fetch.session.cache.slots"),
                 now_ms=lambda: int(self.clock.monotonic() * 1000),
                 random_id=lambda: secrets.randbits(31),
             ),
-            producer_ids=ProducerIds(controller.allocate_producer_ids),
+            producer_ids=producer_ids,
             metrics=self.metrics,
             disk=self._disk,
             searches=self._searches,
@@ -301,10 +318,12 @@ class Server:
                 broker.configure(controller.config)
                 partitions.reconfigure(controller.config, new)
                 groups.configure(controller.config)
+                transactions.configure(controller.config)
 
         controller.add_listener(partitions.on_image, partitions.prepare, partitions.removed)
         controller.add_listener(on_config)
         controller.add_listener(groups.on_image)
+        controller.add_listener(transactions.on_image)
         return broker
 
     def _problem(self) -> str | None:

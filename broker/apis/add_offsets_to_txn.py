@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm.broker.coordinator.group.coordinator import OFFSETS_TOPIC
 from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -25,7 +26,7 @@ async def handle(broker: Broker, context: RequestContext, request: AddOffsetsToT
         return AddOffsetsToTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))
     await broker.groups.find()
     who = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    partitions = frozenset((broker.groups.offsets_partition(request.group_id),))
+    partitions = frozenset(((OFFSETS_TOPIC, broker.groups.index_of(request.group_id)),))
     outcome = broker.transactions.add_partitions(request.transactional_id, who, partitions, PROTOCOL)
     code = outcome if isinstance(outcome, ErrorCode) else await outcome
     if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:

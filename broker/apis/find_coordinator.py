@@ -1,13 +1,13 @@
 """FindCoordinator (10): v0-6. The broker that looks after a group, a transactional id or a share partition.
 
-v1 has the key type, v4 asks for many keys (KIP-699), v6 knows share partitions. Every group's coordinator is this
-broker; who asks for one first has ``__consumer_offsets`` made. Transactional ids and share partitions have no
-coordinator yet and are answered COORDINATOR_NOT_AVAILABLE.
+v1 has the key type, v4 asks for many keys (KIP-699), v6 knows share partitions. The coordinator of every group and
+transactional id is this broker; who asks for one first has the topic made in which it keeps them. Share partitions have
+no coordinator yet and are answered COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis.common import advertised_address
@@ -22,6 +22,7 @@ MANY_KEYS_FROM = 4
 SHARE_FROM = 6
 KEY_TYPES = ("group", "transaction", "share")
 GROUP = KEY_TYPES.index("group")
+TRANSACTION = KEY_TYPES.index("transaction")
 SHARE = KEY_TYPES.index("share")
 NO_NODE = -1
 NO_PORT = -1
@@ -31,18 +32,22 @@ def handle(
     broker: Broker, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     version = context.api_version
-    if request.key_type != GROUP:
+    if request.key_type == GROUP:
+        is_there, find = broker.groups.has_topic, broker.groups.find
+    elif request.key_type == TRANSACTION:
+        is_there, find = broker.transactions.topic.exists, broker.transactions.topic.find
+    else:
         return error_response(request, _refusal(request.key_type, version), version)
-    if broker.groups.has_topic:
+    if is_there:
         return _response(broker, context, request)
-    return _after_creation(broker, context, request)
+    return _after_creation(broker, context, request, find)
 
 
 async def _after_creation(
-    broker: Broker, context: RequestContext, request: FindCoordinatorRequest
+    broker: Broker, context: RequestContext, request: FindCoordinatorRequest, find: Callable[[], Awaitable[None]]
 ) -> FindCoordinatorResponse:
     try:
-        await broker.groups.find()
+        await find()
     except KafkaError as error:
         return error_response(request, error, context.api_version)
     return _response(broker, context, request)

@@ -41,7 +41,8 @@ def handle(
         parked(response)
 
     now = groups.now()
-    groups.classic.join(request, client, reply, now)
+    groups.make_room_for_classic(request.group_id, now)
+    groups.machine(request.group_id).join(request, client, reply, now)
     groups.arm(now)
     return parked.answer()
 

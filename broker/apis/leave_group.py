@@ -25,7 +25,7 @@ def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) 
     if one:
         request.members = [MemberIdentity(member_id=request.member_id)]
     now = groups.now()
-    response = groups.classic.leave(request, now)
+    response = groups.machine(request.group_id).leave(request, now)
     groups.arm(now)
     if one and response.members:
         return LeaveGroupResponse(error_code=response.members[0].error_code)

@@ -87,15 +87,9 @@ def _sort(
             answer = OffsetCommitResponsePartition(partition_index=entry.partition_index)
             answers.append(answer)
             text = entry.committed_metadata or ""
-            if found is None:
-                unknown_id = version >= TOPIC_IDS_FROM
-                answer.error_code = int(
-                    ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
-            elif not 0 <= entry.partition_index < len(found.partitions):
-                answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif len(text) > limit:
-                answer.error_code = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            refused = refusal(found, entry.partition_index, text, limit, by_id=version >= TOPIC_IDS_FROM)
+            if found is None or refused:
+                answer.error_code = int(refused)
             else:
                 timed = version == TIMESTAMP_VERSION and entry.commit_timestamp != NOT_GIVEN
                 committed = CommittedOffset(
@@ -110,6 +104,15 @@ def _sort(
                 accepted.append(answer)
         topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
     return OffsetCommitResponse(topics=topics), commits, accepted
+
+
+def refusal(topic: TopicImage | None, index: int, text: str, limit: int, *, by_id: bool) -> ErrorCode:
+    """Why the offset of a partition cannot be committed, whoever commits it; NONE when it can."""
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if len(text) > limit else ErrorCode.NONE
 
 
 def _find(broker: Broker, topic: OffsetCommitRequestTopic, version: int) -> TopicImage | None:

@@ -2,8 +2,9 @@
 
 v0 reads the nodes of the ZooKeeper era (`old_offsets`), where a partition without an offset is
 UNKNOWN_TOPIC_OR_PARTITION; in newer ones its offset is -1. v2 can ask for all (null topics) and has an error for the
-group, v5 the leader epoch, v7 can insist on stable offsets (KIP-447; every offset is, until there are transactions),
-v8 asks for several groups (KIP-709), v9 says which member asks and at which epoch (KIP-848), v10 names topics by id.
+group, v5 the leader epoch, v7 can insist on stable offsets (KIP-447: UNSTABLE_OFFSET_COMMIT while a transaction is open
+that has committed one), v8 asks for several groups (KIP-709), v9 says which member asks and at which epoch (KIP-848),
+v10 names topics by id.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group import old_offsets
 from klamm.broker.coordinator.group.offsets import CommittedOffset
+from klamm.broker.coordinator.group.pending import Key
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -44,22 +46,31 @@ def handle(
     if version == 0:
         return _fetch_old(broker, request)
     if version >= MANY_GROUPS_FROM:
-        return OffsetFetchResponse(groups=[_group(broker, group, version) for group in request.groups])
-    broker.groups.check(request.group_id)
-    offsets = broker.groups.offsets
+        return OffsetFetchResponse(
+            groups=[_group(broker, group, version, request.require_stable) for group in request.groups]
+        )
+    group_id, stable = request.group_id, request.require_stable
+    broker.groups.check(group_id)
     if request.topics is None:
-        wanted: Iterable[tuple[str, Iterable[int]]] = offsets.of(request.group_id).items()
+        wanted: Iterable[tuple[str, Iterable[int]]] = broker.groups.offsets.of(group_id).items()
     else:
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
                 name=name,
-                partitions=[_partition(index, offsets.get(request.group_id, name, index) or NONE) for index in indexes],
+                partitions=[_partition(index, *_look_up(broker, (group_id, name, index), stable)) for index in indexes],
             )
             for name, indexes in wanted
         ]
     )
+
+
+def _look_up(broker: Broker, key: Key, stable: bool) -> tuple[CommittedOffset, int]:
+    """The offset of a partition, and the error that goes with it."""
+    if stable and broker.groups.pending.is_pending(key):
+        return NONE, int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    return broker.groups.offsets.get(*key) or NONE, 0
 
 
 def _partition(index: int, committed: CommittedOffset, code: int = 0) -> OffsetFetchResponsePartition:
@@ -72,7 +83,7 @@ def _partition(index: int, committed: CommittedOffset, code: int = 0) -> OffsetF
     )
 
 
-def _group(broker: Broker, group: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponseGroup:
+def _group(broker: Broker, group: OffsetFetchRequestGroup, version: int, stable: bool) -> OffsetFetchResponseGroup:
     group_id = group.group_id
     try:
         broker.groups.check(group_id)
@@ -83,17 +94,19 @@ def _group(broker: Broker, group: OffsetFetchRequestGroup, version: int) -> Offs
         return OffsetFetchResponseGroup(group_id=group_id, error_code=int(error.code))
     by_id = version >= TOPIC_IDS_FROM
     topics, topics_by_id = broker.image.topics, broker.image.topics_by_id
-    found = broker.groups.offsets
     answers = []
     if group.topics is None:
-        for name, partitions in found.of(group_id).items():
+        for name, partitions in broker.groups.offsets.of(group_id).items():
             topic = topics.get(name)
             if topic is not None or not by_id:
                 answers.append(
                     OffsetFetchResponseTopics(
                         name=name,
                         topic_id=topic.topic_id if topic is not None else ZERO_UUID,
-                        partitions=[_partitions(index, committed) for index, committed in partitions.items()],
+                        partitions=[
+                            _partitions(index, *_look_up(broker, (group_id, name, index), stable))
+                            for index in partitions
+                        ],
                     )
                 )
         return OffsetFetchResponseGroup(group_id=group_id, topics=answers)
@@ -106,7 +119,7 @@ def _group(broker: Broker, group: OffsetFetchRequestGroup, version: int) -> Offs
                 name=name,
                 topic_id=asked.topic_id,
                 partitions=[
-                    _partitions(index, (found.get(group_id, name, index) if not code else None) or NONE, code)
+                    _partitions(index, *((NONE, code) if code else _look_up(broker, (group_id, name, index), stable)))
                     for index in asked.partition_indexes
                 ],
             )

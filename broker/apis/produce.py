@@ -6,17 +6,19 @@ now, straight from the connection's read buffer; only the wait for a flush (``fl
 that the next pipelined Produce can be appended meanwhile.
 
 acks=0 has no response: an error closes the connection, which is how such a producer learns of it. A partition that
-stands twice in one request is appended once, the last one (as Kafka does). Transactional batches are refused:
-there is no transaction coordinator yet.
+stands twice in one request is appended once, the last one (as Kafka does). Of a transactional batch the transaction
+coordinator is asked first, unless its producer has a transaction open in the partition; from v12 on the batch itself
+adds the partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
 from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.errors import (
     ErrorCode,
@@ -38,12 +40,14 @@ from klamm.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, read_header
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
     from klamm.broker.partition import Partition
     from klamm.broker.partition_manager import TopicPartitions
+    from klamm.storage.verification import VerificationGuard
 
 ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics
 TOPIC_IDS_FROM = 13
@@ -52,11 +56,16 @@ SEQUENCE_ERRORS = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )  # the producer wants to know whether the records before were deleted
 TURN_S = 0.02  # how long one request may keep the loop
+COORDINATOR_ERRORS = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+MAGIC_WITH_PRODUCERS = 2
+ABORTABLE_FROM = 11
+ADDS_PARTITIONS_FROM = 12  # version 2 of the transaction protocol
 STORAGE_ERROR_FROM = 4  # older clients do not know KAFKA_STORAGE_ERROR
 
 
@@ -64,10 +73,11 @@ def handle(
     broker: Broker, context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | asyncio.Future[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None:
     production = Production(broker, context, request)
-    if production.append():
+    waits = production.admit() if request.transactional_id is not None else ()
+    if not waits and production.append():
         return production.outcome()
     production.keep_rest()
-    return production.finish_later()
+    return production.finish_later(waits)
 
 
 class Production:
@@ -77,7 +87,7 @@ class Production:
     in later turns, with a copy of the records that are left; nothing of its connection goes ahead of it.
     """
 
-    __slots__ = ("_broker", "_context", "_first_error", "_request", "_responses", "_rest", "_unflushed")
+    __slots__ = ("_admitted", "_broker", "_context", "_first_error", "_request", "_responses", "_rest", "_unflushed")
 
     def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
         self._broker = broker
@@ -92,6 +102,7 @@ class Production:
             for entry in topic.partition_data
         ]
         self._rest.reverse()
+        self._admitted: dict[int, VerificationGuard | KafkaError | None] = {}  # by the id of an entry
 
     def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
         if (
@@ -103,6 +114,52 @@ class Production:
         response = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[])
         self._responses.append(response)
         return response.partition_responses
+
+    def admit(self) -> Sequence[asyncio.Future[None]]:
+        """Ask the transaction coordinator about transactional batches; what is to be awaited before any is appended."""
+        manager, context = self._broker.partitions, self._context
+        by_id = context.api_version >= TOPIC_IDS_FROM
+        waits = []
+        for _, topic, entry in self._rest:
+            found = manager.topics_by_id.get(topic.topic_id) if by_id else manager.topics.get(topic.name)
+            records = cast("memoryview | None", entry.records)
+            if records is None or len(records) < HEADER_BYTES:
+                continue
+            header = read_header(records)
+            if header.magic < MAGIC_WITH_PRODUCERS or not header.is_transactional or header.producer_id < 0:
+                continue
+            try:
+                partition = _writable(found, entry.index, context, self._request.acks)
+                admitted = self._ask(partition, header)
+            except KafkaError as error:
+                self._admitted[id(entry)] = _as_producers_know(error, context.api_version)
+                continue
+            if isinstance(admitted, asyncio.Future):
+                waits.append(asyncio.ensure_future(self._admit_later(entry, admitted)))
+            else:
+                self._admitted[id(entry)] = admitted
+        return waits
+
+    def _ask(
+        self, partition: Partition, header: BatchHeader
+    ) -> VerificationGuard | asyncio.Future[VerificationGuard | None] | None:
+        assert self._request.transactional_id is not None
+        return self._broker.transactions.admit(
+            partition,
+            self._request.transactional_id,
+            ProducerIdAndEpoch(header.producer_id, header.producer_epoch),
+            header.base_sequence,
+            adds=self._context.api_version >= ADDS_PARTITIONS_FROM,
+            now_ms=self._broker.clock.wall_ms(),
+        )
+
+    async def _admit_later(
+        self, entry: PartitionProduceData, admitted: asyncio.Future[VerificationGuard | None]
+    ) -> None:
+        try:
+            self._admitted[id(entry)] = await admitted
+        except KafkaError as error:
+            self._admitted[id(entry)] = _as_producers_know(error, self._context.api_version)
 
     def append(self) -> bool:
         """Append what is left, for a turn at most; whether everything is done."""
@@ -130,11 +187,15 @@ class Production:
             if not -1 <= acks <= 1:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
             partition = _writable(found, entry.index, self._context, acks)
+            admitted = self._admitted.get(id(entry)) if self._admitted else None
+            if isinstance(admitted, KafkaError):
+                raise admitted
             result = partition.append(
                 cast("memoryview | None", entry.records),
                 produce_version=version,
                 now_ms=now_ms,
                 transactional_id=self._request.transactional_id,
+                guard=admitted,
             )
         except KafkaError as error:
             # Its traceback would keep this frame, and with it the records, until the next garbage collection.
@@ -179,8 +240,10 @@ class Production:
             if entry.records is not None:
                 entry.records = memoryview(bytearray(cast("memoryview", entry.records)))
 
-    async def finish_later(self) -> ProduceResponse | None:
+    async def finish_later(self, waits: Iterable[asyncio.Future[None]]) -> ProduceResponse | None:
         """Go on in later turns of the loop."""
+        for wait in waits:
+            await wait
         is_done = False
         while not is_done:
             await asyncio.sleep(0)
@@ -236,6 +299,20 @@ async def _after_flush(
             answer.error_message = error.message
             answer.base_offset = -1
     return ProduceResponse(responses=responses)
+
+
+def _as_producers_know(error: KafkaError, version: int) -> KafkaError:
+    """What the transaction coordinator says, in the words of Produce."""
+    code = error.code
+    if code is ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
+        code = ErrorCode.INVALID_TXN_STATE
+    elif code in COORDINATOR_ERRORS or (
+        code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_PARTITIONS_FROM
+    ):  # older producers try again when they are told this
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    return KafkaError(code, error.message)
 
 
 def _failure(index: int, error: KafkaError, version: int) -> PartitionProduceResponse:

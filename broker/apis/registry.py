@@ -57,6 +57,12 @@ HANDLERS: dict[int, Handler] = {
         _row(ApiKey.DELETE_RECORDS),
         _row(ApiKey.INIT_PRODUCER_ID, max_version=5),  # 6 is declared unstable by Kafka 4.4
         _row(ApiKey.OFFSET_FOR_LEADER_EPOCH),
+        _row(ApiKey.ADD_PARTITIONS_TO_TXN),
+        _row(ApiKey.ADD_OFFSETS_TO_TXN),
+        _row(ApiKey.END_TXN),
+        _row(ApiKey.TXN_OFFSET_COMMIT),
+        _row(ApiKey.DESCRIBE_TRANSACTIONS),
+        _row(ApiKey.LIST_TRANSACTIONS),
         _row(ApiKey.WRITE_TXN_MARKERS),
         _row(ApiKey.DESCRIBE_CONFIGS),
         _row(ApiKey.ALTER_CONFIGS),

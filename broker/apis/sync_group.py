@@ -30,6 +30,6 @@ def handle(
         groups.check(request.group_id)
     parked: Parked[SyncGroupResponse] = Parked()
     now = groups.now()
-    groups.classic.sync(request, parked, now)
+    groups.machine(request.group_id).sync(request, parked, now)
     groups.arm(now)
     return parked.answer()

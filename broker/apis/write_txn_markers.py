@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from klamm.broker.coordinator.group.coordinator import OFFSETS_TOPIC
 from klamm.protocol.errors import ErrorCode, KafkaError, NotEnoughReplicas, UnknownTopicOrPartition
 from klamm.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -74,9 +76,21 @@ def _append(
     except KafkaError as error:
         return _result(index, error.code)
     result = _result(index, ErrorCode.NONE)
+    ended = partial(_tell_groups, broker, topic, index, marker)
     if partition.flush_pending:
-        waits.append((broker.flusher.flush(partition), result))
+        flushed = broker.flusher.flush(partition)
+        flushed.add_done_callback(lambda future: None if future.cancelled() or future.exception() else ended())
+        waits.append((flushed, result))
+    else:
+        ended()
     return result
+
+
+def _tell_groups(broker: Broker, topic: str, index: int, marker: WritableTxnMarker) -> None:
+    if topic == OFFSETS_TOPIC:
+        broker.groups.transaction_ended(
+            index, marker.producer_id, marker.producer_epoch, commit=marker.transaction_result
+        )
 
 
 def _check_replicas(partition: Partition) -> None:

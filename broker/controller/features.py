@@ -15,12 +15,14 @@ from klamm.protocol.errors import InvalidUpdateVersion
 
 METADATA_VERSION = "metadata.version"
 GROUP_VERSION = "group.version"  # 1: consumer groups (KIP-848)
+TRANSACTION_VERSION = "transaction.version"  # 1: flexible records, 2: an epoch for each transaction (KIP-890)
 
 SUPPORTED: dict[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 33),
     GROUP_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
 }  # 7: 3.3-IV3, as Apache Kafka 4 has it
-INITIAL: dict[str, int] = {METADATA_VERSION: 33, GROUP_VERSION: 1}
+INITIAL: dict[str, int] = {METADATA_VERSION: 33, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 
 
 class UpgradeType(IntEnum):

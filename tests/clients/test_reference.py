@@ -129,4 +129,6 @@ def flat(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _label(item: object, index: int) -> object:
+    if isinstance(item, str):
+        return item
     return next((value for name in NAMES if (value := getattr(item, name, None)) not in (None, "")), index)

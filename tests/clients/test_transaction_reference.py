@@ -48,6 +48,8 @@ def plain(path: str, value: object, ids: dict[int, str]) -> object:
     """Producer ids by the order of their making; of times only whether there is one."""
     if path.endswith("producer_id") and isinstance(value, int) and value >= 0:
         return ids.setdefault(value, f"producer {len(ids)}")
+    if path.endswith("log_append_time_ms"):
+        return "left out"  # for a duplicate Apache Kafka tells the time that the producer gave
     if path.endswith(TIMES) and isinstance(value, int):
         return value if value < 0 else "a time"
     return value

@@ -97,7 +97,11 @@ class Client:
         row = AddPartitionsToTxnTransaction(
             transactional_id=name, producer_id=who[0], producer_epoch=who[1], verify_only=True, topics=topics
         )
-        return self.settled(AddPartitionsToTxnRequest(transactions=[row]), version)
+        answer = self.settled(AddPartitionsToTxnRequest(transactions=[row]), version)
+        for found in answer.results_by_transaction:
+            for results in found.topic_results:
+                results.results_by_partition.sort(key=lambda result: result.partition_index)
+        return answer
 
     def end(self, name: str, who: tuple[int, int], version: int, *, commit: bool) -> Any:
         request = EndTxnRequest(transactional_id=name, producer_id=who[0], producer_epoch=who[1], committed=commit)
@@ -157,7 +161,7 @@ class Client:
         found = []
         for level in (0, READ_COMMITTED):
             rows = [ListOffsetsTopic(name=TOPIC, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])]
-            answer = self.node.request(ListOffsetsRequest(isolation_level=level, topics=rows), 7)
+            answer = self.node.request(ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=rows), 7)
             found.append(answer.topics[0].partitions[0].offset)
         return found[0], found[1]
 
@@ -281,6 +285,7 @@ def _version_1(client: Client) -> Iterator[Question]:
             yield f"end v{version} {commit} empty id", client.end("", who, version, commit=commit)
     for version, commit in ((0, True), (2, False), (4, True), (4, False)):
         sequence = 0
+        client.started("two", 4)
         who = client.started("two", 4)
         name = f"v{version} {commit}"
         yield f"add {name}", client.add("two", who, 3, 0)
@@ -426,6 +431,7 @@ def _partition_count(answer: Any) -> Any:
 def _markers(client: Client) -> Iterator[Question]:
     for version in (1, 2):
         name = f"nine {version}"
+        client.started(name, 4)
         who = client.started(name, 4)
         client.add(name, who, 3, 0)
         client.produce(name, who, 11)

@@ -187,12 +187,19 @@ class ClassicGroups:
         return LeaveGroupResponse(members=answers)
 
     def check_commit(
-        self, group_id: str, member_id: str, instance_id: str | None, generation_id: int, *, version: int
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        *,
+        version: int,
+        transactional: bool = False,
     ) -> None:
         """Whether an OffsetCommit may enter; raises the error. A group that is not there has no generation."""
         group = self.groups.get(group_id)
         if group is not None:
-            group.check_commit(member_id, instance_id, generation_id)
+            group.check_commit(member_id, instance_id, generation_id, transactional=transactional)
         elif generation_id >= 0:
             new = version >= GROUP_NOT_FOUND_FROM
             code = ErrorCode.GROUP_ID_NOT_FOUND if new else ErrorCode.ILLEGAL_GENERATION
@@ -310,7 +317,7 @@ class ClassicGroups:
         except KafkaError as error:
             reply(JoinGroupResponse(error_code=int(error.code), member_id=member_id))
             return
-        unchanged = member.protocols == _protocols(request)
+        unchanged = member.protocols == protocols_of(request)
         leads = member_id == group.leader
         if group.state is State.EMPTY:
             reply(JoinGroupResponse(error_code=UNKNOWN_MEMBER_ID, member_id=member_id))
@@ -319,7 +326,7 @@ class ClassicGroups:
             reply(_joined(group, member, leads=leads))
         else:
             group.update(
-                member, _protocols(request), _rebalance_timeout_ms(request, client), request.session_timeout_ms
+                member, protocols_of(request), rebalance_timeout_of(request, client), request.session_timeout_ms
             )
             group.park_join(member, reply)
             self._rebalance_or_complete(group, f"{member_id} joined again: {request.reason or 'no reason given'}", now)
@@ -342,9 +349,9 @@ class ClassicGroups:
             group_instance_id=request.group_instance_id,
             client_id=client.client_id,
             client_host=client.host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(request, client),
+            rebalance_timeout_ms=rebalance_timeout_of(request, client),
             session_timeout_ms=request.session_timeout_ms,
-            protocols=_protocols(request),
+            protocols=protocols_of(request),
             is_new=True,
         )
         group.add(member, reply)
@@ -370,7 +377,7 @@ class ClassicGroups:
         self.timers.cancel((MEMBER, group.group_id, old_id))
         log.info("group %s: static member %s is %s now", group.group_id, request.group_instance_id, new_id)
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
-        group.update(member, _protocols(request), _rebalance_timeout_ms(request, client), request.session_timeout_ms)
+        group.update(member, protocols_of(request), rebalance_timeout_of(request, client), request.session_timeout_ms)
         self._expect_heartbeat(group, member, now)
         if group.state is not State.STABLE or group.select_protocol() != group.protocol_name:
             group.park_join(member, reply)
@@ -558,6 +565,11 @@ class ClassicGroups:
         for member in group.members.values():
             self._expect_heartbeat(group, member, now)
 
+    def adopt(self, group: ClassicGroup, why: str, now: Now) -> None:
+        """Look after a group that was of the consumer protocol until now: everybody joins again."""
+        self.take(group, now)
+        self._rebalance(group, why, now)
+
     def forget(self, group_id: str, code: int, wall_ms: int) -> None:
         """Let go of a group; whoever waits gets the error."""
         group = self.groups.pop(group_id, None)
@@ -573,11 +585,11 @@ class ClassicGroups:
             group.go_to(State.DEAD, wall_ms)
 
 
-def _protocols(request: JoinGroupRequest) -> Protocols:
+def protocols_of(request: JoinGroupRequest) -> Protocols:
     return [(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols]
 
 
-def _rebalance_timeout_ms(request: JoinGroupRequest, client: Client) -> int:
+def rebalance_timeout_of(request: JoinGroupRequest, client: Client) -> int:
     """JoinGroup v0 has one timeout for both."""
     return request.session_timeout_ms if client.version == 0 else request.rebalance_timeout_ms
 

@@ -264,18 +264,25 @@ class ClassicGroup:
             raise UnknownMemberId(f"group {self.group_id} has no member {member_id!r}")
         return member
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
-        """Whether an OffsetCommit may enter; raises a KafkaError with the code for the answer."""
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool = False
+    ) -> None:
+        """Whether an OffsetCommit may enter; raises a KafkaError with the code for the answer.
+
+        One of a transaction need not be of a member: who fences it is the transaction coordinator.
+        """
         if self.state is State.DEAD:
             raise CoordinatorNotAvailable(f"group {self.group_id} is dead")
         if generation_id < 0 and self.state is State.EMPTY:
             return  # a consumer without group management, or an administrator
         if generation_id < 0 and not member_id and instance_id is None:
+            if transactional:
+                return
             raise UnknownMemberId(f"group {self.group_id} has members, and the commit is of none of them")
         self.check_member(member_id, instance_id)
         if generation_id != self.generation_id:
             raise IllegalGeneration(f"group {self.group_id} is at generation {self.generation_id}")
-        if self.state is State.COMPLETING_REBALANCE:
+        if self.state is State.COMPLETING_REBALANCE and not transactional:
             raise RebalanceInProgress(f"group {self.group_id} waits for its assignment")
 
     # -- protocols ----------------------------------------------------------------------------------------------

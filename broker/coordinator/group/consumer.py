@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from klamm.broker.coordinator.group import consumer_records as stored
 from klamm.broker.coordinator.group import regexes
 from klamm.broker.coordinator.group.assignors import ASSIGNORS
-from klamm.broker.coordinator.group.classic import Now, Store, TimerKey, metadata_error
-from klamm.broker.coordinator.group.classic_group import Client
+from klamm.broker.coordinator.group.classic import ClassicGroups, Now, Store, TimerKey, metadata_error
+from klamm.broker.coordinator.group.classic_group import ClassicGroup, Client
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex, hash_of
 from klamm.broker.coordinator.group.consumer_member import (
     JOINING,
@@ -36,7 +36,8 @@ from klamm.broker.coordinator.group.consumer_member import (
     Owned,
     reconcile,
 )
-from klamm.broker.coordinator.group.records import KeyValue
+from klamm.broker.coordinator.group.migration import DOWNGRADE, UPGRADE, downgraded, upgraded
+from klamm.broker.coordinator.group.records import KeyValue, group_key, group_record
 from klamm.broker.coordinator.group.timers import Timers
 from klamm.protocol.errors import (
     ErrorCode,
@@ -66,8 +67,14 @@ log = logging.getLogger(__name__)
 
 OWN_MEMBER_ID_FROM = 1
 EPOCH_COMMIT_FROM = 9
-SESSION, REVOKE = "consumer-session", "consumer-revoke"
-KINDS = frozenset((SESSION, REVOKE))
+SESSION, REVOKE, JOIN, SYNC = "consumer-session", "consumer-revoke", "consumer-join", "consumer-sync"
+WHY_FENCED = {
+    SESSION: "was not heard of in time",
+    REVOKE: "did not give up its partitions in time",
+    JOIN: "did not join again in time",
+    SYNC: "did not sync in time",
+}
+KINDS = frozenset(WHY_FENCED)
 
 HeartbeatReply = Callable[[ConsumerGroupHeartbeatResponse], None]
 
@@ -96,11 +103,13 @@ class ConsumerGroups:
 
     def __init__(
         self,
+        classic: ClassicGroups,
         *,
         store: Store,
         new_id: Callable[[], str],
         timers: Timers[TimerKey],
         topics: Callable[[], Mapping[str, TopicImage]],
+        topics_by_id: Callable[[], Mapping[bytes, TopicImage]],
         settings: Callable[[str], GroupSettings],
         failed: Callable[[str], None],
     ) -> None:
@@ -110,6 +119,8 @@ class ConsumerGroups:
         self.rebalance_count = 0
         self.topics = topics
         self.settings = settings
+        self._classic = classic
+        self._topics_by_id = topics_by_id
         self._store = store
         self._new_id = new_id
         self._failed = failed
@@ -134,20 +145,27 @@ class ConsumerGroups:
         self.write(request.group_id, records, lambda code: reply(response if not code else _failure(code)), now)
 
     def check_commit(
-        self, group: ConsumerGroup, member_id: str, epoch: int, version: int, partitions: Iterable[tuple[bytes, int]]
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        epoch: int,
+        version: int | None,
+        partitions: Iterable[tuple[bytes, int]],
     ) -> None:
-        """Whether an OffsetCommit may enter; raises the error.
+        """Whether an OffsetCommit, or with no `version` a TxnOffsetCommit, may enter; raises the error.
 
         A commit from before the last step of the member is as good, if the member had the partitions then (KIP-1251).
         """
         if epoch < 0 and not group.members:
             return  # a consumer without group management, or an administrator
+        if version is None and epoch < 0 and not member_id:
+            return  # who fences it is the transaction coordinator
         member = _known(group, member_id)
         if member.classic is not None:
             if epoch != member.epoch:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{member_id} is at generation {member.epoch}")
             return
-        if version < EPOCH_COMMIT_FROM:
+        if version is not None and version < EPOCH_COMMIT_FROM:
             raise UnsupportedVersion("members of the consumer protocol commit with OffsetCommit v9 or newer")
         if epoch != member.epoch:
             held = member.held()
@@ -237,13 +255,58 @@ class ConsumerGroups:
         if group is None:
             if not create:
                 raise GroupIdNotFound(f"Consumer group {group_id} not found.")
-            group = ConsumerGroup(group_id, self.limits.assignors[0])
+            classic = self._classic.groups.get(group_id)
+            if classic is None or not (classic.members or classic.pending_members):
+                group = ConsumerGroup(group_id, self.limits.assignors[0])
+            else:
+                group = self._upgraded(classic)
         return group
 
+    def _upgraded(self, classic: ClassicGroup) -> ConsumerGroup:
+        """The classic group as a consumer group, if it may be one. Raises GroupIdNotFound."""
+        if self.limits.migration not in UPGRADE:
+            raise GroupIdNotFound(
+                f"Cannot upgrade classic group {classic.group_id} to consumer group because online upgrade is disabled."
+            )
+        if len(classic.members) > self.limits.max_size:
+            raise GroupIdNotFound(
+                f"Cannot upgrade classic group {classic.group_id} to consumer group because the group size exceeds the "
+                "consumer group maximum size."
+            )
+        return upgraded(classic, self.limits.assignors[0], self.topics())
+
     def _enter(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> None:
-        if group.group_id not in self.groups:
-            self.groups[group.group_id] = group
+        """Look after a group that is new, or was a classic one until now."""
+        group_id = group.group_id
+        if group_id in self.groups:
+            return
+        self.groups[group_id] = group
+        if group_id in self._classic.groups:
+            records.append((group_key(group_id), None))
+            self._classic.forget(group_id, int(ErrorCode.REBALANCE_IN_PROGRESS), now.wall_ms)
+        if group.members:
+            log.info("group %s: is a consumer group now, members=%d", group_id, len(group.members))
+            records += stored.all_records(group)
+            for member in group.members.values():
+                self.expect_heartbeat(group, member, now)
+        else:
             records.append(stored.epoch_record(group))
+
+    def downgrade_if_classic(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> bool:
+        """When all members speak the classic protocol, the group is a classic one again, and rebalances."""
+        if (
+            self.limits.migration not in DOWNGRADE
+            or not 0 < len(group.members) <= self.limits.classic_max_size
+            or any(member.classic is None for member in group.members.values())
+        ):
+            return False
+        classic = downgraded(group, self._topics_by_id(), wall_ms=now.wall_ms)
+        log.info("group %s: is a classic group now, members=%d", group.group_id, len(group.members))
+        records += stored.group_tombstones(group)
+        records.append(group_record(group.group_id, classic.record()))
+        self.forget(group.group_id)
+        self._classic.adopt(classic, "the group has become a classic one", now)
+        return True
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         if len(group.members) >= self.limits.max_size and member_id not in group.members:
@@ -439,6 +502,8 @@ class ConsumerGroups:
             self._cancel_timers(group, member_id)
             group.remove(member_id)
             records += stored.member_tombstones(group.group_id, member_id)
+        if self.downgrade_if_classic(group, records, now):
+            return
         self._resolve(group, records, now)
         self._bump_if_changed(group, records, force=True)
         if not group.members:
@@ -462,8 +527,7 @@ class ConsumerGroups:
         group = self.groups.get(key[1])
         if group is None or key[2] not in group.members:
             return
-        why = "was not heard of in time" if key[0] == SESSION else "did not give up its partitions in time"
-        self.fence(group, key[2], why, now)
+        self.fence(group, key[2], WHY_FENCED[key[0]], now)
 
     def fence(self, group: ConsumerGroup, member_id: str, why: str, now: Now) -> None:
         """Remove a member that is not what it should be."""

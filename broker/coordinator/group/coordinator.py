@@ -21,6 +21,7 @@ from klamm.broker.controller.features import GROUP_VERSION
 from klamm.broker.coordinator.group import classic, consumer
 from klamm.broker.coordinator.group.classic import ClassicGroups, Done, GroupLimits, Now, TimerKey
 from klamm.broker.coordinator.group.classic_group import ClassicGroup
+from klamm.broker.coordinator.group.classic_members import ClassicMembers
 from klamm.broker.coordinator.group.consumer import ConsumerGroups
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer_records import from_records, group_tombstones
@@ -86,12 +87,17 @@ class GroupCoordinator:
         self._timers: Timers[TimerKey] = Timers()
         self.classic = ClassicGroups(GroupLimits(), store=self._store, new_id=new_id, timers=self._timers)
         self.consumers = ConsumerGroups(
+            self.classic,
             store=self._store,
             new_id=new_id,
             timers=self._timers,
             topics=lambda: controller.image.topics,
+            topics_by_id=lambda: controller.image.topics_by_id,
             settings=self._settings,
             failed=self._read_again,
+        )
+        self._classic_members = ClassicMembers(
+            self.consumers, self.classic, new_id=new_id, topics_by_id=lambda: controller.image.topics_by_id
         )
         self._clock = clock
         self._controller = controller
@@ -152,6 +158,16 @@ class GroupCoordinator:
     def consumer_protocol(self) -> bool:
         """Whether ConsumerGroupHeartbeat is served at all."""
         return self._consumer_protocol and self._controller.image.features.finalized.get(GROUP_VERSION, 0) >= 1
+
+    def machine(self, group_id: str) -> ClassicGroups | ClassicMembers:
+        """Who answers the classic protocol for a group."""
+        return self._classic_members if group_id in self.consumers.groups else self.classic
+
+    def make_room_for_classic(self, group_id: str, now: Now) -> None:
+        """A consumer group that nobody is in gives way to the classic group that somebody wants to join."""
+        group = self.consumers.groups.get(group_id)
+        if group is not None and not group.members:
+            self._remove_group(group_id, lambda code: None, now)
 
     def group(self, group_id: str) -> Group | None:
         """A group of either protocol."""

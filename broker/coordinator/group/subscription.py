@@ -1,15 +1,19 @@
 """What the members of consumer groups say to each other through the broker, as far as the broker must understand it.
 
-    subscription = version i16 | topics array of string | ...    what JoinGroup carries for protocol type "consumer"
+    subscription = version i16 | topics array of string | user data bytes
+                 | v1+: owned array of (topic string, partitions array of i32) | v2+: generation i32 | v3+: rack string
+    assignment   = version i16 | array of (topic string, partitions array of i32) | user data bytes
 
-The broker needs the topics alone: offsets of a topic that the group consumes do not expire and cannot be deleted.
-Every version begins like version 0 (KIP-429 and later only add to it), so that prefix is what is read. Members of any
-other protocol type are never looked into.
+JoinGroup carries the one, SyncGroup the other, for protocol type "consumer". Offsets of a topic that a group consumes do
+not expire and cannot be deleted: for that the topics are enough, and every version begins with them. A group that
+changes its protocol needs the rest. Members of any other protocol type are never looked into.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from klamm.protocol.wire import Malformed
 
@@ -17,6 +21,9 @@ CONSUMER = "consumer"
 
 _HEAD = struct.Struct(">hi")  # version, number of topics
 _SIZE = struct.Struct(">h")
+_INT = struct.Struct(">i")
+OWNED_FROM = 1
+RACK_FROM = 3
 
 
 def subscribed_topics(metadata: bytes) -> set[str]:
@@ -37,3 +44,98 @@ def subscribed_topics(metadata: bytes) -> set[str]:
     except struct.error:
         raise Malformed("a subscription is cut short") from None
     return topics
+
+
+class Subscription(NamedTuple):
+    """What a member says when it joins."""
+
+    version: int
+    topics: frozenset[str]
+    owned: dict[str, list[int]]
+    rack_id: str | None
+
+
+class _Reader:
+    """Fields one after the other; raises Malformed behind the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def number(self, layout: struct.Struct) -> int:
+        try:
+            (value,) = layout.unpack_from(self._data, self._position)
+        except struct.error:
+            raise Malformed("a subscription or assignment is cut short") from None
+        self._position += layout.size
+        return int(value)
+
+    def count(self) -> int:
+        count = self.number(_INT)
+        if count > len(self._data):
+            raise Malformed(f"an array of {count} in a subscription or assignment")
+        return count
+
+    def piece(self, size: int) -> bytes:
+        end = self._position + size
+        if size < 0 or end > len(self._data):
+            raise Malformed(f"a field of {size} bytes in a subscription or assignment")
+        piece = self._data[self._position : end]
+        self._position = end
+        return piece
+
+    def text(self) -> str:
+        return self.piece(self.number(_SIZE)).decode("utf-8", "replace")
+
+    def skip_bytes(self) -> None:
+        size = self.number(_INT)
+        if size > 0:
+            self.piece(size)
+
+    def partitions(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for _ in range(self.count()):
+            topic = self.text()
+            found.setdefault(topic, []).extend([self.number(_INT) for _ in range(self.count())])
+        return found
+
+    @property
+    def at_end(self) -> bool:
+        return self._position >= len(self._data)
+
+
+def parse_subscription(metadata: bytes) -> Subscription:
+    """All of a member's subscription. Raises Malformed."""
+    reader = _Reader(metadata)
+    version = reader.number(_SIZE)
+    if version < 0:
+        raise Malformed(f"a subscription of version {version}")
+    topics = frozenset([reader.text() for _ in range(reader.count())])
+    reader.skip_bytes()
+    owned = reader.partitions() if version >= OWNED_FROM and not reader.at_end else {}
+    rack_id = None
+    if version >= RACK_FROM:
+        reader.number(_INT)  # the generation that it owned them in
+        size = reader.number(_SIZE)
+        rack_id = reader.piece(size).decode("utf-8", "replace") if size > 0 else None
+    return Subscription(version, topics, owned, rack_id)
+
+
+def parse_assignment(assignment: bytes) -> dict[str, list[int]]:
+    """Topic -> partitions; nothing for a member that has not been given anything yet. Raises Malformed."""
+    if not assignment:
+        return {}
+    reader = _Reader(assignment)
+    if reader.number(_SIZE) < 0:
+        raise Malformed("an assignment of a negative version")
+    return reader.partitions()
+
+
+def write_assignment(version: int, partitions: Mapping[str, Collection[int]]) -> bytes:
+    """The assignment as a leader would have made it."""
+    out = bytearray(_HEAD.pack(version, len(partitions)))
+    for topic, indexes in sorted(partitions.items()):
+        name = topic.encode()
+        out += _SIZE.pack(len(name)) + name + struct.pack(f">i{len(indexes)}i", len(indexes), *sorted(indexes))
+    out += _INT.pack(-1)  # no user data
+    return bytes(out)

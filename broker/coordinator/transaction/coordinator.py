@@ -17,6 +17,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.configs import TRANSACTION_TOPIC
+from klamm.broker.controller.features import TRANSACTION_VERSION
 from klamm.broker.coordinator.alarm import Alarm
 from klamm.broker.coordinator.answer import Answer
 from klamm.broker.coordinator.group.classic import Done, Now
@@ -27,7 +28,12 @@ from klamm.broker.coordinator.transaction.loader import Replay
 from klamm.broker.coordinator.transaction.markers import EndsTransactions, MarkerWriter, Unmarked
 from klamm.broker.coordinator.transaction.records import transaction_key, transaction_value
 from klamm.broker.coordinator.transaction.states import State
-from klamm.broker.coordinator.transaction.transaction import NO_PRODUCER_ID, TopicPartition, Transaction
+from klamm.broker.coordinator.transaction.transaction import (
+    EPOCH_BUMP_FROM,
+    NO_PRODUCER_ID,
+    TopicPartition,
+    Transaction,
+)
 from klamm.broker.coordinator.transaction.transactions import (
     KINDS,
     Markers,
@@ -35,7 +41,7 @@ from klamm.broker.coordinator.transaction.transactions import (
     TimerKey,
     Transactions,
 )
-from klamm.protocol.errors import ErrorCode
+from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.records.compression import Codec
 
 if TYPE_CHECKING:
@@ -47,11 +53,11 @@ if TYPE_CHECKING:
     from klamm.broker.producer_ids import ProducerIds
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
+    from klamm.storage.verification import VerificationGuard
 
 log = logging.getLogger(__name__)
 
 EXPIRY = "expiry"
-FEATURE = "transaction.version"
 
 Outcome = tuple[ErrorCode, ProducerIdAndEpoch]
 
@@ -123,7 +129,7 @@ class TransactionCoordinator:
             self._take_version(new)
 
     def _take_version(self, image: MetadataImage) -> None:
-        self.machine.version = image.features.finalized.get(FEATURE, 0)
+        self.machine.version = image.features.finalized.get(TRANSACTION_VERSION, 0)
 
     def _take(self, index: int, replay: Replay) -> None:
         now = self.now()
@@ -179,6 +185,36 @@ class TransactionCoordinator:
         """Whether a partition is part of the transaction. Raises NotCoordinator or CoordinatorLoadInProgress."""
         self.topic.check(transactional_id)
         return self.machine.verify(transactional_id, who, partition)
+
+    def admit(
+        self,
+        partition: Partition,
+        transactional_id: str,
+        who: ProducerIdAndEpoch,
+        base_sequence: int,
+        *,
+        adds: bool,
+        now_ms: int,
+    ) -> VerificationGuard | asyncio.Future[VerificationGuard | None] | None:
+        """What a transactional batch needs to be appended (KIP-890): the partition must be part of the transaction.
+
+        With version 2 of the protocol the batch itself `adds` it. Raises, also through the future, the error of the
+        coordinator as a KafkaError.
+        """
+        guard = partition.begin_verification(
+            who.producer_id, who.producer_epoch, base_sequence, begins_at_zero=adds, now_ms=now_ms
+        )
+        if guard is None or not (adds or self.verifies):
+            return guard
+        key = (partition.topic, partition.index)
+        if not adds:
+            _refuse(self.verify(transactional_id, who, key))
+            return guard
+        outcome = self.add_partitions(transactional_id, who, frozenset((key,)), EPOCH_BUMP_FROM)
+        if isinstance(outcome, asyncio.Future):
+            return asyncio.ensure_future(_admitted(outcome, guard))
+        _refuse(outcome)
+        return guard
 
     async def end(self, transactional_id: str, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> Outcome:
         """Raises NotCoordinator or CoordinatorLoadInProgress."""
@@ -238,6 +274,16 @@ class TransactionCoordinator:
         interval_ms = self._config.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
         self._timers.set((EXPIRY,), now.ms + interval_ms)
         self._alarm.arm(now)
+
+
+async def _admitted(outcome: asyncio.Future[ErrorCode], guard: VerificationGuard) -> VerificationGuard | None:
+    _refuse(await outcome)
+    return guard
+
+
+def _refuse(code: ErrorCode) -> None:
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code, f"the transaction coordinator says {code.name}")
 
 
 def _epoch(partition: Partition | None) -> int:

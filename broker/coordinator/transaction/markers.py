@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from klamm.broker.coordinator.group.classic import Now
@@ -78,7 +79,7 @@ class MarkerWriter:
                 done(frozenset(unmarked), self._now())
 
         for key, future in waiting.items():
-            future.add_done_callback(lambda future, key=key: flushed(key, future))
+            future.add_done_callback(partial(flushed, key))
 
     def _append(self, partition: Partition, markers: Markers, coordinator_epoch: int, now: Now) -> None:
         try:

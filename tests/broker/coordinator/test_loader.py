@@ -38,7 +38,7 @@ def found(replay: Replay) -> dict[int, int]:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_the_last_word_counts(codec: Codec) -> None:
-    replay = Replay("p", LIMIT)
+    replay = Replay("p", 0, LIMIT)
     tombstone = (offset_key("g", "t", 1), None)
     data = log([committed(0, 1), committed(1, 1)], [committed(0, 2)], [tombstone, committed(2, 3)], codec=codec)
     assert replay.read(data, 0) == 5
@@ -47,7 +47,7 @@ def test_the_last_word_counts(codec: Codec) -> None:
 
 def test_a_log_may_be_cut_anywhere() -> None:
     data = log(*[[committed(number % 3, number)] for number in range(20)])
-    replay, offset = Replay("p", LIMIT), 0
+    replay, offset = Replay("p", 0, LIMIT), 0
     size = len(data) // 20
     while offset < 20:
         start = size * offset
@@ -72,13 +72,13 @@ def test_transactional_offsets_count_when_the_transaction_is_committed() -> None
             transactional=True,
             control=True,
         )
-    replay = Replay("p", LIMIT)
+    replay = Replay("p", 0, LIMIT)
     assert replay.read(data, 0) == 5
     assert found(replay) == {1: 7}
 
 
 def test_a_bad_record_is_skipped_and_the_others_count() -> None:
-    replay = Replay("p", LIMIT)
+    replay = Replay("p", 0, LIMIT)
     replay.read(log([committed(0, 1), (b"\0\1junk", b""), (b"", b""), committed(1, 2)]), 0)
     assert found(replay) == {0: 1, 1: 2} and replay.skipped == 2
 
