@@ -1,5 +1,5 @@
-"""What a broker does on its own, by the clock: checkpoints, flushes by time, retention, compaction, expiry of idle
-producers.
+"""What a broker does on its own, by the clock: checkpoints, flushes by time, retention, compaction, scrubbing, expiry
+of idle producers.
 
 Everything that may block runs in the disk thread; a failure is logged and tried again at the next turn.
 """
@@ -28,6 +28,8 @@ ROLLED_TICK_MS = 1000
 """How often to look for logs that have begun a new segment."""
 SWEEP_TICK_MS = 1000
 """How often to look for deleted files whose delay has passed."""
+SCRUB_TICK_MS = 30_000
+"""How often to look whether it is time to verify the logs again."""
 RETRY_MS = 10_000
 """How often to try again to make partitions that a full disk refused."""
 
@@ -70,6 +72,7 @@ class Upkeep:
             Job("partitions to be made", lambda: RETRY_MS, broker.partitions.retry),
             Job("deleted files", lambda: SWEEP_TICK_MS, broker.retention.sweep),
             Job("compaction", self._cleaner_pause_ms, broker.compaction.round),
+            Job("scrubbing", self._scrub_pause_ms, broker.scrubber.round),
             Job(
                 "idle producers",
                 lambda: broker.config.integer("producer.id.expiration.check.interval.ms"),
@@ -94,6 +97,9 @@ class Upkeep:
 
     def _cleaner_pause_ms(self) -> int:
         return max(MIN_CLEANER_PAUSE_MS, self._broker.config.integer("log.cleaner.backoff.ms"))
+
+    def _scrub_pause_ms(self) -> int:
+        return min(SCRUB_TICK_MS, self._broker.config.integer("klamm.scrub.interval.ms") // 10)
 
     def _flush_tick_ms(self) -> int:
         """How often to look for logs that ``flush.ms`` wants on the disk: four times in the shortest of them."""

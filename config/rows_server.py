@@ -133,6 +133,10 @@ KLAMM = (
       "acks before the broker stops reading from it.", POSITIVE),
     K("klamm.frame.timeout.ms", INT, 30000, "A request that has begun must be complete within this time, or the "
       "connection is closed.", POSITIVE),
+    K("klamm.scrub.bytes.per.second", LONG, 10_000_000, "How fast the logs of each log directory are read in the "
+      "background to verify what is on the disk; 0 turns that off.", NOT_NEGATIVE, "cluster-wide"),
+    K("klamm.scrub.interval.ms", LONG, 7 * 24 * 3600 * 1000, "Within this time every byte is verified, as far as that "
+      "speed allows.", POSITIVE, "cluster-wide"),
     K("klamm.shutdown.timeout.ms", INT, 8000, "How long requests that were read may take to be answered after SIGTERM.",
       NOT_NEGATIVE),
     K("klamm.cluster.id", STRING, None, "The cluster id that a new data directory gets; random when not set. An "

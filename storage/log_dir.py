@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from klamm.protocol.errors import KafkaStorageError
-from klamm.storage import checkpoints, paths
+from klamm.protocol.wire import uuid_to_text
+from klamm.storage import checkpoints, paths, scrub_state
 from klamm.storage.checkpoints import CheckpointError, MetaProperties
 from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import (
@@ -45,6 +46,7 @@ from klamm.storage.log_config import LogConfig
 from klamm.storage.paths import TopicPartition
 from klamm.storage.recovery_pool import LARGE_BYTES, WORKER_BYTES, Outcome, Progress, RecoveryPool, unchecked
 from klamm.storage.recovery_worker import Task
+from klamm.storage.scrub_state import KnownDamage, ScrubState
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +136,7 @@ class LogDir:
         self._marker = checkpoints.format_clean_shutdown(-1)
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self.recovery = Progress(str(path), clock)
+        self.scrub = ScrubState()
         self._found: _Found | None = None
         self._pool: RecoveryPool | None = None
 
@@ -239,6 +242,7 @@ class LogDir:
                 for outcome in pool.outcomes():
                     self._take_over(outcome, config_for, found)
                 self.recovery.end()
+            self._load_scrub()
             self._note_lost(expected)
             self._flush_recovered()
             self._forget_missing()
@@ -603,6 +607,38 @@ class LogDir:
             for name, offsets in list(self._written.items()):
                 self._write(name, {k: v for k, v in offsets.items() if k in self.logs or k in self.offline})
 
+    # Scrubbing
+
+    def _load_scrub(self) -> None:
+        """Where the scrubber was, and which segments are known to be damaged."""
+        self.scrub = scrub_state.load(self._filesystem, self.path)
+        for known in self.scrub.damage:
+            log = self.logs.get(known.partition)
+            if log is None or _id_text(log.topic_id) != known.topic_id:
+                continue
+            for segment in log.segments:
+                segment.damage = tuple(each for each in known.ranges if each.segment == segment.base_offset)
+                for each in segment.damage:
+                    logger.warning(
+                        "%s: known to be damaged, not served: segment=%d offsets=[%d, %d)",
+                        known.partition, each.segment, each.first_offset, each.next_offset,
+                    )  # fmt: skip
+
+    @property
+    def damaged_count(self) -> int:
+        """Ranges of bytes that were known to be damaged when `save_scrub` last looked."""
+        return sum(len(known.ranges) for known in self.scrub.damage)
+
+    def save_scrub(self) -> None:
+        """Write where the scrubber is and what it has found. Raises OSError."""
+        kept = [known for known in self.scrub.damage if known.partition in self.offline]
+        for partition, log in list(self.logs.items()):
+            ranges = tuple(each for segment in log.segments for each in segment.damage)
+            if ranges:
+                kept.append(KnownDamage(partition, _id_text(log.topic_id), ranges))
+        self.scrub.damage = kept
+        scrub_state.save(self._filesystem, self.path, self.scrub)
+
     # The end
 
     def fail(self, reason: str) -> None:
@@ -654,6 +690,10 @@ class LogDir:
             well = False
         self._lock.release()
         return well
+
+
+def _id_text(topic_id: bytes | None) -> str:
+    return uuid_to_text(topic_id) if topic_id is not None else ""
 
 
 def _each(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
