@@ -37,7 +37,7 @@ from klamm.storage.filesystem import (
     storage_errors,
     unlink_if_exists,
 )
-from klamm.storage.index import NO_TIMESTAMP
+from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log_config import LogConfig
 from klamm.storage.producer_state import NO_PRODUCER, ProducerState, RetainedBatch
@@ -319,9 +319,10 @@ class Log:
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
         assert head.base_offset >= self.log_end_offset, f"{self}: {head.base_offset} is there already"
-        segment = self._segments.active
-        if not segment.has_room(head.size_bytes, head.last_offset, segment_bytes=self._segment_bytes):
-            segment = self.roll()
+        now_ms = self._clock.wall_ms()
+        # The first offset in a wrapper of an old format is not known: not so far below its last one.
+        first_offset = head.base_offset if head.magic == 2 else head.last_offset - MAX_RELATIVE_OFFSET
+        segment = self._segment_at(head.size_bytes, first_offset, head.last_offset, head.max_timestamp, now_ms)
         position = segment.size_bytes
         try:
             segment.append(data, head.size_bytes, head.base_offset, head.last_offset, head.max_timestamp)
@@ -329,9 +330,8 @@ class Log:
             raise self._write_failed(error) from error
         self.log_end_offset = head.last_offset + 1
         if self._durability.first_unflushed_ms is None:
-            self._durability.first_unflushed_ms = self._clock.wall_ms()
-        if head.leader_epoch > self.leader_epochs.latest:
-            self._begin_epoch(head.leader_epoch, head.base_offset)
+            self._durability.first_unflushed_ms = now_ms
+        self._note_epoch(head)
         aborted = replay(self.producers, segment, position, head, bytes(data) if head.is_control else None)
         if aborted is not None:
             segment.transaction_index.append(aborted)
@@ -375,13 +375,34 @@ class Log:
 
     def _segment_for(self, batch: ValidBatch, now_ms: int) -> Segment:
         """The active segment, a new one when the batch has no place in the old one. Raises KafkaStorageError."""
+        base_offset = self.log_end_offset
+        last_offset = base_offset + batch.last_offset_delta
+        return self._segment_at(batch.size_bytes, base_offset, last_offset, batch.max_timestamp, now_ms)
+
+    def _segment_at(self, size: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
         segment = self._segments.active
-        last_offset = self.log_end_offset + batch.last_offset_delta
-        if not segment.has_room(batch.size_bytes, last_offset, segment_bytes=self._segment_bytes) or (
-            segment.size_bytes
-            and segment.age_ms(now_ms, batch.max_timestamp) > self._config.segment_ms - segment.roll_jitter_ms
+        if not segment.has_room(size, last_offset, segment_bytes=self._segment_bytes) or (
+            segment.size_bytes and segment.age_ms(now_ms, timestamp) > self._config.segment_ms - segment.roll_jitter_ms
         ):
-            return self.roll()
+            segment = self.roll()
+            if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:  # there is a gap that no segment spans
+                return self._move_empty(base_offset)
+        return segment
+
+    def _move_empty(self, offset: int) -> Segment:
+        """Let the active segment, which is empty, begin at `offset`, behind the log end. Raises KafkaStorageError."""
+        old = self._segments.active
+        assert old.size_bytes == 0 and offset > old.base_offset
+        segment = self._new_segment(offset)
+        with self._durability.lock, storage_errors(f"{self._name}: roll failed"):
+            old.delete()  # first: a start must not find two that are empty, with a gap between
+            try:
+                segment.create()
+            except OSError:
+                old.create()
+                raise
+            self._segments.set([*self._segments.all[:-1], segment])
+            self._durability.directory_unsynced = True
         return segment
 
     def _write(self, segment: Segment, batch: ValidBatch, leader_epoch: int, now_ms: int) -> int:
@@ -413,8 +434,20 @@ class Log:
         with storage_errors(self._name):
             return producer.recall(head for _, head in self._segments.active.last_heads(RECALL_INDEX_ENTRIES))
 
+    def _note_epoch(self, head: BatchHeader) -> None:
+        """As it is in the batch, even if older: the leader is right. Without epochs before it, where it has none."""
+        if head.magic < 2 and self.leader_epochs:
+            logger.warning("%s: a message of format %d clears the leader epochs", self._name, head.magic)
+            self.leader_epochs.clear()
+            self._write_epochs()
+        elif head.leader_epoch != self.leader_epochs.latest and head.leader_epoch >= 0:
+            self._begin_epoch(head.leader_epoch, head.base_offset)
+
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
         self.leader_epochs.assign(epoch, start_offset)
+        self._write_epochs()
+
+    def _write_epochs(self) -> None:
         try:
             self.leader_epochs.write()
         except OSError as error:  # recovery completes it from the batches
