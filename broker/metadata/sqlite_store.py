@@ -12,7 +12,8 @@ replays the log by itself. A failed write for lack of space is rolled back and m
 input/output error nothing that is stored can be trusted until it is read back, so the store refuses every further call.
 
 One process owns the file (the lock of the log dir sees to it), so at open no other session can be alive and all
-ephemeral nodes are removed. Watches are called on the thread that made the change.
+ephemeral nodes are removed. Others may read: `read_only` sees what was stored when it was opened. Watches are called
+on the thread that made the change.
 """
 
 from __future__ import annotations
@@ -76,24 +77,33 @@ BELOW = "parent = ? OR (parent > ? AND parent < ?)"  # the children, and the ran
 class SqliteStore:
     """A `MetadataStore` in a file. Opening raises StoreCorrupt, or StoreUnavailable if it cannot be opened."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self._lock = threading.RLock()
         self._watches: list[tuple[str, WatchCallback, bool]] = []
         self._failure: str | None = None
         self._closed = False
-        is_new = not path.exists() or path.stat().st_size == 0
+        is_new = not read_only and (not path.exists() or path.stat().st_size == 0)
+        target = f"{path.absolute().as_uri()}?mode=ro" if read_only else path
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+            self._db = sqlite3.connect(target, isolation_level=None, check_same_thread=False, timeout=5, uri=read_only)
         except sqlite3.Error as error:
             raise StoreUnavailable(f"cannot open the metadata store {path}: {error}") from None
         try:
             with self._translated():
-                self._open(is_new)
+                if read_only:
+                    self._open_read_only()
+                else:
+                    self._open(is_new)
         except BaseException:
             self._closed = True
             self._db.close()
             raise
+
+    def _open_read_only(self) -> None:
+        self._check_format()
+        self._db.execute("BEGIN")
+        self._db.execute("SELECT revision FROM counter").fetchone()  # from here on nothing changes for us
 
     def _open(self, is_new: bool) -> None:
         db = self._db
@@ -104,16 +114,19 @@ class SqliteStore:
             db.executescript(SCHEMA)
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             _sync_directory(self.path.parent)
-        (application_id,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if application_id != APPLICATION_ID:
-            raise StoreCorrupt(f"{self.path} is a database, but not a metadata store")
-        if version != FORMAT:
-            raise StoreCorrupt(f"{self.path} has format {version}; this version of Klamm reads format {FORMAT}")
+        self._check_format()
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise StoreCorrupt(f"the metadata store {self.path} is damaged: {verdict}")
         db.execute("DELETE FROM node WHERE ephemeral")
+
+    def _check_format(self) -> None:
+        (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if application_id != APPLICATION_ID:
+            raise StoreCorrupt(f"{self.path} is a database, but not a metadata store")
+        if version != FORMAT:
+            raise StoreCorrupt(f"{self.path} has format {version}; this version of Klamm reads format {FORMAT}")
 
     # -- reading ------------------------------------------------------------------------------------------------
 
