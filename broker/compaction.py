@@ -137,7 +137,7 @@ class Compaction:
             storage_log = partition.log
             if storage_log is None or not storage_log.config.compacted or storage_log.offline_reason is not None:
                 continue
-            if storage_log in tried or storage_log in self._uncleanable:
+            if storage_log in tried or storage_log in self._uncleanable or partition.is_moving:
                 continue
             checkpoint = self._partitions.directory_of(partition).cleaner_offset(_key(partition))
             try:

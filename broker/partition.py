@@ -43,6 +43,7 @@ class Partition:
         "in_sync_count",
         "index",
         "internal",
+        "is_moving",
         "leader_epoch",
         "log",
         "metrics",
@@ -81,6 +82,7 @@ class Partition:
         self.replica_count = 1
         self.in_sync_count = 1
         self.flush_pending = False
+        self.is_moving = False  # to another log directory
         self.high_watermark = 0
         if log is not None:
             self._commit(log, log.log_end_offset)  # what is on disk is committed: one replica

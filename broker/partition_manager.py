@@ -27,6 +27,7 @@ from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import CreationLeftOver, LogDir, NewLog
 from klamm.storage.paths import TopicPartition
+from klamm.storage.relocation import settle
 
 if TYPE_CHECKING:
     from klamm.broker.directories import DirectoryRecord
@@ -78,6 +79,7 @@ class PartitionManager:
         self._directories: dict[Key, LogDir] = {}
         self._unmade: dict[Key, NewLog] = {}
         self._unsaved: dict[str, TopicImage] = {}
+        self._left: dict[Key, LogDir] = {}  # where partitions have been that were moved, until that is deleted
         self._removals: list[asyncio.Future[None]] = []
         metrics.gauge("klamm_offline_partitions", "Partitions that answer KAFKA_STORAGE_ERROR.", self.offline_count)
         for name, help_text, samples in (
@@ -159,7 +161,7 @@ class PartitionManager:
                 on_disk.setdefault(name, []).append(log_dir)
         self._load_logs(image, on_disk, while_recovering)
         for name, log_dirs in on_disk.items():
-            if len(log_dirs) > 1 and _is_known(name, image):
+            if len(log_dirs) > 1 and _is_known(name, image) and not _settled(name, log_dirs):
                 places = " and in ".join(str(log_dir.path) for log_dir in log_dirs)
                 for log_dir in log_dirs:
                     log_dir.withdraw(name, f"it is in {places}; keep one, and move the others away")
@@ -308,6 +310,21 @@ class PartitionManager:
         for name in self.topics:
             self._configure(name, image)
 
+    def relocated(self, partition: Partition, storage_log: Log, source: LogDir, target: LogDir) -> None:
+        """The log of a partition is another one now, in another log dir, with the same records. On the loop."""
+        key = (partition.topic, partition.index)
+        self._take(target, *key, storage_log)
+        self._left[key] = source
+        partition.log = storage_log
+        partition.wake(0)
+
+    async def relocation_ended(self, partition: Partition) -> None:
+        """Write down where it is."""
+        self._left.pop((partition.topic, partition.index), None)
+        topic = self._image.topics.get(partition.topic)
+        if topic is not None and self.get(partition.topic, partition.index) is partition:
+            await self._save([topic])
+
     async def retry(self) -> None:
         """Make the partitions that could not be made before: there may be space again."""
         if self._unmade:
@@ -401,7 +418,8 @@ class PartitionManager:
         """The log dirs that have something of a partition."""
         name = TopicPartition(*key)
         own = self._directories.get(key)
-        return [each for each in self.log_dirs if each is own or name in each.logs or name in each.offline]
+        left = self._left.get(key)
+        return [each for each in self.log_dirs if each in (own, left) or name in each.logs or name in each.offline]
 
     def _set_foreign_aside(self, topic: TopicImage, index: int) -> None:
         """Make room for a new partition where the files of a lost topic of the same name are: they are kept."""
@@ -504,6 +522,15 @@ class PartitionManager:
         """Flush and close every log, leave the marks of a clean shutdown. Blocks."""
         for log_dir in self.log_dirs:
             log_dir.close(clean=True)
+
+
+def _settled(name: TopicPartition, log_dirs: list[LogDir]) -> bool:
+    """Whether a partition is in two places as it was being moved, and in one now."""
+    try:
+        return settle(name, log_dirs)
+    except KafkaError as error:
+        log.error("%s: %s", name, error.message)
+        return False
 
 
 def _is_known(name: TopicPartition, image: MetadataImage) -> bool:

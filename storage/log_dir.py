@@ -127,6 +127,7 @@ class LogDir:
         self.offline_reason: str | None = None
         self.logs: dict[TopicPartition, Log] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
+        self.futures: list[tuple[TopicPartition, Path]] = []  # moves into this directory that were interrupted
         self._lock = lock
         self._clock = clock
         self._filesystem = filesystem
@@ -192,6 +193,14 @@ class LogDir:
         )
         log_dir._marker = marker
         return log_dir
+
+    @property
+    def filesystem(self) -> Filesystem:
+        return self._filesystem
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
 
     @property
     def directory_id(self) -> str:
@@ -327,6 +336,10 @@ class LogDir:
         if paths.is_delete_directory(name):
             logger.info("%s: finishing the deletion of %s", self.path, name)
             self.remove(self.path / name)
+            return
+        future = paths.future_partition(name)
+        if future is not None:
+            self.futures.append((future, self.path / name))
             return
         partition = paths.parse_partition_directory(name)
         if partition is None or name == paths.METADATA_LOG_DIRECTORY:
@@ -493,6 +506,10 @@ class LogDir:
             with storage_errors(f"{topic}-{partition}"):
                 self.remove(renamed)
         return renamed
+
+    def take_in(self, partition: TopicPartition, log: Log) -> None:
+        """A partition that has come from another log directory; its files are here."""
+        self._adopt(partition, log, log.topic_id)
 
     def set_aside(self, topic: str, partition: int) -> Path:
         """Keep the files of a partition that belongs to no topic of ours under another name, durably."""

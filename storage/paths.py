@@ -52,6 +52,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 COMPACTION_MANIFEST = "klamm.compaction"
+MOVE_MARKER = "klamm.move"
 TXN_INDEX_LIST = "klamm.txnindexes"
 
 METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
@@ -64,6 +65,7 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFI
 
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _MOVED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-(delete|future|stray)")
+_FUTURE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\.[0-9a-f]{32}-future")
 _OFFSET_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)")
 
 
@@ -112,6 +114,23 @@ def _moved_directory(directory: Path, unique: UUID, mark: str) -> Path:
     topic, _, partition = directory.name.rpartition("-")
     suffix = f"-{partition}.{unique.hex}{mark}"
     return directory.with_name(topic[: NAME_LIMIT - len(suffix)] + suffix)
+
+
+def future_directory(directory: Path, unique: UUID) -> Path:
+    """`<topic>-<partition>.<uuid>-future`: a partition on its way into this log dir. ValueError: the name is too long.
+
+    Unlike the others it is not cut: it must tell the topic.
+    """
+    name = f"{directory.name}.{unique.hex}{FUTURE_DIRECTORY_SUFFIX}"
+    if len(name) > NAME_LIMIT:
+        raise ValueError(f"{name} is longer than {NAME_LIMIT} bytes")
+    return directory.with_name(name)
+
+
+def future_partition(name: str) -> TopicPartition | None:
+    """The partition that a `-future` directory is to become; None for any other name."""
+    match = _FUTURE.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
 
 
 def is_delete_directory(name: str) -> bool:

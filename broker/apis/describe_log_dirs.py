@@ -2,7 +2,8 @@
 
 Null topics mean all; partitions that are not here are left out. v2 is flexible, v3 has an error for the whole, v4 tells
 the size and the free space of the volume (KIP-827), v5 whether a dir is cordoned (none is). A dir that has failed, or
-whose volume cannot be reached, is KAFKA_STORAGE_ERROR and shows nothing of itself.
+whose volume cannot be reached, is KAFKA_STORAGE_ERROR and shows nothing of itself. A partition on its way into a dir is
+shown there, too, as a future one, with the records that are not in the copy yet.
 """
 
 from __future__ import annotations
@@ -37,6 +38,16 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeLogDi
         for partition in partitions:
             if wanted is None or partition.index in wanted.get(partition.topic, ()):
                 topics.setdefault(partition.topic, []).append(_described(partition))
+    for future in broker.relocations.futures():
+        partition = future.partition
+        if wanted is None or partition.index in wanted.get(partition.topic, ()):
+            described = DescribeLogDirsPartition(
+                partition_index=partition.index,
+                partition_size=future.size_bytes,
+                offset_lag=future.offset_lag,
+                is_future_key=True,
+            )
+            found[future.log_dir].setdefault(partition.topic, []).append(described)
     volumes = await asyncio.get_running_loop().run_in_executor(None, _volumes, list(found))
     return DescribeLogDirsResponse(
         results=[

@@ -66,6 +66,7 @@ HANDLERS: dict[int, Handler] = {
         _row(ApiKey.WRITE_TXN_MARKERS),
         _row(ApiKey.DESCRIBE_CONFIGS),
         _row(ApiKey.ALTER_CONFIGS),
+        _row(ApiKey.ALTER_REPLICA_LOG_DIRS),
         _row(ApiKey.DESCRIBE_LOG_DIRS),
         _row(ApiKey.SASL_AUTHENTICATE),
         _row(ApiKey.CREATE_PARTITIONS),

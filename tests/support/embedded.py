@@ -62,10 +62,12 @@ class EmbeddedBroker:
         self.broker = self._server.wire()
         self._dispatcher = Dispatcher(self.broker)
         self.run(self.broker.controller.finish_deletions())
+        self.run(self.broker.relocations.resume())
         return self
 
     def __exit__(self, *_: object) -> None:
         self.broker.groups.close()
+        self.run(self.broker.relocations.stop())
         self.run(self.broker.flusher.drain())
         self.run(self.broker.partitions.removed())
         self._server.close()

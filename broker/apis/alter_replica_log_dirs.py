@@ -1,0 +1,64 @@
+"""AlterReplicaLogDirs (34): v0-2. Move partitions of this broker between its log directories (KIP-113).
+
+The answer comes when the moves have begun; DescribeLogDirs tells how far they are. A path that is not one of
+`log.dirs`, character for character, is LOG_DIR_NOT_FOUND; one that has failed, or an offline partition,
+KAFKA_STORAGE_ERROR. Naming the directory in which a partition is already ends a move of it. A partition that is named
+twice goes where it is named last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import ErrorCode, KafkaError
+from klamm.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.broker import Broker
+
+
+async def handle(
+    broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for (topic, index), path in _places(request).items():
+        code = ErrorCode.NONE
+        try:
+            await broker.relocations.alter(*broker.relocations.check(path, topic, index))
+        except KafkaError as error:
+            code = error.code
+        results.setdefault(topic, []).append(
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=int(code))
+        )
+    return _response(results)
+
+
+def _places(request: AlterReplicaLogDirsRequest) -> dict[tuple[str, int], str]:
+    return {
+        (topic.name, index): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
+
+
+def _response(results: dict[str, list[AlterReplicaLogDirPartitionResult]]) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in results.items()]
+    )
+
+
+def error_response(request: AlterReplicaLogDirsRequest, error: KafkaError, version: int) -> AlterReplicaLogDirsResponse:
+    """The same error for every partition named."""
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for topic, index in _places(request):
+        results.setdefault(topic, []).append(
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=int(error.code))
+        )
+    return _response(results)
