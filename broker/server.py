@@ -49,6 +49,7 @@ from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.identity import WrongOwner, known_cluster_id
 from klamm.storage.log_dir import LogDir, LogDirError
+from klamm.storage.open_files import OPEN_FILES, descriptors_for_logs
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +121,9 @@ class Server:
 
     def open(self) -> None:
         """Lock and read what is on disk. Blocks; raises CannotStart."""
-        raise_descriptor_limit()
         config = self.config
+        process_limit, wanted = raise_descriptor_limit(), config.integer("klamm.max.open.log.files")
+        OPEN_FILES.limit = wanted if wanted > 0 else descriptors_for_logs(process_limit)
         filesystem = OsFilesystem()
         wanted_id = config["klamm.cluster.id"]
         try:

@@ -18,13 +18,16 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from klamm.protocol.errors import KafkaStorageError
+from klamm.storage.open_files import OPEN_FILES
+
+T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -197,22 +200,21 @@ class OsFilesystem:
     __slots__ = ()
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(path, os.open(path, flags, 0o644))
+        return OsFile(path, _open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
 
     def open_read(self, path: Path) -> OsFile:
-        return OsFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return OsFile(path, _open(path, os.O_RDONLY))
 
     def read_bytes(self, path: Path) -> bytes:
-        with open(path, "rb", buffering=0) as file:
+        with open(_open(path, os.O_RDONLY), "rb", buffering=0) as file:
             return file.read() or b""
 
     def map(self, path: Path) -> Buffer | mmap.mmap:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY)
         try:
             if os.fstat(fd).st_size == 0:
                 return b""
-            return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+            return _with_room(lambda: mmap.mmap(fd, 0, access=mmap.ACCESS_READ))  # it duplicates the descriptor
         finally:
             os.close(fd)
 
@@ -220,7 +222,7 @@ class OsFilesystem:
         return os.path.exists(path)
 
     def list(self, path: Path) -> list[Entry]:
-        with os.scandir(path) as names:
+        with _with_room(lambda: os.scandir(path)) as names:
             found = []
             for name in names:
                 stat = name.stat(follow_symlinks=True)
@@ -244,7 +246,7 @@ class OsFilesystem:
         os.rmdir(path)
 
     def sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -252,6 +254,20 @@ class OsFilesystem:
 
     def lock(self, path: Path) -> OsLock:
         return OsLock(self.open(path, create=True))
+
+
+def _open(path: Path, flags: int) -> int:
+    return _with_room(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+
+def _with_room(open_it: Callable[[], T]) -> T:
+    """Where the process is out of descriptors, close some of those that logs hold, and try again."""
+    try:
+        return open_it()
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE) or not OPEN_FILES.make_room():
+            raise
+    return open_it()
 
 
 def replace_file(

@@ -23,6 +23,7 @@ from pathlib import Path
 from struct import Struct
 
 from klamm.storage.filesystem import Buffer, File, Filesystem, describe
+from klamm.storage.open_files import OPEN_FILES
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +47,11 @@ class EntryFile:
     """Fixed-size entries in a file, the newest of them in memory. Subclasses know what an entry means."""
 
     __slots__ = (
+        "__weakref__",
         "_filesystem",
+        "_is_frozen",
         "_key",
         "_map",
-        "_mapped_count",
         "_size",
         "_tail",
         "_tail_first",
@@ -68,7 +70,7 @@ class EntryFile:
         self._tail = bytearray()  # entries _tail_first .. count
         self._tail_first = 0
         self._map: Buffer | mmap.mmap = b""
-        self._mapped_count = 0
+        self._is_frozen = False
 
     def open_existing(self, size_bytes: int) -> None:
         """Take over what the file holds; only the last entry is read now, unless zeros follow the entries."""
@@ -102,9 +104,16 @@ class EntryFile:
 
     def freeze(self) -> None:
         """Map all that is in the file now, so that it need not be opened again."""
-        if self._tail_first > self._mapped_count:
+        self._is_frozen = True
+        OPEN_FILES.settle()
+        if self._tail_first * self._size > len(self._map):
             self._map = self._filesystem.map(self.path)
-            self._mapped_count = len(self._map) // self._size
+
+    def let_go(self) -> bool:
+        """See `open_files.Holder`."""
+        if not self._is_frozen:
+            self._map = b""
+        return False
 
     def clear(self) -> None:
         """Forget all entries; the file is overwritten by what comes."""
@@ -136,10 +145,11 @@ class EntryFile:
         assert 0 <= index < self.count, f"{self.path}: entry {index} of {self.count}"
         if index >= self._tail_first:
             return self._tail, (index - self._tail_first) * self._size
-        if index >= self._mapped_count:
-            self._map = self._filesystem.map(self.path)
-            self._mapped_count = len(self._map) // self._size
-        return self._map, index * self._size
+        mapped, position = self._map, index * self._size
+        if position + self._size > len(mapped):
+            mapped = self._map = self._filesystem.map(self.path)
+            OPEN_FILES.opened(self)
+        return mapped, position
 
     def _key_at(self, index: int) -> int:
         buffer, position = self._at(index)
@@ -166,7 +176,7 @@ class EntryFile:
             del self._tail[(count - self._tail_first) * self._size :]
         self.count = count
         self._written = min(self._written, count)
-        self._map, self._mapped_count = b"", 0
+        self._map = b""
 
 
 class OffsetIndex(EntryFile):

@@ -125,6 +125,9 @@ class CarefulFile:
     def write_at(self, data: Buffer, position: int) -> None:
         raise OSError(errno.EBADF, "opened for reading")
 
+    def allocate(self, size: int) -> None:
+        raise OSError(errno.EBADF, "opened for reading")
+
     def truncate(self, size: int) -> None:
         raise OSError(errno.EBADF, "opened for reading")
 

@@ -22,6 +22,7 @@ from klamm.protocol.records.batch import BatchHeader
 from klamm.storage import paths
 from klamm.storage.filesystem import Buffer, File, Filesystem, describe, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from klamm.storage.open_files import OPEN_FILES
 from klamm.storage.scan import find_offset, heads
 from klamm.storage.scrub_state import DamagedRange
 from klamm.storage.transaction_index import TransactionIndex
@@ -33,6 +34,7 @@ class Segment:
     """Batches with offsets from `base_offset` on."""
 
     __slots__ = (
+        "__weakref__",
         "_file",
         "_filesystem",
         "_index_interval_bytes",
@@ -43,6 +45,7 @@ class Segment:
         "_preallocate_bytes",
         "_suffix",
         "_unindexed_bytes",
+        "_was_used",
         "base_offset",
         "created_ms",
         "damage",
@@ -103,6 +106,7 @@ class Segment:
         self._unindexed_bytes = 0
         self.writable = True
         self._index_rebuilt = False
+        self._was_used = False
         self.is_frozen = False
         self.damage: tuple[DamagedRange, ...] = ()  # what the scrubber has found, in order
         self._preallocate_bytes = preallocate_bytes
@@ -120,9 +124,21 @@ class Segment:
     @property
     def file(self) -> File:
         """The `.log` file, opened when first asked for."""
-        if self._file is None:
-            self._file = self._filesystem.open(self._log_path)
-        return self._file
+        self._was_used = True
+        file = self._file
+        if file is None:
+            file = self._file = self._filesystem.open(self._log_path)
+            OPEN_FILES.opened(self)
+        return file
+
+    def let_go(self) -> bool:
+        """See `open_files.Holder`."""
+        if self._was_used and self._file is not None:
+            self._was_used = False
+            return True
+        if not self.is_frozen:
+            self._file = None
+        return False
 
     def create(self) -> None:
         """Make the file of a new, empty segment."""
@@ -130,6 +146,7 @@ class Segment:
         if file.size():
             file.truncate(0)
         self._file = file
+        OPEN_FILES.opened(self)
         if self._preallocate_bytes:
             self._preallocate(file)
 
@@ -398,7 +415,10 @@ class Segment:
             self.largest_timestamp, self.offset_of_largest = head.max_timestamp, head.last_offset
         if position == 0:
             self.first_timestamp = head.max_timestamp
-        if self._unindexed_bytes > self._index_interval_bytes:
+        if (
+            self._unindexed_bytes > self._index_interval_bytes
+            and head.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+        ):
             self.offset_index.append(head.last_offset, position)
             self.time_index.maybe_append(self.largest_timestamp, self.offset_of_largest)  # type: ignore[arg-type]
             self._unindexed_bytes = 0
@@ -422,11 +442,12 @@ class Segment:
 
     def freeze(self) -> None:
         """Hold on to the files as they are, for readers: others will take their names. Nothing is written any more."""
+        self.is_frozen = True
+        OPEN_FILES.settle()
         assert self.file is not None
         self.offset_index.freeze()
         self.time_index.freeze()
         self.transaction_index.freeze()
-        self.is_frozen = True
 
     def delete(self) -> None:
         for path in self.files():

@@ -1,0 +1,166 @@
+"""The descriptors of logs: bounded, oldest first, and whoever reads keeps what it reads from."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klamm.protocol.regions import FileRegion
+from klamm.storage import filesystem as filesystem_module
+from klamm.storage.clock import SystemClock
+from klamm.storage.filesystem import OsFilesystem
+from klamm.storage.log import Log
+from klamm.storage.log_config import LogConfig
+from klamm.storage.open_files import OPEN_FILES, OpenFiles, descriptors_for_logs
+from tests.storage.batches import all_offsets, batch, read_bytes
+from tests.support.manual_clock import START_MS
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.is_open = True
+        self.was_used = False
+
+    def let_go(self) -> bool:
+        if self.was_used:
+            self.was_used = False
+            return True
+        self.is_open = False
+        return False
+
+
+def test_the_first_goes_first_unless_it_was_used() -> None:
+    files = OpenFiles(3)
+    holders = [Holder() for _ in range(5)]
+    for holder in holders[:3]:
+        files.opened(holder)
+    holders[0].was_used = True
+    files.opened(holders[3])
+    assert [holder.is_open for holder in holders] == [True, False, True, True, True]
+    files.opened(holders[4])
+    assert [holder.is_open for holder in holders] == [True, False, False, True, True]
+    assert len(files) == 3
+
+
+def test_all_used_one_goes_nevertheless() -> None:
+    files = OpenFiles(2)
+    holders = [Holder() for _ in range(3)]
+    for holder in holders:
+        holder.was_used = True
+        files.opened(holder)
+    assert sum(holder.is_open for holder in holders) == 2
+
+
+def test_those_that_are_gone_leave_room() -> None:
+    files = OpenFiles(2)
+    files.opened(Holder())
+    gc.collect()
+    kept = [Holder(), Holder()]
+    for holder in kept:
+        files.opened(holder)
+    assert all(holder.is_open for holder in kept)
+
+
+def test_make_room_closes_some_and_says_when_there_are_none() -> None:
+    files = OpenFiles(100)
+    holders = [Holder() for _ in range(40)]
+    for holder in holders:
+        files.opened(holder)
+    assert files.make_room()
+    assert sum(holder.is_open for holder in holders) == 8
+    assert files.make_room()
+    assert not files.make_room()
+
+
+def test_half_is_for_logs() -> None:
+    assert descriptors_for_logs(1_000_000) == 500_000
+    assert descriptors_for_logs(20) == 32
+
+
+@pytest.fixture
+def bound() -> Iterator[int]:
+    before = OPEN_FILES.limit
+    OPEN_FILES.limit = 10
+    yield 10
+    OPEN_FILES.limit = before
+
+
+def many_segments(directory: Path, count: int = 60) -> Log:
+    log = Log.open(
+        directory / "t-0",
+        LogConfig(segment_bytes=3000, index_interval_bytes=100),
+        clock=SystemClock(),
+        filesystem=OsFilesystem(),
+        clean=True,
+    )
+    while len(log.segments) < count:
+        log.append(batch(START_MS + log.log_end_offset, value=b"v" * 100), leader_epoch=0)
+    return log
+
+
+def open_descriptors(directory: Path) -> int:
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue
+    return sum(link.startswith(str(directory)) for link in links)
+
+
+def test_a_log_of_many_segments_keeps_to_the_bound(tmp_path: Path, bound: int) -> None:
+    log = many_segments(tmp_path)
+    offsets = list(range(log.log_end_offset))
+    assert open_descriptors(tmp_path) <= bound
+    assert all_offsets(log) == offsets
+    seed = 20261121
+    print(f"seed {seed}")
+    for offset in random.Random(seed).choices(offsets, k=300):
+        assert read_bytes(log, offset, max_bytes=1)
+        found = log.lookup_timestamp(START_MS + offset)
+        assert found is not None and found.offset == offset
+        assert open_descriptors(tmp_path) <= bound
+    log.close()
+    reopened = many_segments(tmp_path)
+    assert all_offsets(reopened) == offsets
+    reopened.close()
+
+
+def test_a_region_keeps_its_file_though_the_log_lets_go(tmp_path: Path, bound: int) -> None:
+    log = many_segments(tmp_path)
+    regions: list[FileRegion] = []
+    for segment in log.segments:
+        region = log.read(segment.base_offset, max_bytes=500, max_offset=1 << 60).region
+        assert region is not None
+        regions.append(region)
+    assert open_descriptors(tmp_path) >= len(log.segments), "the readers hold them"
+    content = [region.read() for region in regions]
+    assert content == [read_bytes(log, segment.base_offset, max_bytes=500) for segment in log.segments]
+    del regions, region
+    assert open_descriptors(tmp_path) <= bound
+    log.close()
+
+
+def test_out_of_descriptors_logs_give_some_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = many_segments(tmp_path)
+    assert all_offsets(log)
+    before = open_descriptors(tmp_path)
+    real_open, refused = os.open, iter([True, False, True])
+
+    def open_sometimes(path: Path, flags: int, mode: int = 0o777) -> int:
+        if next(refused, False):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real_open(path, flags, mode)
+
+    monkeypatch.setattr(filesystem_module.os, "open", open_sometimes)
+    log.roll()
+    monkeypatch.undo()
+    assert open_descriptors(tmp_path) < before
+    assert len(log.segments) == 61
+    log.close()
