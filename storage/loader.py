@@ -41,6 +41,7 @@ from klamm.storage.recovery import Scan, end_of_content, find_batch_after, note_
 from klamm.storage.replay import load_producers, open_transaction_indexes
 from klamm.storage.segment import Segment
 from klamm.storage.sharing import own_files
+from klamm.storage.split import overflows, split
 from klamm.storage.swap import SwapError, finish
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,8 @@ class Loader:
             self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
             self._finish_swap()
             segments = self._find_segments()
+            if self._split_overflowing(segments):
+                segments = self._find_segments()
             if segments:
                 epochs_known = self._epochs.load()
                 end = self._open_clean(segments) if self._clean or self._recovered else None
@@ -161,8 +164,33 @@ class Loader:
         except SwapError as error:
             raise LogDamaged(str(error)) from error
 
+    def _split_overflowing(self, segments: list[Segment]) -> bool:
+        """Split what spans too many offsets for its indexes; whether there was any."""
+        found = False
+        for segment, following in zip(segments, [*segments[1:], None], strict=False):
+            next_base_offset = following.base_offset if following is not None else None
+            known = max(self._recovery_point, self._high_watermark)
+            may_overflow = self._config.compacted and not 0 < known <= segment.base_offset + MAX_RELATIVE_OFFSET + 1
+            if overflows(self._filesystem, segment, next_base_offset, last_may=may_overflow, names=self._files):
+                found |= bool(split(self._filesystem, self._directory, segment, self._part))
+        if found:
+            self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
+        return found
+
+    def _part(self, base_offset: int, suffix: str) -> Segment:
+        return Segment(
+            self._filesystem,
+            self._directory,
+            base_offset,
+            index_interval_bytes=self._config.index_interval_bytes,
+            segment_index_bytes=self._config.segment_index_bytes,
+            created_ms=self._clock.wall_ms(),
+            suffix=suffix,
+        )
+
     def _find_segments(self) -> list[Segment]:
         segments = []
+        self._snapshots = []
         for name, entry in self._files.items():
             parsed = paths.parse_offset_file(name)
             if parsed is not None and parsed[1] == paths.LOG_SUFFIX:

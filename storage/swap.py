@@ -2,6 +2,8 @@
 
 A plain file `klamm.compaction` (JSON) in the partition directory says what is under way:
     {"version": 1, "base_offset": 0, "sources": [0, 1200, 2500]}
+Where one segment is split into several (`split.py`), which are all told:
+    {"version": 2, "targets": [0, 5000000000], "sources": [0]}
 The steps of a swap, each durable before the next:
 1. the new files are there, whole, as `0.log.cleaned` and so on;
 2. the manifest is written: from here on the swap is finished, after a crash by the next start (`finish`);
@@ -20,6 +22,7 @@ import json
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from klamm.storage import paths
@@ -28,6 +31,7 @@ from klamm.storage.scan import heads
 
 NEW_SUFFIXES = (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX, paths.TXN_INDEX_SUFFIX, paths.LOG_SUFFIX)
 VERSION = 1
+SPLIT_VERSION = 2
 
 
 class SwapError(Exception):
@@ -36,12 +40,20 @@ class SwapError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A segment and those, its own base offset first among them, whose place it takes."""
+    """A segment and those, its own base offset first among them, whose place it takes; or `others`, too, and one."""
 
     base_offset: int
     sources: tuple[int, ...]
+    others: tuple[int, ...] = ()
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        return (self.base_offset, *self.others)
 
     def format(self) -> bytes:
+        if self.sources[:1] != (self.base_offset,) or self.others:
+            split = {"version": SPLIT_VERSION, "targets": self.targets, "sources": self.sources}
+            return json.dumps(split).encode()
         return json.dumps({"version": VERSION, "base_offset": self.base_offset, "sources": self.sources}).encode()
 
     @classmethod
@@ -49,8 +61,12 @@ class Swap:
         """Raises SwapError."""
         try:
             fields = json.loads(content)
-            swap = cls(int(fields["base_offset"]), tuple(int(offset) for offset in fields["sources"]))
-        except (ValueError, KeyError, TypeError) as error:
+            sources = tuple(int(offset) for offset in fields["sources"])
+            if fields.get("version") == SPLIT_VERSION:
+                first, *others = (int(offset) for offset in fields["targets"])
+                return cls(first, sources, tuple(others))
+            swap = cls(int(fields["base_offset"]), sources)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SwapError(f"{paths.COMPACTION_MANIFEST} is not a manifest: {content[:60]!r}") from error
         if fields.get("version") != VERSION or swap.sources[:1] != (swap.base_offset,):
             raise SwapError(f"{paths.COMPACTION_MANIFEST} is not a manifest: {content[:60]!r}")
@@ -108,8 +124,7 @@ def _finish_foreign(filesystem: Filesystem, directory: Path, base_offset: int, n
 
 def carry_out(filesystem: Filesystem, directory: Path, swap: Swap) -> list[Path]:
     """Steps 3 to 6, those that are not done yet. Returns the names of what may be unlinked later."""
-    base_offset = swap.base_offset
-    for suffix in NEW_SUFFIXES:
+    for base_offset, suffix in product(swap.targets, NEW_SUFFIXES):
         with suppress(FileNotFoundError):
             filesystem.rename(
                 _file(directory, base_offset, suffix, paths.CLEANED_SUFFIX),
@@ -117,14 +132,14 @@ def carry_out(filesystem: Filesystem, directory: Path, swap: Swap) -> list[Path]
             )
     filesystem.sync_directory(directory)
     deleted = []
-    for offset in reversed(swap.sources[1:]):
+    for offset in reversed([source for source in swap.sources if source not in swap.targets]):
         for suffix in (*paths.SEGMENT_SUFFIXES, paths.SNAPSHOT_SUFFIX):
             target = _file(directory, offset, suffix, paths.DELETED_SUFFIX)
             with suppress(FileNotFoundError):
                 filesystem.rename(_file(directory, offset, suffix), target)
                 deleted.append(target)
     filesystem.sync_directory(directory)
-    for suffix in NEW_SUFFIXES:
+    for base_offset, suffix in product(swap.targets, NEW_SUFFIXES):
         with suppress(FileNotFoundError):
             filesystem.rename(
                 _file(directory, base_offset, suffix, paths.SWAP_SUFFIX), _file(directory, base_offset, suffix)
