@@ -84,7 +84,7 @@ class SqliteStore:
         self._failure: str | None = None
         self._closed = False
         is_new = not read_only and (not path.exists() or path.stat().st_size == 0)
-        target = f"{path.absolute().as_uri()}?mode=ro" if read_only else path
+        target = _read_only_uri(path) if read_only else path
         try:
             self._db = sqlite3.connect(target, isolation_level=None, check_same_thread=False, timeout=5, uri=read_only)
         except sqlite3.Error as error:
@@ -316,6 +316,12 @@ def _below(path: str) -> tuple[str, str, str]:
 
 def _join(parent: str, name: str) -> str:
     return f"/{name}" if parent == "/" else f"{parent}/{name}"
+
+
+def _read_only_uri(path: Path) -> str:
+    """Where nobody has the file open there is no log, and none must be left behind by reading."""
+    alone = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+    return f"{path.absolute().as_uri()}?mode=ro{alone}"
 
 
 def _sync_directory(directory: Path) -> None:
