@@ -144,7 +144,8 @@ class Controller(Changes):
         for result in results:
             if result.topic is not None and not validate_only:
                 log.info("topic %s: created, partitions=%d", result.name, len(result.topic.partitions))
-                self._effects.topic_keys(result.configs)
+                if not result.topic.internal:  # whose config nobody has asked for
+                    self._effects.topic_keys(result.configs)
         return results
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, KafkaError]:

@@ -14,9 +14,10 @@ from klamm.client.blocking import NodeClient
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.clients.raw import create
 from tests.clients.test_reference import flat
-from tests.clients.transaction_questions import TOPIC, Client, questions
+from tests.clients.transaction_questions import questions
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_process import BrokerProcess
+from tests.support.transactions import TOPIC, Client
 
 pytestmark = [pytest.mark.campaign, pytest.mark.java]
 

@@ -6,225 +6,13 @@ for a while: `settled` asks again until it does not.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from klamm.client.blocking import NodeClient
-from klamm.protocol.errors import ErrorCode
-from klamm.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from klamm.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
-from klamm.protocol.messages.describe_producers import DescribeProducersRequest
-from klamm.protocol.messages.describe_producers import TopicRequest as ProducersOfTopic
-from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from klamm.protocol.messages.end_txn import EndTxnRequest
-from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
-from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from klamm.protocol.messages.list_transactions import ListTransactionsRequest
-from klamm.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
-from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from klamm.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
-from klamm.protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
-from klamm.protocol.records.batch import Record, encode_batch
+from tests.support.transactions import READ_COMMITTED, Client
 
 Question = tuple[str, Any]
-TOPIC: Final = "t"
-PATIENCE_S: Final = 20.0
-READ_COMMITTED: Final = 1
-UNDER_WAY: Final = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-
-
-class Client:
-    """Short ways to ask."""
-
-    def __init__(self, node: NodeClient) -> None:
-        self.node = node
-
-    def settled(self, request: Any, version: int) -> Any:
-        """The answer when it is not CONCURRENT_TRANSACTIONS any more."""
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            answer = self.node.request(request, version)
-            if not UNDER_WAY.intersection(_codes(answer)) or time.monotonic() > end:
-                return answer
-            time.sleep(0.02)
-
-    def init(self, name: str | None, version: int, who: tuple[int, int] = (-1, -1), timeout_ms: int = 60_000) -> Any:
-        request = InitProducerIdRequest(
-            transactional_id=name, transaction_timeout_ms=timeout_ms, producer_id=who[0], producer_epoch=who[1]
-        )
-        return self.settled(request, version)
-
-    def started(self, name: str, version: int) -> tuple[int, int]:
-        answer = self.init(name, version)
-        return answer.producer_id, answer.producer_epoch
-
-    def add(self, name: str, who: tuple[int, int], version: int, *partitions: int, topic: str = TOPIC) -> Any:
-        topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))]
-        if version < 4:
-            request = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=name,
-                v3_and_below_producer_id=who[0],
-                v3_and_below_producer_epoch=who[1],
-                v3_and_below_topics=topics,
-            )
-        else:
-            row = AddPartitionsToTxnTransaction(
-                transactional_id=name, producer_id=who[0], producer_epoch=who[1], topics=topics
-            )
-            request = AddPartitionsToTxnRequest(transactions=[row])
-        return self.settled(request, version)
-
-    def verify(self, name: str, who: tuple[int, int], version: int, *partitions: int, topic: str = TOPIC) -> Any:
-        topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))]
-        row = AddPartitionsToTxnTransaction(
-            transactional_id=name, producer_id=who[0], producer_epoch=who[1], verify_only=True, topics=topics
-        )
-        answer = self.settled(AddPartitionsToTxnRequest(transactions=[row]), version)
-        for found in answer.results_by_transaction:
-            for results in found.topic_results:
-                results.results_by_partition.sort(key=lambda result: result.partition_index)
-        return answer
-
-    def end(self, name: str, who: tuple[int, int], version: int, *, commit: bool) -> Any:
-        request = EndTxnRequest(transactional_id=name, producer_id=who[0], producer_epoch=who[1], committed=commit)
-        return self.settled(request, version)
-
-    def produce(
-        self,
-        name: str | None,
-        who: tuple[int, int],
-        version: int,
-        *,
-        sequence: int = 0,
-        partition: int = 0,
-        **more: Any,
-    ) -> Any:
-        batch = encode_batch(
-            [Record(0, int(time.time() * 1000), b"k", b"v", ())],
-            producer_id=who[0],
-            producer_epoch=who[1],
-            base_sequence=sequence,
-            transactional=True,
-            **more,
-        )
-        data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=partition, records=batch)])
-        request = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=10_000, topic_data=[data])
-        return self.settled(request, version)
-
-    def add_offsets(self, name: str, who: tuple[int, int], version: int, group: str) -> Any:
-        request = AddOffsetsToTxnRequest(
-            transactional_id=name, producer_id=who[0], producer_epoch=who[1], group_id=group
-        )
-        return self.settled(request, version)
-
-    def commit_offsets(
-        self, name: str, who: tuple[int, int], version: int, group: str, offset: int, **more: Any
-    ) -> Any:
-        row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-        request = TxnOffsetCommitRequest(
-            transactional_id=name,
-            group_id=group,
-            producer_id=who[0],
-            producer_epoch=who[1],
-            topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[row])],
-            **more,
-        )
-        return self.settled(request, version)
-
-    def offsets(self, group: str, *, stable: bool) -> Any:
-        topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
-        asked = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=stable
-        )
-        return self.node.request(asked, 9)
-
-    def ends(self) -> tuple[int, int]:
-        """High watermark and last stable offset of partition 0."""
-        found = []
-        for level in (0, READ_COMMITTED):
-            rows = [ListOffsetsTopic(name=TOPIC, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])]
-            answer = self.node.request(ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=rows), 7)
-            found.append(answer.topics[0].partitions[0].offset)
-        return found[0], found[1]
-
-    def stable(self) -> None:
-        """Wait until no transaction of partition 0 is open."""
-        end = time.monotonic() + PATIENCE_S
-        while len(set(self.ends())) > 1:
-            assert time.monotonic() < end, self.ends()
-            time.sleep(0.02)
-
-    def fetch(self, level: int) -> Any:
-        row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-        request = FetchRequest(
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=1 << 20,
-            isolation_level=level,
-            topics=[FetchTopic(topic=TOPIC, partitions=[row])],
-        )
-        answer = self.node.request(request, 12)
-        part = answer.responses[0].partitions[0]
-        part.records = None
-        return part
-
-    def markers(self, who: tuple[int, int], version: int, *, commit: bool, epoch: int = 0, **more: Any) -> Any:
-        row = WritableTxnMarker(
-            producer_id=who[0],
-            producer_epoch=who[1],
-            transaction_result=commit,
-            topics=[WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0, 9])],
-            coordinator_epoch=epoch,
-            **more,
-        )
-        return self.node.request(WriteTxnMarkersRequest(markers=[row]), version)
-
-    def describe(self, *names: str) -> Any:
-        return self.node.request(DescribeTransactionsRequest(transactional_ids=list(names)), 0)
-
-    def list(self, version: int = 2, **filters: Any) -> Any:
-        answer = self.node.request(ListTransactionsRequest(**filters), version)
-        answer.transaction_states.sort(key=lambda row: row.transactional_id)
-        return answer
-
-    def producers(self) -> Any:
-        topics = [
-            ProducersOfTopic(name=TOPIC, partition_indexes=[0, 9]),
-            ProducersOfTopic(name="none", partition_indexes=[0]),
-        ]
-        answer = self.node.request(DescribeProducersRequest(topics=topics), 0)
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                partition.active_producers.sort(key=lambda row: row.producer_id)
-        return answer
-
-
-def _codes(value: Any) -> set[int]:
-    if isinstance(value, list):
-        return {code for item in value for code in _codes(item)}
-    found = set()
-    for field in getattr(type(value), "__slots__", ()):
-        inner = getattr(value, field)
-        found |= {inner} if field.endswith("error_code") else _codes(inner)
-    return found
 
 
 def questions(node: NodeClient) -> Iterator[Question]:
@@ -388,7 +176,7 @@ def _offsets(client: Client) -> Iterator[Question]:
         yield f"fetch offsets v{version} open", client.offsets(group, stable=False)
         yield f"fetch stable offsets v{version} open", client.offsets(group, stable=True)
         client.end("seven", who, 4, commit=version != 3)
-        yield f"fetch stable offsets v{version}", _stable_offsets(client, group)
+        yield f"fetch stable offsets v{version}", client.stable_offsets(group)
         yield f"fetch offsets v{version}", client.offsets(group, stable=False)
     member = {"member_id": "x", "generation_id_or_member_epoch": 1}
     who = client.started("seven", 4)
@@ -409,23 +197,9 @@ def _offsets(client: Client) -> Iterator[Question]:
     who = client.started("eight", 5)
     yield "commit offsets v5", client.commit_offsets("eight", who, 5, "group 8", 4)
     yield "fetch stable offsets v5 open", client.offsets("group 8", stable=True)
-    yield "describe with offsets", _partition_count(client.describe("eight"))
+    yield "describe with offsets", client.describe("eight")
     yield "end v5 with offsets", client.end("eight", who, 5, commit=True)
-    yield "fetch stable offsets v5", _stable_offsets(client, "group 8")
-
-
-def _stable_offsets(client: Client, group: str) -> Any:
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        answer = client.offsets(group, stable=True)
-        if ErrorCode.UNSTABLE_OFFSET_COMMIT not in _codes(answer) or time.monotonic() > end:
-            return answer
-        time.sleep(0.02)
-
-
-def _partition_count(answer: Any) -> Any:
-    """The number of the group's partition is the same in both; the rest of the description is compared, too."""
-    return answer
+    yield "fetch stable offsets v5", client.stable_offsets("group 8")
 
 
 def _markers(client: Client) -> Iterator[Question]:

@@ -67,6 +67,7 @@ class EmbeddedBroker:
 
     def __exit__(self, *_: object) -> None:
         self.broker.groups.close()
+        self.broker.transactions.close()
         self.run(self.broker.relocations.stop())
         self.run(self.broker.flusher.drain())
         self.run(self.broker.partitions.removed())
@@ -76,6 +77,7 @@ class EmbeddedBroker:
     def crash(self) -> None:
         """Let go of the locks without any of the marks of a shutdown."""
         self.broker.groups.close()
+        self.broker.transactions.close()
         self._server.crash()
         self.loop.close()
 

@@ -125,7 +125,7 @@ def test_a_level_that_is_finalized_already_is_no_error(broker: EmbeddedBroker, v
 
 @pytest.mark.parametrize("version", range(3))
 def test_levels_that_are_not_built_are_refused(broker: EmbeddedBroker, version: int) -> None:
-    for feature, level in (("transaction.version", 2), ("metadata.version", 99), ("metadata.version", 20)):
+    for feature, level in (("transaction.version", 3), ("metadata.version", 99), ("metadata.version", 20)):
         response = update(broker, feature, level, version)
         assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
         assert feature in response.error_message and response.results == []

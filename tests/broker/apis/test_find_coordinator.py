@@ -53,10 +53,17 @@ def test_many_ask_at_once_and_one_topic_is_made(broker: EmbeddedBroker) -> None:
         assert response.result().coordinators[0].error_code == ErrorCode.NONE
 
 
-@pytest.mark.parametrize("key_type", [1, 2])
-def test_transactions_and_share_partitions_have_no_coordinator_yet(broker: EmbeddedBroker, key_type: int) -> None:
+def test_share_partitions_have_no_coordinator_yet(broker: EmbeddedBroker) -> None:
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert answers(broker, 6, "t", key_type=key_type) == [("t", code, -1, "", -1)]
+    assert answers(broker, 6, "t", key_type=2) == [("t", code, -1, "", -1)]
+
+
+def test_who_asks_for_a_transactional_id_first_has_the_topic_made(broker: EmbeddedBroker) -> None:
+    assert "__transaction_state" not in broker.broker.image.topics
+    assert answers(broker, 6, "t", key_type=1)[0][1] == ErrorCode.NONE
+    assert len(broker.broker.image.topics["__transaction_state"].partitions) == 50
+    config = broker.broker.image.topic_config("__transaction_state")
+    assert (config["cleanup.policy"], config["min.insync.replicas"]) == ("compact", "2")
 
 
 @pytest.mark.parametrize(("version", "key_type"), [(1, 2), (5, 2), (4, 3), (6, -1)])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from klamm.protocol.errors import ErrorCode, KafkaError, KafkaStorageError
+from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, encode_batch, read_header, records, seal
 from klamm.protocol.records.message_set import encode_set
@@ -127,13 +128,16 @@ def test_a_duplicate_is_answered_with_the_first_offset(broker: EmbeddedBroker) -
     assert broker.produce("t", gap).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_transactional_batches_are_refused_until_there_are_transactions(broker: EmbeddedBroker) -> None:
+def test_transactional_batches_without_transaction_are_refused(broker: EmbeddedBroker) -> None:
     sent = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
     assert broker.produce("t", sent).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     produce = request((0, sent))
     produce.transactional_id = "mine"
     answer = broker.call(produce, 9).responses[0].partition_responses[0]
-    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+    assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS  # nobody has made the coordinator's topic yet
+    broker.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["mine"]), 4)
+    answer = broker.call(produce, 9).responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_a_bad_record_is_named_from_v8(broker: EmbeddedBroker) -> None:

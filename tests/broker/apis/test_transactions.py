@@ -1,0 +1,179 @@
+"""Transactions through a whole broker: what their APIs do together, over restarts, and where every append waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from klamm.protocol.errors import ErrorCode
+from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
+from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.support.embedded import EmbeddedBroker
+from tests.support.transactions import READ_COMMITTED, TOPIC, Client, codes
+
+WAITING = {"flush.messages": 1}
+Who = tuple[int, int]
+
+
+class Room:
+    """A broker, and a client of it."""
+
+    def __init__(self, path: Path, topic: dict[str, object] | None = None) -> None:
+        self.broker = EmbeddedBroker(path, {"klamm.acks.fsync": "true"} if topic else None)
+        self.topic = topic
+        self.client = Client(self, self.broker.clock.wall_ms)
+
+    def __enter__(self) -> Self:
+        self.broker.__enter__()
+        if TOPIC not in self.broker.broker.image.topics:
+            self.broker.create_topic(TOPIC, partitions=2, config=self.topic or {})
+        for kind in (0, 1):
+            self.request(FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"]), 4)
+        self.broker.run(self.broker.broker.groups.loaded())
+        self.broker.run(self.broker.broker.transactions.topic.loaded())
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.broker.__exit__(*what)
+
+    def request(self, request: Any, version: int) -> Any:
+        return self.broker.call(request, version)
+
+    def crash(self) -> None:
+        self.broker.crash()
+
+    async def ticked(self) -> None:
+        """What is due is done."""
+        self.broker.broker.transactions._alarm.tick()
+
+    def aborted(self) -> list[int]:
+        """First offsets of the aborted transactions that a reader of partition 0 is told."""
+        return [found.first_offset for found in self.client.fetch(READ_COMMITTED).aborted_transactions]
+
+
+@pytest.fixture(params=[None, WAITING], ids=["at once", "after a flush"])
+def room(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Room]:
+    with Room(tmp_path, request.param) as made:
+        yield made
+
+
+def go_on(client: Client, name: str, who: Who, *, commit: bool) -> Who:
+    """One transaction of version 2 in partition 0; who the producer is after it."""
+    assert codes(client.produce(name, who, 12)) == {0}
+    ended = client.end(name, who, 5, commit=commit)
+    assert ended.error_code == 0
+    return ended.producer_id, ended.producer_epoch
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_open_is_hidden_and_what_was_aborted_is_told(room: Room, version: int) -> None:
+    client = room.client
+    add, produce, end = (3, 11, 4) if version == 1 else (None, 12, 5)
+    who = client.started("x", 4)
+    if add is not None:
+        assert codes(client.add("x", who, add, 0)) == {0}
+    assert codes(client.produce("x", who, produce)) == {0}
+    assert client.ends() == (1, 0)
+    assert client.end("x", who, end, commit=False).error_code == 0
+    client.stable()
+    assert client.ends() == (2, 2)
+    assert room.aborted() == [0]
+
+
+def test_each_transaction_of_version_2_has_an_epoch_of_its_own(room: Room) -> None:
+    client = room.client
+    who = client.started("x", 5)
+    for expected, commit in enumerate((True, False, True), start=1):
+        before = who
+        who = go_on(client, "x", who, commit=commit)
+        assert who == (before[0], expected)
+        client.stable()
+        assert codes(client.produce("x", before, 12, sequence=1)) == {ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert room.aborted() == [2]
+
+
+def test_offsets_count_with_the_transaction_and_not_before(room: Room) -> None:
+    client = room.client
+    who = client.started("x", 5)
+    assert codes(client.commit_offsets("x", who, 5, "g", 7)) == {0}
+    assert codes(client.offsets("g", stable=True)) == {0, ErrorCode.UNSTABLE_OFFSET_COMMIT}
+    assert client.offsets("g", stable=False).groups[0].topics[0].partitions[0].committed_offset == -1
+    ended = client.end("x", who, 5, commit=True)
+    assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == 7
+    who = ended.producer_id, ended.producer_epoch
+    client.commit_offsets("x", who, 5, "g", 9)
+    client.end("x", who, 5, commit=False)
+    assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == 7
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
+def test_everything_is_as_before_after_a_restart(tmp_path: Path, crash: bool) -> None:
+    room = Room(tmp_path).__enter__()
+    client = room.client
+    done, opened = client.started("done", 5), client.started("open", 5)
+    done = go_on(client, "done", done, commit=False)
+    assert codes(client.produce("open", opened, 12)) == {0}
+    assert codes(client.commit_offsets("open", opened, 5, "g", 3)) == {0}
+    assert codes(client.commit_offsets("done", done, 5, "h", 4)) == {0}
+    ended = client.end("done", done, 5, commit=True)
+    done = ended.producer_id, ended.producer_epoch
+    if crash:
+        room.crash()
+    else:
+        room.__exit__()
+    with Room(tmp_path) as room:
+        client = room.client
+        assert client.ends() == (3, 2)
+        assert room.aborted() == [0]
+        assert codes(client.offsets("g", stable=True)) == {0, ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        assert client.stable_offsets("h").groups[0].topics[0].partitions[0].committed_offset == 4
+        assert codes(client.produce("open", opened, 12, sequence=1)) == {0}
+        assert client.end("open", opened, 5, commit=True).error_code == 0
+        client.stable()
+        assert client.ends() == (5, 5)
+        assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == 3
+        go_on(client, "done", done, commit=True)
+
+
+def test_what_was_decided_is_completed_by_the_next_start(tmp_path: Path) -> None:
+    room = Room(tmp_path).__enter__()
+    client = room.client
+    who = client.started("x", 5)
+    client.produce("x", who, 12)
+    client.commit_offsets("x", who, 5, "g", 3)
+    writer = room.broker.broker.transactions._markers
+    writer.write = lambda *_: None  # type: ignore[method-assign,assignment]  # the crash comes before the markers
+    assert client.end("x", who, 5, commit=True).error_code == 0
+    assert client.describe("x").transaction_states[0].transaction_state == "PrepareCommit"
+    room.crash()
+    with Room(tmp_path) as room:
+        client = room.client
+        client.stable()
+        assert client.ends() == (2, 2)
+        assert room.aborted() == []
+        assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == 3
+        assert client.complete("x") == "CompleteCommit"
+
+
+def test_a_transaction_that_takes_too_long_is_aborted(room: Room) -> None:
+    client = room.client
+    answer = client.init("x", 5, timeout_ms=1000)
+    who = answer.producer_id, answer.producer_epoch
+    client.produce("x", who, 12)
+    room.broker.clock.advance(1001)
+    room.broker.run(room.ticked())
+    client.stable()
+    assert room.aborted() == [0]
+    assert client.end("x", who, 5, commit=True).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_deleted_topic_does_not_keep_a_transaction_from_its_end(room: Room) -> None:
+    client = room.client
+    who = client.started("x", 5)
+    client.produce("x", who, 12)
+    assert codes(room.request(DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=1000), 5)) == {0}
+    assert client.end("x", who, 5, commit=True).error_code == 0
+    assert client.complete("x") == "CompleteCommit"
