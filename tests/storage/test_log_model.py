@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from klamm.protocol.records.batch import batches
+from klamm.protocol.records.batch import batches, stamp
+from klamm.storage.follower import append_assigned
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from tests.storage.batches import EVERYTHING, batch, open_log
@@ -73,6 +74,19 @@ class LogMachine(RuleBasedStateMachine):
         assert (result.base_offset, result.last_offset) == (base_offset, base_offset + len(times) - 1)
         self.sequence += len(times) if idempotent else 0
         self.model.append(Written(base_offset, result.last_offset, self.epoch, tuple(stamps), bytes(new.data)))
+
+    @rule(gap=st.integers(0, 3), counts=st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    def append_with_offsets(self, gap: int, counts: list[int]) -> None:
+        """What a follower fetches: several batches with their offsets and epochs, gaps before them."""
+        offset, data = self.log.log_end_offset, b""
+        for count in counts:
+            offset += gap
+            new = batch(*[START_MS + 7] * count)
+            stamp(memoryview(new.data), 0, offset, self.epoch)
+            data += bytes(new.data)
+            self.model.append(Written(offset, offset + count - 1, self.epoch, (START_MS + 7,) * count, bytes(new.data)))
+            offset += count
+        assert append_assigned(self.log, data) == len(counts)
 
     @rule(ms=st.integers(0, 3 * DAY_MS), jump=st.integers(-DAY_MS, DAY_MS))
     def time_passes(self, ms: int, jump: int) -> None:

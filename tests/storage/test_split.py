@@ -52,6 +52,10 @@ def stored(log: Log) -> bytes:
     return b"".join(segment.file.read_at(segment.size_bytes, 0) for segment in log.segments)
 
 
+def first_offset(content: bytes) -> int:
+    return int.from_bytes(content[:8], "big")
+
+
 def offsets_of(log: Log) -> list[int]:
     content = stored(log)
     return [record.offset for at, head in batches(content) for record in records(content, head, 1 << 20, at)]
@@ -64,14 +68,13 @@ def test_every_batch_is_there_in_segments_that_their_indexes_can_tell(
     magic: int, clean: bool, next_segment: bool
 ) -> None:
     filesystem = written(magic=magic, next_segment=next_segment)
-    before = sorted(
-        filesystem.read_bytes(DIRECTORY / item.name)
-        for item in filesystem.list(DIRECTORY)
-        if item.name.endswith(".log")
-    )
+    names = [item.name for item in filesystem.list(DIRECTORY) if item.name.endswith(".log")]
+    before = [filesystem.read_bytes(DIRECTORY / name) for name in names]
+    before.sort(key=first_offset)
+    content = b"".join(before)
     for _ in range(3):
         log = open_log(filesystem, config=CONFIG, clean=clean)
-        assert stored(log) == b"".join(sorted(before, key=lambda content: int.from_bytes(content[:8], "big")))
+        assert stored(log) == content
         expected = OFFSETS + ([2 * FAR + 10, 2 * FAR + 12] if next_segment else [])
         assert offsets_of(log) == expected
         assert [offset for offset, _ in all_records(log)] == expected
