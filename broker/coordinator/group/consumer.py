@@ -414,12 +414,8 @@ class ConsumerGroups:
 
     def _assign(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> None:
         """Compute the target assignment, if it is behind and the last one is not too fresh."""
-        if group.epoch == group.assignment_epoch:
+        if group.epoch == group.assignment_epoch or not self._may_assign(group, now):
             return
-        if group.assignment_epoch and group.members:
-            since_ms = now.wall_ms - group.assignment_ms
-            if 0 <= since_ms < self.settings(group.group_id).assignment_interval_ms:
-                return
         topics = self.topics()
         default = self.limits.assignors[0]
         assignor = group.preferred_assignor(default)
@@ -435,6 +431,18 @@ class ConsumerGroups:
         group.assignment_epoch = group.epoch
         group.assignment_ms = now.wall_ms
         records.append(stored.target_epoch_record(group))
+
+    def _may_assign(self, group: ConsumerGroup, now: Now) -> bool:
+        if not group.assignment_epoch or not group.members:
+            return True
+        since_ms = now.wall_ms - group.assignment_ms
+        return not 0 <= since_ms < self.settings(group.group_id).assignment_interval_ms
+
+    def is_behind(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> bool:
+        """Whether the member would get another epoch now."""
+        if group.stale or member.epoch < group.assignment_epoch:
+            return True
+        return group.epoch > group.assignment_epoch and self._may_assign(group, now)
 
     def _step(
         self,

@@ -4,8 +4,8 @@
                  | v1+: owned array of (topic string, partitions array of i32) | v2+: generation i32 | v3+: rack string
     assignment   = version i16 | array of (topic string, partitions array of i32) | user data bytes
 
-JoinGroup carries the one, SyncGroup the other, for protocol type "consumer". Offsets of a topic that a group consumes do
-not expire and cannot be deleted: for that the topics are enough, and every version begins with them. A group that
+JoinGroup carries the one, SyncGroup the other, for protocol type "consumer". Offsets of a topic that a group consumes
+do not expire and cannot be deleted: for that the topics are enough, and every version begins with them. A group that
 changes its protocol needs the rest. Members of any other protocol type are never looked into.
 """
 

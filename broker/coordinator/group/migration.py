@@ -1,0 +1,110 @@
+"""A group that changes its protocol while it is in use (KIP-848): from classic to consumer, and back.
+
+Its members do not notice: the generation goes on as epoch, everybody keeps its partitions, and the classic members of a
+consumer group are served by `classic_members`. `upgraded` and `downgraded` make the other kind of group out of one;
+whether that may be is for ``group.consumer.migration.policy`` and the sizes to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.group.classic_group import ClassicGroup, Member
+from klamm.broker.coordinator.group.consumer_group import FIRST_EPOCH, ConsumerGroup, hash_of
+from klamm.broker.coordinator.group.consumer_member import ClassicProtocols, ConsumerMember, Epochs
+from klamm.broker.coordinator.group.states import State
+from klamm.broker.coordinator.group.subscription import (
+    CONSUMER,
+    parse_assignment,
+    parse_subscription,
+    write_assignment,
+)
+from klamm.protocol.errors import GroupIdNotFound
+from klamm.protocol.wire import Malformed
+
+if TYPE_CHECKING:
+    from klamm.broker.metadata.image import TopicImage
+
+UPGRADE = frozenset(("upgrade", "bidirectional"))
+DOWNGRADE = frozenset(("downgrade", "bidirectional"))
+
+
+def upgraded(classic: ClassicGroup, assignor: str, topics: Mapping[str, TopicImage]) -> ConsumerGroup:
+    """The classic group as a consumer group. Raises GroupIdNotFound when what its members say is not understood."""
+    if classic.protocol_type != CONSUMER:
+        raise GroupIdNotFound(f"Group {classic.group_id} is not a consumer group.")
+    group = ConsumerGroup(classic.group_id, assignor)
+    group.epoch = group.assignment_epoch = max(classic.generation_id, FIRST_EPOCH)
+    try:
+        for member in classic.members.values():
+            group.put(_consumer_member(member, classic.protocol_name, group.epoch, topics))
+    except Malformed as error:
+        raise GroupIdNotFound(
+            f"Cannot upgrade classic group {classic.group_id} to a consumer group because the embedded consumer "
+            f"protocol is malformed: {error}."
+        ) from None
+    group.target = {
+        member.member_id: {topic: frozenset(indexes) for topic, indexes in member.assigned.items()}
+        for member in group.members.values()
+    }
+    group.metadata_hash = hash_of(group.topic_names, topics)
+    return group
+
+
+def _consumer_member(
+    member: Member, protocol: str | None, epoch: int, topics: Mapping[str, TopicImage]
+) -> ConsumerMember:
+    metadata = member.metadata(protocol) if protocol is not None else member.protocols[0][1]
+    subscription = parse_subscription(metadata)
+    parse_subscription(member.protocols[0][1])  # what `classic_assignment` will look at
+    assigned: Epochs = {
+        topics[name].topic_id: dict.fromkeys(indexes, epoch)
+        for name, indexes in parse_assignment(member.assignment).items()
+        if name in topics
+    }
+    return ConsumerMember(
+        member.member_id,
+        instance_id=member.group_instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topic_names=subscription.topics,
+        classic=ClassicProtocols(member.session_timeout_ms, tuple(member.protocols)),
+        epoch=epoch,
+        previous_epoch=epoch,
+        assigned=assigned,
+    )
+
+
+def downgraded(group: ConsumerGroup, topics_by_id: Mapping[bytes, TopicImage], *, wall_ms: int) -> ClassicGroup:
+    """The consumer group, whose members all speak the classic protocol, as a classic group: stable as it is."""
+    classic = ClassicGroup(group.group_id, State.STABLE, state_timestamp_ms=wall_ms)
+    classic.generation_id = group.epoch
+    classic.protocol_type = CONSUMER
+    for member in group.members.values():
+        assert member.classic is not None
+        classic.add(
+            Member(
+                member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.classic.session_timeout_ms,
+                protocols=member.classic.protocols,
+                assignment=classic_assignment(member, member.assigned, topics_by_id),
+            )
+        )
+    classic.protocol_name = classic.select_protocol()
+    classic.refresh_subscription()
+    return classic
+
+
+def classic_assignment(member: ConsumerMember, assigned: Epochs, topics_by_id: Mapping[bytes, TopicImage]) -> bytes:
+    """What SyncGroup gives to a classic member, in the version that it speaks."""
+    assert member.classic is not None
+    version = parse_subscription(member.classic.protocols[0][1]).version
+    named = {topics_by_id[topic].name: list(indexes) for topic, indexes in assigned.items() if topic in topics_by_id}
+    return write_assignment(version, named)
