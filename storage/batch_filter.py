@@ -7,12 +7,13 @@ base timestamp, marked by bit 6 of the attributes. Cleaned after that moment, it
 
 Offsets never change: a batch keeps its base offset and its last offset, whatever is missing in between, and with them
 its sequence numbers. A batch of which nothing is left goes, unless it is the last of an idempotent producer, whose
-state would be lost with it: then its header stays, with no records. A batch of which all is left stays as it is, byte
-for byte; else its records keep their bytes (timestamps relative to the same base, but for a new horizon), compressed
-with the batch's own codec.
+state would be lost with it, or the last that may be compacted: then its header stays, with no records. A batch of which
+all is left stays as it is, byte for byte; else its records keep their bytes (timestamps relative to the same base, but
+for a new horizon), compressed with the batch's own codec.
 
-Control batches stay, and a transactional batch supersedes nothing, until transactions exist here: whether it was
-committed is not known.
+Records of aborted transactions go, those of committed ones are like any others. A marker of a transaction of which
+nothing is left gets a delete horizon, too, and goes after it (`cleaned_transactions.py`); the last marker of a producer
+stays when nothing else of it is left, for its epoch.
 
 Messages of the formats 0 and 1 become batches of magic 2, with their codec and type of timestamp, even if all stay;
 their tombstones get a horizon, too.
@@ -44,6 +45,7 @@ from klamm.protocol.records.batch import (
 )
 from klamm.protocol.records.batch import records as batch_records
 from klamm.protocol.records.compression import compress
+from klamm.storage.cleaned_transactions import CleanedTransactions
 from klamm.storage.offset_map import OffsetMap
 
 Slice = tuple[int, int, int, int, int, int, bytes | None, bool]
@@ -64,6 +66,10 @@ class Rules:
     last_offsets: Mapping[int, int]
     """The last offset of each idempotent producer that is alive."""
     decompress_limit: int
+    transactions: CleanedTransactions
+    last_epochs: Mapping[int, int]
+    """The epoch of each producer that is alive of which only a marker is known."""
+    first_uncleanable: int
 
 
 def slices(data: bytes, count: int) -> Iterator[Slice]:
@@ -105,16 +111,41 @@ def filter_batch(data: memoryview, head: BatchHeader, rules: Rules) -> memoryvie
     if head.magic < 2:
         return _converted(data, head, rules)
     if head.is_control:
-        return data
+        return _filter_control(data, head, rules)
+    if rules.transactions.is_aborted(head):
+        return _without_records(data, head) if _must_stay(head, rules) else None
     records = payload(data, head, rules.decompress_limit)
     horizon_ms = head.delete_horizon_ms
     kept = list(_kept(slices(records, head.record_count), head, rules, horizon_ms))
     if not kept:
-        is_last = head.has_producer_id and rules.last_offsets.get(head.producer_id) == head.last_offset
-        return _without_records(data, head) if is_last else None
+        return _without_records(data, head) if _must_stay(head, rules) else None
     if horizon_ms is None and not all(has_value for *_, has_value in kept):
         return _rebuilt(records, head, kept, rules.now_ms + rules.delete_retention_ms)
     return data if len(kept) == head.record_count else _rebuilt(records, head, kept, None)
+
+
+def _must_stay(head: BatchHeader, rules: Rules) -> bool:
+    """Whether at least the header of a batch has to be kept."""
+    if head.next_offset == rules.first_uncleanable:
+        return True
+    if not head.has_producer_id:
+        return False
+    last_offset = rules.last_offsets.get(head.producer_id)
+    if last_offset is not None:
+        return last_offset == head.last_offset
+    return head.is_control and rules.last_epochs.get(head.producer_id) == head.producer_epoch
+
+
+def _filter_control(data: memoryview, head: BatchHeader, rules: Rules) -> memoryview | bytearray | None:
+    may_go = rules.transactions.is_empty_after(data, head)
+    horizon_ms = head.delete_horizon_ms
+    if head.record_count == 0 or (may_go and horizon_ms is not None and horizon_ms <= rules.now_ms):
+        return _without_records(data, head) if _must_stay(head, rules) else None
+    if may_go and horizon_ms is None:
+        records = payload(data, head, rules.decompress_limit)
+        kept = list(slices(records, head.record_count))
+        return _rebuilt(records, head, kept, rules.now_ms + rules.delete_retention_ms)
+    return data
 
 
 def _converted(data: memoryview, head: BatchHeader, rules: Rules) -> bytearray | None:

@@ -3,9 +3,9 @@
     |  clean  |  dirty: cleanable now  |  not yet  |
     log start  first dirty              first uncleanable                 log end
 The first dirty offset is where the last run ended (`cleaner-offset-checkpoint`). Not cleanable are the active segment,
-what is at or above the high watermark, and segments with a record younger than `min.compaction.lag.ms`. A log is due
-when its dirty part is more than `min.cleanable.dirty.ratio` of both, or when that holds a record that was written more
-than `max.compaction.lag.ms` ago. All this counts in whole segments.
+what is at or above the last stable offset, and segments with a record younger than `min.compaction.lag.ms`. A log is
+due when its dirty part is more than `min.cleanable.dirty.ratio` of both, or when that holds a record that was written
+more than `max.compaction.lag.ms` ago. All this counts in whole segments.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cleanable(log: Log, checkpoint: int, now_ms: int) -> Cleanable | None:
 
 
 def _may_be_cleaned(log: Log, segment: Segment, end_offset: int, now_ms: int) -> bool:
-    if end_offset > log.high_watermark:
+    if end_offset > log.last_stable_offset:
         return False
     lag_ms = log.config.min_compaction_lag_ms
     return lag_ms <= 0 or segment.load_largest_timestamp() <= now_ms - lag_ms
@@ -105,6 +105,8 @@ def make_job(
         last_offsets={
             producer.producer_id: producer.batches[-1].last_offset for producer in log.producers if producer.batches
         },
+        last_epochs={producer.producer_id: producer.epoch for producer in log.producers if not producer.batches},
+        aborted=tuple(log.aborted_transactions(found.first_uncleanable, found.first_uncleanable)),
         map_bytes=map_bytes,
         map_load_factor=map_load_factor,
         bytes_per_second=bytes_per_second,

@@ -12,7 +12,7 @@ says. A damaged batch raises InvalidRecord or CorruptMessage: nothing is ever re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import BatchHeader, crc_is_valid, payload, read_header, records
 from klamm.storage import paths
 from klamm.storage.batch_filter import Rules, filter_batch, slices
+from klamm.storage.cleaned_transactions import CleanedTransactions
 from klamm.storage.filesystem import File, Filesystem, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET
 from klamm.storage.offset_map import OffsetMap
 from klamm.storage.scan import batches
 from klamm.storage.segment import Segment
+from klamm.storage.transaction_index import AbortedTransaction, entries
 
 WRITE_BYTES = 1 << 20
 
@@ -55,6 +57,9 @@ class Job:
     index_interval_bytes: int
     decompress_limit: int
     last_offsets: dict[int, int] = field(default_factory=dict)
+    last_epochs: dict[int, int] = field(default_factory=dict)
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Those that end at or above `first_uncleanable`; the others are in the transaction indexes of the sources."""
     map_bytes: int = 128 << 20
     map_load_factor: float = 0.9
     bytes_per_second: float = float("inf")
@@ -88,21 +93,45 @@ class Cleaner:
         self._spent = spent
         self._directory = Path(job.directory)
         self._bytes_read = self._bytes_written = 0
+        self._aborted: list[AbortedTransaction] = []
 
     def run(self) -> Result:
         """Raises InvalidRecord, CorruptMessage, OSError."""
         job = self._job
+        self._aborted = [*self._read_aborted(), *job.aborted]
         offsets = self._read_keys()
         if offsets.latest < job.first_dirty:
             return Result(job.first_dirty, (), self._bytes_read, 0)
-        rules = Rules(offsets, job.now_ms, job.delete_retention_ms, job.last_offsets, job.decompress_limit)
+        rules = Rules(
+            offsets,
+            job.now_ms,
+            job.delete_retention_ms,
+            job.last_offsets,
+            job.decompress_limit,
+            CleanedTransactions(self._aborted),
+            job.last_epochs,
+            job.first_uncleanable,
+        )
         end_offset = offsets.latest + 1
         groups = [self._clean(group, rules) for group in grouped(job, end_offset)]
         cleaned = tuple(group for group in groups if group is not None)
         return Result(end_offset, cleaned, self._bytes_read, self._bytes_written)
 
+    def _read_aborted(self) -> Iterator[AbortedTransaction]:
+        """What the transaction indexes of the sources say; they were checked when the log was opened."""
+        for source in self._job.sources:
+            if self._has_transaction_index(source):
+                yield from entries(self._filesystem.read_bytes(self._transaction_index(source)))
+
+    def _transaction_index(self, source: Source) -> Path:
+        return paths.offset_file(self._directory, source.base_offset, paths.TXN_INDEX_SUFFIX)
+
+    def _has_transaction_index(self, source: Source) -> bool:
+        return self._filesystem.exists(self._transaction_index(source))
+
     def _read_keys(self) -> OffsetMap:
         job = self._job
+        transactions = CleanedTransactions(self._aborted)
         offsets = OffsetMap(job.map_bytes, job.map_load_factor)
         for source in job.sources:
             if source.end_offset <= job.first_dirty:
@@ -110,7 +139,9 @@ class Cleaner:
             for head, data in self._batches(source):
                 if head.last_offset < job.first_dirty:
                     continue
-                if not (head.is_control or head.is_transactional) and not self._take_keys(offsets, head, data):
+                if head.is_control:
+                    transactions.is_empty_after(data, head)
+                elif not transactions.is_aborted(head) and not self._take_keys(offsets, head, data):
                     return offsets
                 offsets.latest = max(offsets.latest, head.last_offset)
             offsets.latest = max(offsets.latest, source.end_offset - 1)
@@ -148,6 +179,7 @@ class Cleaner:
     def _clean(self, group: list[Source], rules: Rules) -> Cleaned | None:
         """Write what is left of some segments as one; None when it would be the segment that is there."""
         out = _Output(self._job, group[0].base_offset, self._filesystem)
+        rules.transactions.take_kept()  # those of a segment that stayed as it is, and so did its index
         unchanged = len(group) == 1
         for source in group:
             for head, data in self._batches(source):
@@ -159,8 +191,7 @@ class Cleaner:
         if unchanged:
             out.discard()
             return None
-        out.copy_transactions(group)
-        out.finish()
+        out.finish(rules.transactions.take_kept(), has_index=any(map(self._has_transaction_index, group)))
         self._bytes_written += out.segment.size_bytes
         return Cleaned(group[0].base_offset, tuple(source.base_offset for source in group), out.segment.size_bytes)
 
@@ -219,21 +250,13 @@ class _Output:
             self.segment.size_bytes += len(self._buffer)
             self._buffer = bytearray()
 
-    def copy_transactions(self, group: list[Source]) -> None:
-        """The transaction indexes, one after the other: their entries have absolute offsets."""
-        content = b""
-        for source in group:
-            path = paths.offset_file(self._directory, source.base_offset, paths.TXN_INDEX_SUFFIX)
-            if self._filesystem.exists(path):
-                content += self._filesystem.read_bytes(path)
-        if content:
-            file = self._filesystem.open(self.segment.files()[-1], create=True)
-            file.truncate(0)
-            file.write_at(content, 0)
-            file.sync()
-
-    def finish(self) -> None:
+    def finish(self, aborted: Iterable[AbortedTransaction], *, has_index: bool) -> None:
+        """`aborted` have their markers in it. Where a source has a transaction index it is replaced, if by none."""
         self._spill()
+        if has_index:
+            self._filesystem.open(self.segment.transaction_index.path, create=True)
+        for transaction in aborted:
+            self.segment.transaction_index.append(transaction)
         self.segment.become_inactive()
         files: list[File] = [self.segment.file, *self.segment.write_indexes()]
         for file in files:

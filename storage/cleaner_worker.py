@@ -18,6 +18,7 @@ from typing import Any
 from klamm.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
 from klamm.storage.cleaner import Cleaned, Cleaner, Job, Result, Source
 from klamm.storage.filesystem import OsFilesystem, describe
+from klamm.storage.transaction_index import AbortedTransaction
 
 NICENESS = 10
 MIN_PAUSE_SECONDS = 0.05
@@ -45,7 +46,9 @@ def encode_job(job: Job) -> bytes:
 def decode_job(line: bytes) -> Job:
     fields = json.loads(line)
     fields["sources"] = tuple(Source(**source) for source in fields["sources"])
-    fields["last_offsets"] = {int(producer_id): offset for producer_id, offset in fields["last_offsets"].items()}
+    for name in ("last_offsets", "last_epochs"):  # keys of objects are texts
+        fields[name] = {int(producer_id): number for producer_id, number in fields[name].items()}
+    fields["aborted"] = tuple(AbortedTransaction(*transaction) for transaction in fields["aborted"])
     return Job(**fields)
 
 

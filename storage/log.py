@@ -511,11 +511,11 @@ class Log:
     def _list_transaction_indexes(self, *, sync: bool = False) -> None:
         """Note which transaction indexes there are, so that a missing one is missed."""
         aborting = self._segments.aborting
-        if not aborting:
+        path = self.directory / paths.TXN_INDEX_LIST
+        if not aborting and not self._filesystem.exists(path):
             return
         content = format_list((segment.base_offset, segment.transaction_index) for segment in aborting)
         try:
-            path = self.directory / paths.TXN_INDEX_LIST
             replace_file(self._filesystem, path, content, sync=sync, sync_directory=False)
         except OSError as error:
             logger.warning("%s: %s not written: %s", self._name, paths.TXN_INDEX_LIST, describe(error))

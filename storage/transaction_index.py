@@ -21,7 +21,7 @@ does no harm: an index with more entries than it says is taken as it is, one tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -100,6 +100,12 @@ class TransactionIndex(EntryFile):
         written = self._tail_first * ENTRY.size
         head = self._filesystem.open_read(self.path).read_at(written, 0) if written else b""
         return head + self._tail
+
+
+def entries(content: bytes) -> Iterator[AbortedTransaction]:
+    """What a whole file says."""
+    for _, *fields in ENTRY.iter_unpack(content):
+        yield AbortedTransaction(*fields)
 
 
 def check(content: bytes, start: int, end: int) -> None:

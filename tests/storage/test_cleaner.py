@@ -20,7 +20,8 @@ from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.offset_map import ENTRY_BYTES
 from klamm.storage.paths import TopicPartition
-from tests.storage.batches import DIRECTORY, batch, open_log, read_bytes, transact, valid
+from tests.storage.batches import DIRECTORY, batch, end_transaction, open_log, read_bytes, valid
+from tests.storage.read_committed import read_committed
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem
 
@@ -195,15 +196,12 @@ def test_a_batch_is_compressed_again_with_its_own_codec(codec: Codec) -> None:
     ]  # fmt: skip
 
 
-def test_records_without_key_go_control_batches_and_transactional_ones_stay() -> None:
+def test_records_without_key_go() -> None:
     log, filesystem = closed_log()
     append(log, (None, b"from before"), (b"a", b"1"))
-    transact(log, 8, 0, 0)
     log.roll()
     compact(log, filesystem)
-    assert [(record.offset, record.key) for record in contents(log)] == [
-        (1, b"a"), (2, b"key-0"),
-    ]  # fmt: skip
+    assert [(record.offset, record.key) for record in contents(log)] == [(1, b"a")]
 
 
 def test_the_map_of_keys_is_bounded_and_runs_go_on_where_it_was_full() -> None:
@@ -424,3 +422,178 @@ def test_a_crash_at_every_step_leaves_the_old_or_the_new(fate: str) -> None:  # 
         except BaseException as error:
             error.add_note(f"changes={changes} of {states}")
             raise
+
+
+def transacted(log: Log, producer_id: int, sequence: int, *keys: bytes, value: bytes = b"v") -> None:
+    """A batch of a transaction with these keys."""
+    guard = log.verifications.begin(producer_id, 0, sequence, begins_at_zero=False, now_ms=START_MS)
+    new = [Record(index, START_MS, key, value) for index, key in enumerate(keys)]
+    data = encode_batch(new, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+    log.append(valid(data), leader_epoch=0, guard=guard)
+    log.set_high_watermark(log.log_end_offset)
+
+
+def ended(log: Log, producer_id: int, *, is_commit: bool, epoch: int = 0) -> None:
+    end_transaction(log, producer_id, epoch, is_commit=is_commit)
+    log.set_high_watermark(log.log_end_offset)
+
+
+def shape(log: Log) -> list[tuple[int, int, bool, int]]:
+    """Base offset, last offset, whether it is a control batch, and number of records of each batch."""
+    return [(head.base_offset, head.last_offset, head.is_control, head.record_count) for head in heads_of(log)]
+
+
+def test_aborted_records_go_and_supersede_nothing_committed_ones_do() -> None:
+    log, filesystem = closed_log([(b"a", b"1"), (b"b", b"1")])
+    transacted(log, 7, 0, b"a")
+    transacted(log, 8, 0, b"b")
+    ended(log, 7, is_commit=False)
+    ended(log, 8, is_commit=True)
+    append(log, (b"c", b"1"))
+    log.roll()
+    append(log, (b"d", b"1"), producer_id=7, producer_epoch=0, base_sequence=1)  # theirs are not the last batches
+    append(log, (b"d", b"1"), producer_id=8, producer_epoch=0, base_sequence=1)
+    compact(log, filesystem)
+    assert [(record.offset, record.key) for record in read_committed(log)] == [
+        (0, b"a"), (3, b"b"), (6, b"c"), (7, b"d"), (8, b"d"),
+    ]  # fmt: skip
+    assert shape(log)[:4] == [(0, 1, False, 1), (3, 3, False, 1), (4, 4, True, 1), (5, 5, True, 1)]
+
+
+def test_markers_go_after_their_horizon_when_nothing_of_the_transaction_is_left() -> None:
+    log, filesystem = closed_log([(b"x", b"1")])
+    transacted(log, 7, 0, b"a")
+    ended(log, 7, is_commit=False)
+    transacted(log, 8, 0, b"b")
+    ended(log, 8, is_commit=True)
+    append(log, (b"b", b"2"), (b"y", b"2"))
+    log.roll()
+    for producer_id in (7, 8):
+        append(log, (b"z", b"1"), producer_id=producer_id, producer_epoch=0, base_sequence=1)
+    log.roll()
+    append(log, (b"z", b"2"))
+    log.roll()
+
+    def again(now_ms: int) -> list[int]:
+        compact(log, filesystem, 0, now_ms=now_ms)
+        return [head.base_offset for head in heads_of(log) if head.is_control]
+
+    assert again(START_MS) == [2, 4]  # batches of theirs were still there
+    assert again(START_MS + 1) == [2, 4]  # now they get a horizon
+    horizons = {head.delete_horizon_ms for head in heads_of(log) if head.is_control}
+    assert horizons == {START_MS + 1 + CONFIG.delete_retention_ms}
+    assert again(START_MS + CONFIG.delete_retention_ms) == [2, 4]
+    assert again(START_MS + 1 + CONFIG.delete_retention_ms) == []
+    assert log.aborted_transactions(0, log.log_end_offset) == []
+    assert [record.key for record in read_committed(log)] == [b"x", b"b", b"y", b"z"]
+
+
+def test_the_last_batch_of_an_aborted_producer_leaves_its_header_index_entry_and_marker() -> None:
+    log, filesystem = closed_log([(b"x", b"1")])
+    transacted(log, 7, 0, b"a", b"b")
+    ended(log, 7, is_commit=False)
+    log.roll()
+    append(log, (b"x", b"2"))
+    for _ in range(2):
+        compact(log, filesystem, now_ms=START_MS + 10 * DAY_MS)
+        assert (1, 2, False, 0) in shape(log) and (3, 3, True, 1) in shape(log)
+        assert [(t.producer_id, t.first_offset, t.last_offset) for t in log.aborted_transactions(0, 9)] == [(7, 1, 3)]
+    log.close()
+    filesystem.kill()
+    log = open_log(filesystem, config=CONFIG, clean=True)
+    assert [(t.producer_id, t.first_offset) for t in log.aborted_transactions(0, 9)] == [(7, 1)]
+    producer = log.producers.get(7)
+    assert producer is not None and producer.last_sequence == 1
+
+
+def test_a_producer_of_which_only_a_marker_is_known_keeps_its_epoch() -> None:
+    log, filesystem = closed_log([(b"x", b"1")])
+    transacted(log, 7, 0, b"a")
+    ended(log, 7, is_commit=True, epoch=1)
+    append(log, (b"a", b"2"), (b"y", b"2"))
+    log.roll()
+    for day in range(3):
+        compact(log, filesystem, now_ms=START_MS + day * 10 * DAY_MS)
+    assert (2, 2, True, 0) in shape(log)
+    assert {head.producer_epoch for head in heads_of(log) if head.is_control} == {1}
+
+
+def test_nothing_at_or_above_the_last_stable_offset_is_compacted() -> None:
+    log, filesystem = closed_log([(b"a", b"1")])
+    transacted(log, 7, 0, b"a")
+    log.roll()
+    append(log, (b"a", b"2"))
+    log.roll()
+    assert compact(log, filesystem) == 1
+    ended(log, 7, is_commit=False)
+    assert compact(log, filesystem, 1) == 3
+    assert [record.offset for record in read_committed(log)] == [2]
+
+
+def test_the_last_batch_that_may_be_compacted_leaves_its_header() -> None:
+    log, filesystem = closed_log([(b"a", b"1")])
+    transacted(log, 7, 0, b"b")
+    ended(log, 7, is_commit=False)
+    transacted(log, 7, 1, b"b")
+    ended(log, 7, is_commit=False)
+    append(log, (b"c", None))
+    log.roll()
+    for day in range(4):
+        compact(log, filesystem, now_ms=START_MS + day * 10 * DAY_MS)
+    assert shape(log)[-1] == (5, 5, False, 0)
+
+
+def test_an_index_of_which_nothing_is_left_does_not_stay_behind() -> None:
+    """Its entries without markers would let readers leave out what the producer committed later."""
+    log, filesystem = closed_log([(b"x", b"1")])
+    transacted(log, 7, 0, b"a")
+    ended(log, 7, is_commit=False)
+    transacted(log, 7, 1, b"b")
+    ended(log, 7, is_commit=True)
+    log.roll()
+    for day in range(4):
+        compact(log, filesystem, now_ms=START_MS + day * 10 * DAY_MS)
+    assert [record.key for record in read_committed(log, start=1)] == [b"b"]
+    log.close()
+    filesystem.kill()
+    log = open_log(filesystem, config=CONFIG, clean=True)
+    assert log.aborted_transactions(0, 99) == []
+    log.set_high_watermark(log.log_end_offset)
+    assert [record.key for record in read_committed(log)] == [b"x", b"b"]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_read_committed_reader_sees_the_same_state_before_and_after(seed: int) -> None:
+    rng = random.Random(seed)
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=CONFIG)
+    sequences = {7: 0, 8: 0, 9: 0}
+    is_open: set[int] = set()
+    checkpoint = 0
+    for step in range(rng.randrange(20, 120)):
+        producer_id = rng.choice([7, 8, 9])
+        keys = [b"%d" % rng.randrange(6) for _ in range(rng.randrange(1, 4))]
+        dice = rng.random()
+        if dice < 0.5:
+            transacted(log, producer_id, sequences[producer_id], *keys, value=b"%d" % step)
+            sequences[producer_id] += len(keys)
+            is_open.add(producer_id)
+        elif dice < 0.75:
+            ended(log, producer_id, is_commit=rng.random() < 0.5)
+            is_open.discard(producer_id)
+        else:
+            append(log, *[(key, b"%d" % step) for key in keys])
+        if rng.random() < 0.1:
+            before = {record.key: record.value for record in read_committed(log)}
+            checkpoint = compact(log, filesystem, checkpoint, now_ms=START_MS + rng.randrange(3) * 2 * DAY_MS)
+            for max_bytes in (120, 1 << 20):
+                assert {record.key: record.value for record in read_committed(log, max_bytes=max_bytes)} == before
+        if rng.random() < 0.05:
+            log.close()
+            filesystem.kill()
+            log = open_log(filesystem, config=CONFIG, clean=True)
+            log.set_high_watermark(log.log_end_offset)
+            assert {p.producer_id for p in log.producers if p.first_transaction_offset >= 0} == is_open
+            assert {p.producer_id: p.last_sequence + 1 for p in log.producers if p.batches} == {
+                producer_id: sequence for producer_id, sequence in sequences.items() if sequence
+            }
