@@ -372,6 +372,7 @@ class Loader:
                 copy = self._filesystem.open(directory / f"{segment.path.name}.from-{position}", create=True)
                 for at in range(position, end, COPY_BYTES):
                     copy.write_at(segment.file.read_at(min(COPY_BYTES, end - at), at), at - position)
+                copy.truncate(segment.size_bytes - position)  # zeros at the end take no space
                 copy.sync()
             position = 0
         self._filesystem.sync_directory(directory)

@@ -13,6 +13,7 @@ import pytest
 
 from klamm.protocol.regions import FileRegion
 from klamm.storage import filesystem as filesystem_module
+from klamm.storage import index, segment
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
@@ -148,6 +149,9 @@ def test_a_region_keeps_its_file_though_the_log_lets_go(tmp_path: Path, bound: i
 
 
 def test_out_of_descriptors_logs_give_some_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = OpenFiles(1000)
+    for module in (filesystem_module, index, segment):
+        monkeypatch.setattr(module, "OPEN_FILES", fresh)
     log = many_segments(tmp_path)
     assert all_offsets(log)
     before = open_descriptors(tmp_path)
@@ -158,9 +162,9 @@ def test_out_of_descriptors_logs_give_some_up(tmp_path: Path, monkeypatch: pytes
             raise OSError(errno.EMFILE, "Too many open files")
         return real_open(path, flags, mode)
 
-    monkeypatch.setattr(filesystem_module.os, "open", open_sometimes)
-    log.roll()
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", open_sometimes)
+        log.roll()
     assert open_descriptors(tmp_path) < before
     assert len(log.segments) == 61
     log.close()
