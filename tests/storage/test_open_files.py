@@ -13,7 +13,8 @@ import pytest
 
 from klamm.protocol.regions import FileRegion
 from klamm.storage import filesystem as filesystem_module
-from klamm.storage import index, segment
+from klamm.storage import index
+from klamm.storage import segment as segment_module
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
@@ -150,7 +151,7 @@ def test_a_region_keeps_its_file_though_the_log_lets_go(tmp_path: Path, bound: i
 
 def test_out_of_descriptors_logs_give_some_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = OpenFiles(1000)
-    for module in (filesystem_module, index, segment):
+    for module in (filesystem_module, index, segment_module):
         monkeypatch.setattr(module, "OPEN_FILES", fresh)
     log = many_segments(tmp_path)
     assert all_offsets(log)
