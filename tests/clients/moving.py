@@ -25,6 +25,7 @@ from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from klamm.protocol.messages.metadata import MetadataRequest
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from klamm.protocol.records.batch import batches
+from tests.clients.kafka_tools import KafkaTools
 from tests.clients.samples import CODECS
 from tests.support.broker_process import wait_for
 
@@ -240,6 +241,17 @@ def offset_of(client: NodeClient, topic: str, index: int, timestamp: int) -> tup
     return answer.offset, answer.timestamp
 
 
+def wait_until_decided(client: NodeClient, topic: str, index: int) -> None:
+    """Until the last marker is written: that of a commit follows the answer to the producer."""
+
+    def is_decided() -> bool:
+        end, _ = offset_of(client, topic, index, LATEST)
+        answer = read(client, topic, index, end, isolation_level=READ_COMMITTED)
+        return bool(answer.last_stable_offset == answer.high_watermark == end)
+
+    wait_for(is_decided, 30, "the end of all transactions")
+
+
 def settings_of(client: NodeClient, topic: str) -> dict[str, str | None]:
     """What the topic itself sets."""
     resource = DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)
@@ -277,3 +289,15 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     ]
+
+
+def dump(tools: KafkaTools, root: Path) -> None:
+    """All files of all topics under Kafka's own checks."""
+    files = sorted(file for file in root.rglob("*") if file.is_file() and not file.parent.name.startswith("__cluster"))
+    logs = [file for file in files if file.suffix == ".log"]
+    indexes = [file for file in files if file.suffix in (".index", ".timeindex")]
+    assert len(logs) > 20
+    tools.dump_log(logs, "--deep-iteration")
+    tools.dump_log(indexes, "--verify-index-only")
+    tools.dump_log(indexes, "--index-sanity-check")
+    tools.dump_log([file for file in files if file.suffix in (".snapshot", ".txnindex")])
