@@ -73,6 +73,7 @@ HANDLERS: dict[int, Handler] = {
         _row(ApiKey.DELETE_GROUPS),
         _row(ApiKey.ELECT_LEADERS),
         _row(ApiKey.INCREMENTAL_ALTER_CONFIGS),
+        _row(ApiKey.ALTER_PARTITION_REASSIGNMENTS),
         _row(ApiKey.LIST_PARTITION_REASSIGNMENTS),
         _row(ApiKey.OFFSET_DELETE),
         _row(ApiKey.DESCRIBE_QUORUM),
