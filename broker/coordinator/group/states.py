@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from klamm.broker.coordinator.group import consumer_states
+
 
 class State(Enum):
     """Where a classic group stands; the values are the names that clients and tools see."""
@@ -94,7 +96,7 @@ stateDiagram-v2
 {causes}
 After a restart a group is read back from `__consumer_offsets`: Stable with the members of its last generation, each
 with a fresh session timeout, or Empty. Members that were just joining come back by themselves.
-"""
+{consumer_states.render()}"""
 
 
 if __name__ == "__main__":
