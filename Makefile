@@ -68,6 +68,49 @@ jars: $(JARS) ## fetch the Java clients, tools and broker that the tests compare
 kcat:
 	$(call need,command -v kcat,kcat)
 
+# ---- the drivers of the client matrix. What needs a toolchain that is not there is left out, and its cells read n/a.
+
+DRIVERS := tests/clients/drivers
+JAVA_CLIENTS := 0.8.2.2 0.9.0.1 0.10.2.2 0.11.0.3 1.1.1 2.8.2 3.9.2 4.4.0
+JAVA_DRIVERS := $(JAVA_CLIENTS:%=$(DRIVERS)/java/target/%/.complete)
+TESTED_DRIVERS := $(foreach version,0.9.0.1 2.8.2 3.9.2 4.4.0,$(DRIVERS)/java/target/$(version)/.complete)
+OLD_PYTHON_DRIVERS := $(foreach version,2.0.2 1.4.7,$(DRIVERS)/python/target/$(version)/.complete)
+
+# What differs between the Java clients at compile time.
+java_sources = $(DRIVERS)/java/$(if $(filter 0.8.%,$1),old/Driver.java,new/Driver.java $(DRIVERS)/java/eras/$(call java_era,$1)/Era.java)
+java_era = $(if $(filter 0.9.%,$1),0.9,$(if $(filter 0.10.%,$1),0.10,$(if $(filter 0.11.% 1.%,$1),0.11,2)))
+
+$(DRIVERS)/java/target/%/.complete: $(DRIVERS)/java/pom.xml $(wildcard $(DRIVERS)/java/*/*.java $(DRIVERS)/java/eras/*/*.java)
+	$(call need,command -v javac && command -v mvn,default-jdk-headless maven)
+	@echo "Building the driver of the Java client $*"
+	@mvn --quiet --batch-mode -Dstyle.color=never -Dkafka.version=$* $(if $(filter 0.8.%,$*),-Pscala) --file $< package
+	@mkdir -p $(@D)/classes
+	@javac -nowarn -Xlint:none -cp "$(@D)/jars/*" -d $(@D)/classes $(call java_sources,$*) 2>&1 | { grep -v '^Note:' || true; }
+	@touch $@
+
+$(DRIVERS)/python/target/%/.complete: $(DRIVERS)/python/requirements-%.txt
+	@if command -v python3.11 >/dev/null; then \
+	    echo "Setting up kafka-python $*"; \
+	    rm -rf $(@D) && python3.11 -m venv $(@D) && \
+	    PIP_CONSTRAINT= $(@D)/bin/python -m pip install --quiet --requirement $<; \
+	else mkdir -p $(@D); fi
+	@touch $@
+
+# These know themselves what has changed.
+.PHONY: go-drivers node-drivers rust-drivers
+go-drivers:
+	@! command -v go >/dev/null || { cd $(DRIVERS)/go && go build -o target/ ./franz ./sarama ./kafkago; }
+
+node-drivers: $(DRIVERS)/node/node_modules/.package-lock.json
+$(DRIVERS)/node/node_modules/.package-lock.json: $(DRIVERS)/node/package-lock.json
+	@! command -v npm >/dev/null || { cd $(DRIVERS)/node && npm ci --silent --no-audit --no-fund; }
+
+rust-drivers:
+	@! { command -v cargo && command -v cmake; } >/dev/null || { cd $(DRIVERS)/rust && cargo build --quiet --release --locked; }
+
+.PHONY: drivers
+drivers: $(JAVA_DRIVERS) $(OLD_PYTHON_DRIVERS) go-drivers node-drivers rust-drivers ## build the drivers of all stock clients
+
 # ---- use
 
 .PHONY: run
@@ -81,7 +124,7 @@ demo: $(VENV)/.demo ## stream 336,776 flights through a broker and check every r
 # ---- tests
 
 .PHONY: test
-test: $(VENV)/.test $(JARS) kcat ## all tests
+test: $(VENV)/.test $(JARS) $(TESTED_DRIVERS) kcat ## all tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope -m "not campaign" $(PYTEST)
 
 .PHONY: quick
@@ -89,11 +132,15 @@ quick: $(VENV)/.test ## the tests that need no Java and no other process
 	@$(BIN)/python -m pytest -n $(JOBS) -m "not java and not clients and not faults and not slow and not campaign" $(PYTEST)
 
 .PHONY: clients
-clients: $(VENV)/.test $(JARS) kcat ## real clients and Kafka's tools against a broker process
-	@$(BIN)/python -m pytest tests/clients $(PYTEST)
+clients: $(VENV)/.test $(JARS) drivers kcat ## all real clients and Kafka's tools (CLIENT=sarama: one, and its row of the table)
+ifdef CLIENT
+	@KLAMM_CLIENT="$(CLIENT)" $(BIN)/python -m pytest tests/clients/test_matrix.py $(PYTEST)
+else
+	@KLAMM_MATRIX=docs/clients.md $(BIN)/python -m pytest tests/clients $(PYTEST)
+endif
 
 .PHONY: faults
-faults: $(VENV)/.test $(JARS) kcat ## the long rounds of kill -9, bad input and mutated frames
+faults: $(VENV)/.test $(JARS) $(TESTED_DRIVERS) kcat ## the long rounds of kill -9, bad input and mutated frames
 	@KLAMM_FAULTS=long $(BIN)/python -m pytest tests/faults --timeout 7200 -rP $(PYTEST)
 
 .PHONY: bench
@@ -115,5 +162,5 @@ docs: $(VENV)/.run ## write docs/configuration.md from the tables in config/
 
 .PHONY: clean
 clean: ## remove the environment, the jars and all caches; keeps ./data
-	@rm -rf $(VENV) $(JAR_SETS:%=tests/support/java/%/target) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(JAR_SETS:%=tests/support/java/%/target) $(wildcard $(DRIVERS)/*/target) $(DRIVERS)/node/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

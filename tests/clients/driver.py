@@ -10,7 +10,7 @@ The questions that every driver below `drivers/` knows:
     consume      address topic starts ends config  the rows of these partitions, without a group
     offset_for_time  address topic partition timestamp   an offset or null
     open         address topic group config        a member of the group (one for each process) that subscribes
-    poll         timeout_ms                        {"rows": [..]}, and {"revoked": [[partition, ..], ..]} from some
+    poll         timeout_ms                        {"rows": [..]}; some tell "assigned" and "revoked", too
     commit, close                                  what was polled is committed; the member leaves
 
 A record to send is `[partition, timestamp, key, value, [[name, value], ..]]`, a row that was read `[partition, offset,
@@ -85,9 +85,13 @@ def _java(version: str, **more: Any) -> Client:
     return Client(f"java {version}", command, built / "classes" / "Driver.class", "a JDK and Maven", **more)
 
 
-def _built(name: str, path: str, needs: str, *command: str) -> Client:
-    built = DRIVERS / path
-    return Client(name, (*command, str(built)), built, needs)
+def _built(name: str, path: str, needs: str) -> Client:
+    return Client(name, (str(DRIVERS / path),), DRIVERS / path, needs)
+
+
+def _node(name: str) -> Client:
+    command = ("node", str(DRIVERS / "node" / "driver.js"))
+    return Client(name, command, DRIVERS / "node" / "node_modules" / "kafkajs", "Node.js and npm")
 
 
 CLIENTS: Final = {
@@ -110,11 +114,14 @@ CLIENTS: Final = {
         _built("franz-go", "go/target/franz", "Go"),
         _built("sarama", "go/target/sarama", "Go"),
         _built("kafka-go", "go/target/kafkago", "Go"),
-        _built("KafkaJS", "node/driver.js", "Node.js and npm", "node"),
+        _node("KafkaJS"),
         _built("rdkafka", "rust/target/release/rdkafka", "Rust, cmake"),
         _built("rskafka", "rust/target/release/rskafka", "Rust"),
     )
 }
+
+NEWEST: Final = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "java 4.4.0")
+"""The five that are asked for every detail, in the other tests of this directory."""
 
 
 class Driver:
@@ -229,11 +236,15 @@ class Driver:
 
 
 class Member:
-    """A driver's member of a group. It must be polled to take part."""
+    """A driver's member of a group. It must be polled to take part.
+
+    `assigned` and each of `revoked` are of confluent-kafka and Java only.
+    """
 
     def __init__(self, driver: Driver, address: str, topic: str, group: str, config: Mapping[str, str] | None) -> None:
         self.driver = driver
         self.revoked: list[set[int]] = []
+        self.assigned: set[int] = set()
         self._polling = False
         self._rows: list[Received] = []
         driver.ask("open", address=address, topic=topic, group=group, config=dict(config or {}))
@@ -266,6 +277,7 @@ class Member:
             answer = self.driver.answer(timeout_s)
             self._polling = False
             self.revoked += [set(partitions) for partitions in answer.get("revoked", ())]
+            self.assigned = set(answer.get("assigned", ()))
             self._rows += [received(row) for row in answer["rows"]]
 
 

@@ -17,15 +17,13 @@ from klamm.client.blocking import NodeClient
 from klamm.protocol.messages.describe_groups import DescribeGroupsRequest
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from klamm.protocol.records.batch import Record, batches, records
-from tests.clients.driver import Driver, Member, poll
+from tests.clients.driver import NEWEST, Driver, Member, poll
 from tests.clients.raw import create, fetch_all
 from tests.clients.samples import CODECS, FIRST_TIMESTAMP, Received, Sent
 
 PARTITIONS: Final = 4
 COUNT: Final = 40
 TIMEOUT_S: Final = 40.0
-OTHERS: Final = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "java 4.4.0")
-"""Those whose records every client must be able to read."""
 
 
 class NotApplicable(Exception):
@@ -128,7 +126,7 @@ class Corpus:
 def reads(bench: Bench) -> str:
     """What other clients have written, in every codec that this one knows."""
     bench.needs("consume")
-    for name in OTHERS:
+    for name in NEWEST:
         topic, written = bench.corpus.by(name)
         known = [codec for codec in CODECS if codec in bench.hello["codecs"]]
         wanted = {CODECS.index(codec): len(written[codec]) for codec in known}
@@ -149,7 +147,7 @@ def is_read(bench: Bench) -> str:
     topic = bench.topic()
     sent = text("read me")
     bench.client.produce(bench.address, topic, sent, {"compression.type": bench.hello["codecs"][-1]})
-    for name in OTHERS:
+    for name in NEWEST:
         found = bench.other(name).consume(bench.address, topic, {0: COUNT})
         assert [(record.key, record.value) for record in found] == [(record.key, record.value) for record in sent], name
     return "yes"
@@ -178,20 +176,20 @@ def shares(bench: Bench) -> str:
     topic = bench.topic(PARTITIONS)
     with bench.driver() as one, bench.driver() as two:
         first = Member(one, bench.address, topic, topic, None)
-        poll_until(lambda: owners(bench, topic) == [PARTITIONS], [first])
+        poll_until(lambda: owners(bench.node, topic) == [PARTITIONS], [first])
         second = Member(two, bench.address, topic, topic, None)
         both = [first, second]
-        poll_until(lambda: owners(bench, topic) == [PARTITIONS // 2] * 2, both)
+        poll_until(lambda: owners(bench.node, topic) == [PARTITIONS // 2] * 2, both)
         _send(bench, topic, "a")
         seen: set[bytes | None] = set()
-        poll_until(lambda: seen == _values("a"), both, seen)
+        poll_until(lambda: seen == values("a"), both, seen)
         commit(bench, topic, COUNT, both)
         first.leave()
-        poll_until(lambda: owners(bench, topic) == [PARTITIONS], [second])
+        poll_until(lambda: owners(bench.node, topic) == [PARTITIONS], [second])
         _send(bench, topic, "b")
         seen = set()
         poll_until(lambda: len(seen) >= COUNT, [second], seen)
-        assert seen == _values("b")
+        assert seen == values("b")
         second.leave()
     return "yes"
 
@@ -206,7 +204,7 @@ def goes_on(bench: Bench) -> str:
             member = Member(one, bench.address, topic, topic, None)
             seen: set[bytes | None] = set()
             poll_until(lambda: len(seen) >= COUNT, [member], seen)  # noqa: B023
-            assert seen == _values(beginning)
+            assert seen == values(beginning)
             commit(bench, topic, total, [member])
             member.leave()
         _send(bench, topic, "b")
@@ -217,7 +215,8 @@ def _send(bench: Bench, topic: str, beginning: str) -> None:
     bench.other("confluent-kafka").produce(bench.address, topic, text(beginning, partitions=PARTITIONS))
 
 
-def _values(beginning: str) -> set[bytes | None]:
+def values(beginning: str) -> set[bytes | None]:
+    """Those of `text`."""
     return {record.value for record in text(beginning)}
 
 
@@ -236,9 +235,9 @@ def poll_until(
     return found
 
 
-def owners(bench: Bench, group: str) -> list[int]:
+def owners(node: NodeClient, group: str) -> list[int]:
     """How many partitions each member has, [] while the group has none or is in a rebalance."""
-    response = bench.node.request(DescribeGroupsRequest(groups=[group]), 5)
+    response = node.request(DescribeGroupsRequest(groups=[group]), 5)
     (described,) = response.groups
     if described.group_state != "Stable":
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
@@ -11,7 +12,8 @@ Header = tuple[str, bytes | None]
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS: Final = 3
-FIRST_TIMESTAMP: Final = 1_700_000_000_000
+FIRST_TIMESTAMP: Final = int(time.time()) * 1000 - 3_600_000
+"""An hour ago: what is older than the retention time may go at any moment."""
 
 
 class Sent(NamedTuple):

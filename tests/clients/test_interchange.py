@@ -15,10 +15,10 @@ import pytest
 
 from klamm.client.blocking import NodeClient
 from klamm.protocol.records.batch import batches, records
+from tests.clients.driver import Driver
 from tests.clients.kafka_tools import KafkaTools
 from tests.clients.raw import create, fetch_all, list_offsets
 from tests.clients.samples import CODECS, Sent
-from tests.clients.stock_clients import Confluent
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_process import BrokerProcess
 from tests.support.java_process import JavaProcess
@@ -43,9 +43,10 @@ def records_to_send(seed: int, first: int, count: int) -> list[Sent]:
 def fill(address: str, sent: list[Sent]) -> None:
     """Every codec, each from an idempotent producer of its own."""
     share = len(sent) // len(CODECS)
-    for number, codec in enumerate(CODECS):
-        config = {"compression.type": codec, "enable.idempotence": "true", "batch.num.messages": "50"}
-        Confluent().produce(address, TOPIC, sent[number * share : (number + 1) * share], config)
+    with Driver("confluent-kafka") as client:
+        for number, codec in enumerate(CODECS):
+            config = {"compression.type": codec, "enable.idempotence": "true", "batch.num.messages": "50"}
+            client.produce(address, TOPIC, sent[number * share : (number + 1) * share], config)
 
 
 def stored(address: str) -> list[tuple[int, bytes | None, bytes | None, int]]:

@@ -12,10 +12,10 @@ import pytest
 from klamm.broker.apis.registry import HANDLERS
 from klamm.client.blocking import NodeClient
 from tests.clients.conftest import MakeTopic
+from tests.clients.driver import Driver
 from tests.clients.kafka_tools import KafkaTools, ToolFailed
 from tests.clients.raw import fetch_all
 from tests.clients.samples import ends, sample
-from tests.clients.stock_clients import StockClient
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.java
@@ -57,13 +57,13 @@ def test_topics_creates_lists_describes_and_deletes(tools: KafkaTools, new_name:
 
 
 def test_topics_adds_partitions_that_can_be_used(
-    tools: KafkaTools, broker: BrokerProcess, make_topic: MakeTopic, stock_client: Callable[[str], StockClient]
+    tools: KafkaTools, broker: BrokerProcess, make_topic: MakeTopic, stock_client: Callable[[str], Driver]
 ) -> None:
     topic = make_topic(1)
     tools.topics("--alter", "--topic", topic, "--partitions", "3")
     assert "PartitionCount: 3" in tools.topics("--describe", "--topic", topic)
     sent = sample()
-    stock_client("confluent").produce(broker.address, topic, sent, {})
+    stock_client("confluent-kafka").produce(broker.address, topic, sent, {})
     assert tools.get_offsets("--topic", topic) == {f"{topic}:{number}": end for number, end in ends(sent).items()}
     with pytest.raises(ToolFailed, match=r"has 3 partition\(s\)"):
         tools.topics("--alter", "--topic", topic, "--partitions", "2")
@@ -238,7 +238,7 @@ def test_dump_log_reads_our_files(
     broker: BrokerProcess,
     node: NodeClient,
     make_topic: MakeTopic,
-    stock_client: Callable[[str], StockClient],
+    stock_client: Callable[[str], Driver],
 ) -> None:
     """Several segments, each with its indexes and a producer snapshot, are what Kafka's own reader expects."""
     topic = make_topic(1, {"segment.bytes": "1048576", "index.interval.bytes": "4096"})

@@ -18,8 +18,6 @@ from tests.support.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
-CONFIG = {"group.initial.rebalance.delay.ms": 200}
-
 
 def clients() -> list[object]:
     wanted = os.environ.get("KLAMM_CLIENT", "")
@@ -32,32 +30,14 @@ def clients() -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker whose groups do not wait long for their first members."""
-    with BrokerProcess(tmp_path_factory.mktemp("matrix") / "data", CONFIG) as process:
-        yield process
-    assert "Traceback" not in process.log(), process.log()[-4000:]
+def broker(group_broker: BrokerProcess) -> BrokerProcess:
+    return group_broker
 
 
 @pytest.fixture(scope="module")
-def other() -> Iterator[Callable[[str], Driver]]:
-    """One process of each client, for all tests."""
-    made: dict[str, Driver] = {}
-
-    def by_name(name: str) -> Driver:
-        if name not in made:
-            made[name] = Driver(name)
-        return made[name]
-
-    yield by_name
-    for driver in made.values():
-        driver.close()
-
-
-@pytest.fixture(scope="module")
-def corpus(broker: BrokerProcess, other: Callable[[str], Driver]) -> Iterator[Corpus]:
+def corpus(broker: BrokerProcess, stock_client: Callable[[str], Driver]) -> Iterator[Corpus]:
     with NodeClient(broker.host, broker.port) as node:
-        yield Corpus(broker.address, node, other)
+        yield Corpus(broker.address, node, stock_client)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
@@ -67,21 +47,21 @@ def test_cell(
     column: str,
     broker: BrokerProcess,
     node: NodeClient,
-    other: Callable[[str], Driver],
+    stock_client: Callable[[str], Driver],
     corpus: Corpus,
     record_property: Callable[[str, object], None],
 ) -> None:
     record_property("client", client)
     record_property("column", column)
     try:
-        driver = other(client)
+        driver = stock_client(client)
     except Unavailable as reason:
         assert not CLIENTS[client].in_make_test, reason
         record_property("cell", f"n/a: {reason}")
         return
     hello = driver.ask("hello")
     record_property("version", hello["version"])
-    bench = Bench(broker.address, node, driver, hello, lambda: Driver(client), other, corpus)
+    bench = Bench(broker.address, node, driver, hello, lambda: Driver(client), stock_client, corpus)
     try:
         record_property("cell", COLUMNS[column](bench))
     except NotApplicable as reason:

@@ -7,19 +7,17 @@ clients read what these send, and these what new ones do.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from klamm.client.blocking import NodeClient
 from klamm.protocol.records.batch import batches, records
 from tests.clients.conftest import MakeTopic
+from tests.clients.driver import Driver
 from tests.clients.raw import fetch_all
 from tests.clients.samples import PARTITIONS, Sent, difference, ends, sample
-from tests.clients.stock_clients import Confluent, Java, StockClient
 from tests.support.broker_process import BrokerProcess
-from tests.support.jars import JAVA
-from tests.support.java_process import JavaProcess
 
 VERSIONS = ["0.8.2", "0.9.0"]
 CODECS = ("none", "gzip", "snappy", "lz4")
@@ -38,12 +36,19 @@ def plain(sent: list[Sent]) -> list[Sent]:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_an_old_producer_sends_is_read_by_a_new_consumer(
-    version: str, codec: str, broker: BrokerProcess, node: NodeClient, make_topic: MakeTopic
+    version: str,
+    codec: str,
+    broker: BrokerProcess,
+    node: NodeClient,
+    make_topic: MakeTopic,
+    stock_client: Callable[[str], Driver],
 ) -> None:
     topic = make_topic(PARTITIONS)
     sent = plain(sample())
-    Confluent().produce(broker.address, topic, sent, {"compression.type": codec, **expecting(version)})
-    received = Confluent().consume(broker.address, topic, ends(sent))
+    stock_client("confluent-kafka").produce(
+        broker.address, topic, sent, {"compression.type": codec, **expecting(version)}
+    )
+    received = stock_client("confluent-kafka").consume(broker.address, topic, ends(sent))
     assert difference(sent, received, (-1, -1)) == []  # no timestamp is -1
     stored = {
         header.magic for partition in range(PARTITIONS) for _, header in batches(fetch_all(node, topic, partition))
@@ -54,12 +59,16 @@ def test_what_an_old_producer_sends_is_read_by_a_new_consumer(
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_a_new_producer_sends_is_read_by_an_old_consumer(
-    version: str, codec: str, broker: BrokerProcess, make_topic: MakeTopic
+    version: str,
+    codec: str,
+    broker: BrokerProcess,
+    make_topic: MakeTopic,
+    stock_client: Callable[[str], Driver],
 ) -> None:
     topic = make_topic(PARTITIONS)
     sent = sample()
-    Confluent().produce(broker.address, topic, sent, {"compression.type": codec})
-    received = Confluent(expecting(version)).consume(broker.address, topic, ends(sent))
+    stock_client("confluent-kafka").produce(broker.address, topic, sent, {"compression.type": codec})
+    received = stock_client("confluent-kafka").consume(broker.address, topic, ends(sent), config=expecting(version))
     assert difference(plain(sent), received, (-1, 0)) == []
 
 
@@ -79,25 +88,19 @@ def test_kcat_expecting_an_old_broker(
     assert [record.offset for record in stored] == list(range(500))
 
 
-@pytest.fixture(scope="module")
-def java_39() -> Iterator[StockClient]:
-    with JavaProcess("clients-old", JAVA / "stock" / "StockClient.java") as process:
-        yield Java(process)
-
-
 @pytest.mark.java
 @pytest.mark.parametrize("codec", ["zstd", pytest.param("lz4", marks=pytest.mark.campaign)])
 def test_kafka_clients_39(
     codec: str,
-    java_39: StockClient,
-    stock_client: Callable[[str], StockClient],
+    stock_client: Callable[[str], Driver],
     broker: BrokerProcess,
     make_topic: MakeTopic,
 ) -> None:
     topic = make_topic(PARTITIONS)
     sent = sample()
+    java_39 = stock_client("java 3.9.2")
     java_39.produce(broker.address, topic, sent, {"compression.type": codec})
-    for consumer in (java_39, stock_client("confluent")):
+    for consumer in (java_39, stock_client("confluent-kafka")):
         assert difference(sent, consumer.consume(broker.address, topic, ends(sent)), (0, 0)) == []
 
 

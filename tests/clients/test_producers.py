@@ -9,9 +9,9 @@ import pytest
 from klamm.client.blocking import NodeClient
 from klamm.protocol.records.batch import batches, records
 from tests.clients.conftest import MakeTopic
+from tests.clients.driver import NEWEST, Driver
 from tests.clients.raw import fetch_all, list_offsets
 from tests.clients.samples import Sent
-from tests.clients.stock_clients import CLIENTS, StockClient
 from tests.support.broker_process import BrokerProcess, wait_for
 
 COUNT = 3_000
@@ -24,7 +24,7 @@ KINDS = {
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("producer", CLIENTS)
+@pytest.mark.parametrize("producer", NEWEST)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_record_is_there_once_and_in_order(
     producer: str,
@@ -32,7 +32,7 @@ def test_every_record_is_there_once_and_in_order(
     broker: BrokerProcess,
     node: NodeClient,
     make_topic: MakeTopic,
-    stock_client: Callable[[str], StockClient],
+    stock_client: Callable[[str], Driver],
 ) -> None:
     topic = make_topic(2)
     sent = [Sent(number % 2, b"%d" % number, b"value-%d" % number) for number in range(COUNT)]
@@ -50,11 +50,11 @@ def test_every_record_is_there_once_and_in_order(
 
 @pytest.mark.java
 def test_a_new_idempotent_producer_has_an_id_of_its_own(
-    broker: BrokerProcess, node: NodeClient, make_topic: MakeTopic, stock_client: Callable[[str], StockClient]
+    broker: BrokerProcess, node: NodeClient, make_topic: MakeTopic, stock_client: Callable[[str], Driver]
 ) -> None:
     topic = make_topic(1)
-    for producer in CLIENTS:
+    for producer in NEWEST:
         stock_client(producer).produce(broker.address, topic, [Sent(0, b"k", b"v")], KINDS["idempotent"])
     found = [header for _, header in batches(fetch_all(node, topic, 0))]
-    assert len({header.producer_id for header in found}) == len(found) == len(CLIENTS)
+    assert len({header.producer_id for header in found}) == len(found) == len(NEWEST)
     assert {(header.producer_epoch, header.base_sequence) for header in found} == {(0, 0)}

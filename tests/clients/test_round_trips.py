@@ -15,9 +15,9 @@ import pytest
 from klamm.client.blocking import NodeClient
 from klamm.protocol.records.batch import batches
 from tests.clients.conftest import MakeTopic
+from tests.clients.driver import NEWEST, Driver
 from tests.clients.raw import fetch_all
 from tests.clients.samples import CODECS, PARTITIONS, Sent, difference, ends, sample
-from tests.clients.stock_clients import CLIENTS, StockClient
 from tests.support.broker_process import BrokerProcess
 
 CLOCK_SLACK_MS = 1000
@@ -37,15 +37,15 @@ def products() -> list[object]:
         pytest.param(
             producer, consumer, codec, marks=() if (row + column) % len(CODECS) == number else pytest.mark.campaign
         )
-        for row, producer in enumerate(CLIENTS)
-        for column, consumer in enumerate(CLIENTS)
+        for row, producer in enumerate(NEWEST)
+        for column, consumer in enumerate(NEWEST)
         for number, codec in enumerate(CODECS)
     ]
 
 
 @pytest.fixture(scope="session")
 def produced(
-    broker: BrokerProcess, make_topic: MakeTopic, stock_client: Callable[[str], StockClient]
+    broker: BrokerProcess, make_topic: MakeTopic, stock_client: Callable[[str], Driver]
 ) -> Callable[[str, str], Produced]:
     """The topic that a client filled with the sample in one codec; made once."""
     made: dict[tuple[str, str], Produced] = {}
@@ -78,7 +78,7 @@ def test_a_consumer_reads_what_a_producer_has_sent(
     broker: BrokerProcess,
     node: NodeClient,
     produced: Callable[[str, str], Produced],
-    stock_client: Callable[[str], StockClient],
+    stock_client: Callable[[str], Driver],
 ) -> None:
     what = produced(producer, codec)
     received = stock_client(consumer).consume(broker.address, what.topic, ends(what.sent))

@@ -11,9 +11,9 @@ from klamm.client.blocking import NodeClient
 from klamm.protocol.messages.metadata import MetadataRequest
 from klamm.protocol.records.batch import batches
 from tests.clients.capture import Capture
+from tests.clients.driver import NEWEST, Driver
 from tests.clients.raw import create, fetch_all
 from tests.clients.samples import CODECS, PARTITIONS, ends, sample
-from tests.clients.stock_clients import CLIENTS, StockClient
 from tests.support.broker_process import BrokerProcess
 
 
@@ -41,7 +41,7 @@ def sampled(row: int, number: int) -> list[pytest.MarkDecorator]:
     ("producer", "codec"),
     [
         pytest.param(producer, codec, marks=sampled(row, number))
-        for row, producer in enumerate(CLIENTS)
+        for row, producer in enumerate(NEWEST)
         for number, codec in enumerate(CODECS)
     ],
 )
@@ -50,7 +50,7 @@ def test_what_was_sent_is_what_is_fetched(
     codec: str,
     proxy: Capture,
     hidden_broker: BrokerProcess,
-    stock_client: Callable[[str], StockClient],
+    stock_client: Callable[[str], Driver],
 ) -> None:
     topic = f"{producer}-{codec}"
     client = stock_client(producer)

@@ -10,9 +10,9 @@ import pytest
 from klamm.client.blocking import NodeClient
 from klamm.protocol.records.batch import batches
 from tests.clients.conftest import MakeTopic
+from tests.clients.driver import NEWEST, Driver
 from tests.clients.raw import fetch_all
 from tests.clients.samples import CODECS, PARTITIONS, Sent, difference, ends, sample
-from tests.clients.stock_clients import CLIENTS, StockClient
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.java
@@ -34,45 +34,45 @@ def test_batches_are_recompressed_when_the_topic_asks(
     broker: BrokerProcess,
     node: NodeClient,
     make_topic: MakeTopic,
-    stock_client: Callable[[str], StockClient],
+    stock_client: Callable[[str], Driver],
 ) -> None:
     topic = make_topic(PARTITIONS, {"compression.type": setting})
     sent = sample()
-    stock_client("confluent").produce(broker.address, topic, sent, {"compression.type": "snappy"})
+    stock_client("confluent-kafka").produce(broker.address, topic, sent, {"compression.type": "snappy"})
     assert codecs_of(node, topic) == {"none" if setting == "uncompressed" else setting}
-    for consumer in CLIENTS:
+    for consumer in NEWEST:
         received = stock_client(consumer).consume(broker.address, topic, ends(sent))
         assert difference(sent, received, (0, 0)) == [], consumer
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_consumers_get_the_append_time_of_the_broker(
-    codec: str, broker: BrokerProcess, make_topic: MakeTopic, stock_client: Callable[[str], StockClient]
+    codec: str, broker: BrokerProcess, make_topic: MakeTopic, stock_client: Callable[[str], Driver]
 ) -> None:
     topic = make_topic(PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
     sent = [record._replace(timestamp=None) for record in sample()]
     start_ms = int(time.time() * 1000) - SLACK_MS
-    stock_client("java").produce(broker.address, topic, sample(), {"compression.type": codec})
+    stock_client("java 4.4.0").produce(broker.address, topic, sample(), {"compression.type": codec})
     around_ms = (start_ms, int(time.time() * 1000) + SLACK_MS)
-    for consumer in CLIENTS:
+    for consumer in NEWEST:
         received = stock_client(consumer).consume(broker.address, topic, ends(sent))
         assert difference(sent, received, around_ms) == [], consumer
 
 
-@pytest.mark.parametrize("producer", CLIENTS)
+@pytest.mark.parametrize("producer", NEWEST)
 def test_a_missing_topic_is_created_by_its_first_producer(
-    producer: str, broker: BrokerProcess, stock_client: Callable[[str], StockClient]
+    producer: str, broker: BrokerProcess, stock_client: Callable[[str], Driver]
 ) -> None:
     topic = f"first-seen-by-{producer}"
     sent = [Sent(0, b"k", b"v"), Sent(0, None, b"w")]
     stock_client(producer).produce(broker.address, topic, sent, {})
-    received = stock_client("confluent").consume(broker.address, topic, {0: 2})
+    received = stock_client("confluent-kafka").consume(broker.address, topic, {0: 2})
     assert [(record.key, record.value) for record in received] == [(b"k", b"v"), (None, b"w")]
 
 
-@pytest.mark.parametrize("producer", CLIENTS)
+@pytest.mark.parametrize("producer", NEWEST)
 def test_a_record_that_is_too_large_is_refused_and_the_next_is_taken(
-    producer: str, broker: BrokerProcess, make_topic: MakeTopic, stock_client: Callable[[str], StockClient]
+    producer: str, broker: BrokerProcess, make_topic: MakeTopic, stock_client: Callable[[str], Driver]
 ) -> None:
     topic = make_topic(1, {"max.message.bytes": "10000"})
     client = stock_client(producer)

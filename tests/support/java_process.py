@@ -1,7 +1,7 @@
 """A small Java program of ours that answers a JSON line with a JSON line, over one set of jars.
 
-    with JavaProcess("clients", JAVA / "stock" / "StockClient.java") as java:
-        java.ask({"do": "consume", ...})
+    with JavaProcess("tools", JAVA / "commands" / "Commands.java") as java:
+        java.ask({"class": "...", "arguments": [...], "input": ""})
 
 A JVM is dear to start and cheap to ask: the programs serve any number of questions.
 """

@@ -123,7 +123,8 @@ def poll(question: dict[str, Any]) -> dict[str, Any]:
         if error is None:
             rows.append(_row(message))
     told, revoked[:] = list(revoked), []
-    return {"rows": rows, "revoked": told}
+    assigned = [partition.partition for partition in members[0].assignment()]
+    return {"rows": rows, "revoked": told, "assigned": assigned}
 
 
 def commit(_: dict[str, Any]) -> None:

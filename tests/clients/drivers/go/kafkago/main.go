@@ -35,7 +35,10 @@ func hello(*lines.Question) (any, error) {
 
 func produce(q *lines.Question) (any, error) {
 	next := 0
+	transport := &kafka.Transport{} // the default one remembers which topics there were
+	defer transport.CloseIdleConnections()
 	writer := &kafka.Writer{
+		Transport:    transport,
 		Addr:         kafka.TCP(q.Address),
 		Topic:        q.Topic,
 		RequiredAcks: kafka.RequireAll,

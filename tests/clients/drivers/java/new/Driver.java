@@ -190,6 +190,8 @@ public class Driver {
         }
         answer.set("revoked", JSON.valueToTree(REVOKED));
         REVOKED.clear();
+        ArrayNode assigned = answer.putArray("assigned");
+        member.assignment().forEach(partition -> assigned.add(partition.partition()));
         return answer;
     }
 }

@@ -1,0 +1,58 @@
+"""The table of docs/clients.md, made from the reports of the matrix' tests and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tests.clients.driver import CLIENTS
+from tests.clients.matrix import COLUMNS
+
+HEAD: Final = """# Clients
+
+<!-- Written by `make clients` from what has passed in its run. -->
+
+What stock clients did with a broker of this version: each column is a scenario in `tests/clients/matrix.py`, the same
+for all clients. A codec is named where records in it went through; *n/a* comes with its reason.
+"""
+
+Cells = Mapping[str, Mapping[str, str]]
+"""By client: its columns, and its `version`."""
+
+
+def cells(properties: Iterable[tuple[Mapping[str, object], bool]]) -> dict[str, dict[str, str]]:
+    """From the properties of each test and whether it has passed."""
+    found: dict[str, dict[str, str]] = {}
+    for facts, passed in properties:
+        row = found.setdefault(str(facts["client"]), {})
+        row[str(facts["column"])] = str(facts["cell"]) if passed else "**failed**"
+        if "version" in facts:
+            row["version"] = str(facts["version"]).removeprefix("v")
+    return found
+
+
+def table(found: Cells) -> str:
+    """One row for each client that was run, in the order of CLIENTS; reasons are notes below it."""
+    notes: list[str] = []
+    lines = [_line(["client", "version", *COLUMNS]), _line(["---"] * (2 + len(COLUMNS)))]
+    for name in CLIENTS:
+        if name in found:
+            row = found[name]
+            title = name.partition(" ")[0]
+            cells = [_noted(row.get(column, ""), notes) for column in COLUMNS]
+            lines.append(_line([title, row.get("version", name.partition(" ")[2]), *cells]))
+    reasons = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
+    return "\n".join([*lines, *([""] if reasons else []), *reasons]) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _noted(cell: str, notes: list[str]) -> str:
+    if not cell.startswith("n/a: "):
+        return cell
+    reason = cell.removeprefix("n/a: ")
+    if reason not in notes:
+        notes.append(reason)
+    return f"n/a ({notes.index(reason) + 1})"
