@@ -46,7 +46,7 @@ from klamm.broker.upkeep import Upkeep
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.errors import KafkaError
 from klamm.storage.clock import Clock, SystemClock
-from klamm.storage.filesystem import OsFilesystem
+from klamm.storage.filesystem import Filesystem, OsFilesystem
 from klamm.storage.identity import WrongOwner, known_cluster_id
 from klamm.storage.log_dir import LogDir, LogDirError
 from klamm.storage.open_files import OPEN_FILES, descriptors_for_logs
@@ -105,9 +105,10 @@ class StopSignal:
 class Server:
     """One broker process. Verbs in order: `open` (blocking, before the loop), `serve`; `leave` undoes `open`."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None, filesystem: Filesystem | None = None) -> None:
         self.config = config
         self.clock: Clock = clock if clock is not None else SystemClock()
+        self._filesystem: Filesystem = filesystem if filesystem is not None else OsFilesystem()
         self.metrics = Metrics()
         self._log_dirs: list[LogDir] = []
         self._controller: Controller | None = None
@@ -124,7 +125,7 @@ class Server:
         config = self.config
         process_limit, wanted = raise_descriptor_limit(), config.integer("klamm.max.open.log.files")
         OPEN_FILES.limit = wanted if wanted > 0 else descriptors_for_logs(process_limit)
-        filesystem = OsFilesystem()
+        filesystem = self._filesystem
         wanted_id = config["klamm.cluster.id"]
         try:
             cluster_id = str(wanted_id) if wanted_id is not None else known_cluster_id(filesystem, config.log_dirs)
@@ -149,7 +150,7 @@ class Server:
         try:
             store_path = first.path / FILE_NAME
             store = SqliteStore(store_path)
-            self._take_over(store, filesystem)
+            self._take_over(store)
             self._controller = Controller(store, config, clock=self.clock)
             self._controller.start(clean=all(log_dir.was_clean for log_dir in self._log_dirs), cluster_id=cluster_id)
         except (StoreError, WrongCluster, LogDirError) as error:
@@ -168,14 +169,14 @@ class Server:
         except KafkaError as error:
             raise CannotStart(f"{store_path}: {error.message}") from None
 
-    def _take_over(self, store: SqliteStore, filesystem: OsFilesystem) -> None:
+    def _take_over(self, store: SqliteStore) -> None:
         """With a new store: take over what Apache Kafka left in the log dirs, if anything."""
         if store.exists(paths.CLUSTER_ID) or not any(log_dir.partitions_on_disk() for log_dir in self._log_dirs):
             return
         from klamm.broker.moving.takeover import CannotTakeOver, take_over  # rarely needed
 
         try:
-            take_over(store, self.config, self._log_dirs, filesystem, os.urandom)
+            take_over(store, self.config, self._log_dirs, self._filesystem, os.urandom)
         except CannotTakeOver as error:
             store.close()
             raise CannotStart(str(error)) from None
