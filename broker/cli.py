@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from klamm import __version__
-from klamm.broker.commands import dump_log, export_kafka, repair, snapshot
+from klamm.broker.commands import dump_log, export_kafka, repair, snapshot, verify
 from klamm.config.definitions import ConfigError
 from klamm.config.load import load, notes
 
@@ -84,6 +84,6 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("config", help="list every config key with its default and meaning")
 
-    for command in (dump_log, export_kafka, repair, snapshot):
+    for command in (dump_log, export_kafka, repair, snapshot, verify):
         command.declare(commands)
     return parser

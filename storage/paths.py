@@ -52,6 +52,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 COMPACTION_MANIFEST = "klamm.compaction"
+SNAPSHOT_MANIFEST = "klamm-snapshot.json"  # of a directory that `klamm snapshot` has made
 MOVE_MARKER = "klamm.move"
 TXN_INDEX_LIST = "klamm.txnindexes"
 

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from klamm.protocol.wire import uuid_from_text
 from klamm.storage.filesystem import Filesystem, describe, replace_file
+from klamm.storage.paths import SNAPSHOT_MANIFEST
 
-FILE_NAME: Final = "klamm-snapshot.json"
+FILE_NAME: Final = SNAPSHOT_MANIFEST
 VERSION: Final = 1
 
 

@@ -93,6 +93,7 @@ def test_a_running_broker_is_no_obstacle(tmp_path: Path, capsys: pytest.CaptureF
         assert broker.terminate() == 0
     assert len(everything) == counting.acknowledged
     for number, snapshot in enumerate(snapshots):
+        assert klamm("verify", "--deep", "--log-dirs", snapshot) == 0
         renaming = ("--rename", f"t=t-{number}")
         assert klamm("restore", snapshot, *renaming, "--override", f"log.dirs={target}") == 0
     output = capsys.readouterr().out
@@ -187,8 +188,11 @@ def test_a_stopped_broker(stopped: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert (stopped / ".kafka_cleanshutdown").exists()
     assert klamm("restore", snapshot, "--rename", "t=u", *where) == 0
     capsys.readouterr()
+    assert klamm("verify", "--log-dirs", stopped) == 0
+    capsys.readouterr()
     with BrokerProcess(stopped) as broker:
         assert values(broker, "t", 0) == values(broker, "u", 0) == [b"v"]
+        assert "held by a running broker" in refusal(capsys, "verify", "--log-dirs", stopped)
         assert "another process" in refusal(capsys, "restore", snapshot, "--rename", "t=w", *where)
 
 
