@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.protocol.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
+from klamm.protocol.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+from klamm.protocol.records.control import EndMarker
 from klamm.storage.producer_state import (
     MAX_SEQUENCE,
     ProducerState,
@@ -14,6 +20,8 @@ from klamm.storage.producer_state import (
     increment_sequence,
     parse_snapshot,
 )
+from klamm.storage.transaction_index import AbortedTransaction
+from klamm.storage.verification import Verifications
 
 SNAPSHOT = bytes.fromhex(
     "0001"  # version
@@ -114,3 +122,141 @@ def test_a_producer_of_old_records_expires_by_when_it_was_seen() -> None:
     state.update(1, 0, 0, 0, 0, 5, 100_000)
     assert state.remove_expired(100_999) == 0
     assert state.remove_expired(101_000) == 1
+
+
+def transacting(*producer_ids: int) -> ProducerState:
+    """Each has a transaction open, at offsets 10, 20, ..."""
+    state = ProducerState("t-0")
+    for number, producer_id in enumerate(producer_ids):
+        state.update(producer_id, 3, 0, 0, 10 * (number + 1), 1000, is_transactional=True)
+    return state
+
+
+def mark(state: ProducerState, producer_id: int, offset: int, *, epoch: int = 3, coordinator_epoch: int = 0) -> None:
+    state.end_transaction(producer_id, epoch, EndMarker(True, coordinator_epoch, 2000), offset)
+
+
+def test_the_first_unstable_offset_is_that_of_the_oldest_undecided_transaction() -> None:
+    state = transacting(1, 2, 3)
+    assert state.first_unstable_offset == 10
+    mark(state, 2, 40)
+    mark(state, 1, 41)
+    assert state.first_unstable_offset == 10
+    state.decide_below(41)  # the marker of 1 is not below the high watermark
+    assert state.first_unstable_offset == 10
+    state.decide_below(42)
+    assert state.first_unstable_offset == 30
+    mark(state, 3, 42)
+    state.decide_below(43)
+    assert state.first_unstable_offset is None
+
+
+def test_what_the_index_says_of_a_transaction_that_ends() -> None:
+    state = transacting(1, 2)
+    assert state.ending(1, 40) == AbortedTransaction(1, 10, 40, 20)
+    assert state.ending(2, 40) == AbortedTransaction(2, 20, 40, 10)
+    mark(state, 1, 40)
+    assert state.ending(2, 41) == AbortedTransaction(2, 20, 41, 42)
+    assert state.ending(1, 42) is None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "version", "is_open", "good"),
+    [
+        (2, 1, True, False),
+        (3, 1, True, True),
+        (4, 1, True, True),
+        (2, 2, True, False),
+        (3, 2, True, False),
+        (4, 2, True, True),
+        (3, 2, False, True),
+        (2, 2, False, False),
+    ],
+)
+def test_epochs_of_markers(epoch: int, version: int, is_open: bool, good: bool) -> None:
+    state = transacting(1)
+    if not is_open:
+        mark(state, 1, 40)
+    if good:
+        state.check_marker(1, epoch, 0, version)
+    else:
+        with pytest.raises(InvalidProducerEpoch):
+            state.check_marker(1, epoch, 0, version)
+
+
+def test_an_older_coordinator_is_fenced() -> None:
+    state = transacting(1)
+    mark(state, 1, 40, coordinator_epoch=5)
+    state.check_marker(1, 3, 5, 1)
+    with pytest.raises(TransactionCoordinatorFenced):
+        state.check_marker(1, 3, 4, 1)
+
+
+def test_sequences_go_on_after_a_marker_and_begin_anew_with_its_epoch() -> None:
+    state = transacting(1)
+    mark(state, 1, 40)
+    assert state.check(1, 3, 1, 0) is None
+    assert state.check(1, 3, 0, 0) is not None  # a duplicate
+    mark(state, 1, 41, epoch=4)
+    assert state.check(1, 4, 0, 0) is None
+    with pytest.raises(OutOfOrderSequenceNumber):
+        state.check(1, 4, 1, 0)
+    with pytest.raises(InvalidProducerEpoch):
+        state.check(1, 3, 1, 0)
+
+
+def test_records_outside_of_an_open_transaction_are_refused() -> None:
+    state = transacting(1)
+    with pytest.raises(InvalidTxnState):
+        state.check(1, 3, 1, 0)
+    assert state.check(1, 3, 1, 0, is_transactional=True) is None
+
+
+def test_a_snapshot_holds_open_transactions_and_producers_of_markers_only() -> None:
+    state = transacting(1, 2)
+    mark(state, 1, 40, epoch=4, coordinator_epoch=7)
+    state.update(9, 0, -1, 0, 41, 1000, is_transactional=True)  # a coordinator's, without sequence
+    again = ProducerState("t-0")
+    again.load(state.snapshot(), 5000)
+    assert again.first_unstable_offset == 20
+    assert [
+        (p.producer_id, p.epoch, list(p.batches), p.coordinator_epoch, p.first_transaction_offset) for p in again
+    ] == [
+        (1, 4, [], 7, -1),
+        (2, 3, [RetainedBatch(0, 20, 0, 1000)], -1, 20),
+        (9, 0, [RetainedBatch(-1, 41, 0, 1000)], -1, 41),
+    ]
+    assert again.remove_expired(10**15) == 1
+
+
+def test_a_guard_is_good_for_one_transaction() -> None:
+    verifications = Verifications("t-0")
+    with pytest.raises(InvalidTxnState):
+        verifications.check(1, None)
+    guard = verifications.begin(1, 0, 5, begins_at_zero=False, now_ms=0)
+    assert verifications.begin(1, 0, 7, begins_at_zero=False, now_ms=0) is guard
+    verifications.check(1, guard)
+    verifications.check_sequence(1, 5, has_batches=True)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        verifications.check_sequence(1, 7, has_batches=True)
+    assert verifications.begin(1, 0, 3, begins_at_zero=False, now_ms=0) is guard
+    with pytest.raises(OutOfOrderSequenceNumber):
+        verifications.check_sequence(1, 5, has_batches=True)
+    verifications.begin(1, 1, 4, begins_at_zero=False, now_ms=0)
+    verifications.check_sequence(1, 4, has_batches=True)
+    verifications.end(1)
+    with pytest.raises(InvalidTxnState):
+        verifications.check(1, guard)
+    assert verifications.begin(1, 0, 0, begins_at_zero=False, now_ms=0) is not guard
+
+
+def test_what_a_partition_has_not_seen_of_a_newer_producer_begins_with_zero() -> None:
+    verifications = Verifications("t-0")
+    verifications.begin(1, 0, 5, begins_at_zero=True, now_ms=0)
+    verifications.check_sequence(1, 5, has_batches=True)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        verifications.check_sequence(1, 5, has_batches=False)
+    verifications.remove_expired(99, 100)
+    assert len(verifications) == 1
+    verifications.remove_expired(100, 100)
+    assert len(verifications) == 0
