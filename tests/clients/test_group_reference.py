@@ -182,16 +182,21 @@ def questions(client: NodeClient) -> Iterator[tuple[str, Any]]:
     yield "describe the deleted groups", ask(DescribeGroupsRequest(groups=["g", "s"]), 6)
 
 
+def await_coordinator(client: NodeClient) -> None:
+    """Until every group is looked after, or nearly so."""
+    for _ in range(200):
+        client.request(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+        code = client.request(commit("warm", 1), 8).topics[0].partitions[0].error_code
+        if code not in BUSY:
+            break
+        time.sleep(0.1)
+
+
 def answers(port: int) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     with NodeClient("127.0.0.1", port, timeout_s=20) as client:
         create(client, "t", 2, {})
-        for _ in range(200):
-            client.request(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
-            code = client.request(commit("warm", 1), 8).topics[0].partitions[0].error_code
-            if code not in BUSY:
-                break
-            time.sleep(0.1)
+        await_coordinator(client)
         ids: dict[str, str] = {}
         for name, answer in questions(client):
             for rows in (getattr(answer, "groups", None), getattr(answer, "results", None)):

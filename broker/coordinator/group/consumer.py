@@ -161,18 +161,16 @@ class ConsumerGroups:
         if version is None and epoch < 0 and not member_id:
             return  # who fences it is the transaction coordinator
         member = _known(group, member_id)
-        if member.classic is not None:
-            if epoch != member.epoch:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{member_id} is at generation {member.epoch}")
-            return
-        if version is not None and version < EPOCH_COMMIT_FROM:
+        if member.classic is None and version is not None and version < EPOCH_COMMIT_FROM:
             raise UnsupportedVersion("members of the consumer protocol commit with OffsetCommit v9 or newer")
-        if epoch != member.epoch:
-            held = member.held()
-            if epoch > member.epoch or any(
-                epoch < held.get(topic, {}).get(index, epoch + 1) for topic, index in partitions
-            ):
-                raise StaleMemberEpoch(f"{member_id} is at epoch {member.epoch}, not {epoch}")
+        if epoch == member.epoch:
+            return
+        held = member.held()
+        if epoch > member.epoch or any(
+            epoch < held.get(topic, {}).get(index, epoch + 1) for topic, index in partitions
+        ):
+            code = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+            raise KafkaError(code, f"{member_id} is at epoch {member.epoch}, not {epoch}")
 
     @staticmethod
     def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
@@ -375,7 +373,7 @@ class ConsumerGroups:
         wants = _wishes(updated) != _wishes(member)
         if wants or group.stale:
             resolved = self._resolve(group, records, now)
-            self._bump_if_changed(group, records, force=wants or resolved)
+            self._bump_if_changed(group, records, force=resolved or _wants_more(group, member, updated))
         self._assign(group, records, now)
         return self._step(group, updated, owned, records, now, known=known)
 
@@ -399,7 +397,7 @@ class ConsumerGroups:
                 resolved = ResolvedRegex(found, len(names), now.wall_ms)
                 group.set_regex(regex, resolved)
                 records.append(stored.regex_record(group.group_id, regex, resolved))
-                changed = True
+                changed = changed or before is not None or bool(found)
         return changed
 
     def _bump_if_changed(self, group: ConsumerGroup, records: list[KeyValue], *, force: bool) -> None:
@@ -607,6 +605,15 @@ def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cli
 
 def _wishes(member: ConsumerMember) -> tuple[frozenset[str], str, str | None]:
     return member.topic_names, member.topic_regex, member.server_assignor
+
+
+def _wants_more(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> bool:
+    """Whether the change of a subscription is one for the group: an expression without topics is none."""
+    if before.topic_regex != after.topic_regex and not before.topic_regex:
+        before = before._replace(topic_regex=after.topic_regex)
+        if group.names_of(after) != after.topic_names:
+            return True
+    return _wishes(before) != _wishes(after)
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
