@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,12 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from klamm.broker import cli
+from klamm.broker.backup.manifest import CannotBackUp
+from klamm.broker.backup.restoring import restore_snapshot
+from klamm.broker.server import Server
+from klamm.config.load import load
+from klamm.storage.clock import SystemClock
+from klamm.storage.filesystem import OsFile, OsFilesystem, OsLock
 from tests.support.broker_process import BrokerProcess
 
 CONFIG = {"segment.bytes": "1048576", "retention.ms": "-1"}
@@ -219,3 +227,81 @@ def test_a_restore_that_fails_leaves_nothing(stopped: Path, tmp_path: Path, caps
     with BrokerProcess(stopped) as broker:
         assert values(broker, "t", 0) == [b"v"]
         assert "u" not in AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=10).topics
+
+
+class Dying(OsFilesystem):
+    """Does no change any more from the n-th one on: what a process that was killed there leaves."""
+
+    __slots__ = ("changes", "last")
+
+    def __init__(self, last: int) -> None:
+        self.changes = 0
+        self.last = last
+
+    def _change(self) -> None:
+        self.changes += 1
+        if self.changes > self.last:
+            raise OSError(errno.EIO, "dead")
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        self._change()
+        return super().open(path, create=create)
+
+    def make_directories(self, path: Path) -> None:
+        self._change()
+        super().make_directories(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._change()
+        super().rename(old, new)
+
+    def link(self, path: Path, new: Path) -> None:
+        self._change()
+        super().link(path, new)
+
+    def unlink(self, path: Path) -> None:
+        self._change()
+        super().unlink(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self._change()
+        super().remove_directory(path)
+
+    def lock(self, path: Path) -> OsLock:
+        return OsLock(OsFilesystem().open(path, create=True))
+
+
+def test_a_crash_while_restoring_leaves_all_or_nothing(stopped: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "snapshot"
+    assert klamm("snapshot", snapshot, "--override", f"log.dirs={stopped}") == 0
+    outcomes = []
+    for last in range(1000):
+        data = Path(shutil.copytree(stopped, tmp_path / f"data-{last}"))
+        config = load(None, [f"log.dirs={data}", "klamm.metrics.listener=none"], {})
+        filesystem = Dying(last)
+        try:
+            restore_snapshot(
+                config, snapshot, None, {"t": "u"},
+                filesystem=filesystem, clock=SystemClock(), random_bytes=os.urandom,
+            )  # fmt: skip
+        except CannotBackUp as error:
+            outcomes.append(False)
+            assert "dead" in str(error)
+        else:
+            outcomes.append(True)
+        server = Server(config)
+        server.open()
+        broker = server.wire()
+        restored = "u" in broker.controller.image.topics
+        for topic in ("t", "u") if restored else ("t",):
+            partition = broker.partitions.get(topic, 0)
+            assert partition is not None
+            log = partition.online_log()
+            assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (0, 1, 1)
+        server.close()
+        assert restored or not outcomes[-1]
+        if filesystem.changes <= last:
+            break
+        shutil.rmtree(data)
+    assert outcomes.count(False) > 15
+    assert outcomes == sorted(outcomes), "once it is done, it stays done"

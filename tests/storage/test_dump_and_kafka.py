@@ -188,3 +188,10 @@ def test_messages_of_old_formats_and_damage(
         expected = theirs(tool, files, *options)
         assert expected[1]
         assert ours(capsys, files, *options) == expected
+
+
+def test_verification_finds_nothing_wrong_in_kafkas_log_dir(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.main(["verify", "--deep", "--log-dirs", str(log_dir)])
+    captured = capsys.readouterr()
+    assert code == 0, captured.out
+    assert " notes=0 " in captured.out, captured.out
