@@ -1,8 +1,8 @@
 """`python -m bench [suite]`: run one suite of measurements.
 
 `speed` (the default) holds the broker against Apache Kafka on this machine; `scrape` tells what scraping the metrics
-costs, `durability` what an fsync before each acknowledgement costs, `recovery` how fast a start after a crash is; the
-others measure one layer alone.
+costs, `durability` what an fsync before each acknowledgement costs, `recovery` how fast a start after a crash is,
+`groups` what many groups at rest take; the others measure one layer alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-SUITES = ("speed", "durability", "messages", "network", "records", "recovery", "scrape", "storage")
+SUITES = ("speed", "groups", "durability", "messages", "network", "records", "recovery", "scrape", "storage")
 
 
 def main() -> int:

@@ -95,6 +95,7 @@ UNITS: dict[str, Callable[[float], str]] = {
     "cpu_us": lambda value: f"{value:.0f} us CPU each",
     "seconds": lambda value: f"{value:.2f} s",
     "mb": lambda value: f"{value:.0f} MB",
+    "percent": lambda value: f"{value:.0f} %",
 }
 
 
