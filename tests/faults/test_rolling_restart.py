@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import LONG, scaled, seeded
+from tests.faults.campaign import LONG, scaled
 from tests.faults.rolling import PROTOCOLS, RollingRestart
 
 pytestmark = pytest.mark.timeout(1800 if LONG else 240)
@@ -14,8 +14,7 @@ pytestmark = pytest.mark.timeout(1800 if LONG else 240)
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_rolling_restart_loses_nothing(protocol: str, tmp_path: Path) -> None:
-    rng = seeded(f"rolling restart, {protocol}")
     members, partitions = scaled(5, 20), scaled(15, 60)
-    rolling = RollingRestart(tmp_path, protocol, members, partitions, rng)
+    rolling = RollingRestart(tmp_path, protocol, members, partitions)
     rolling.run(scaled(2, 20), rate=scaled(400, 2000), kill_every=scaled(2, 5))
     print(protocol, rolling.verify())
