@@ -40,7 +40,8 @@ from klamm.storage.filesystem import (
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log_config import LogConfig
-from klamm.storage.producer_state import NO_PRODUCER, ProducerState, RetainedBatch
+from klamm.storage.producer import NO_PRODUCER, RetainedBatch
+from klamm.storage.producer_state import ProducerState
 from klamm.storage.replacement import Replacement, SwapStuck
 from klamm.storage.replay import load_producers, replay
 from klamm.storage.results import AppendResult, EpochEnd, LogRead, TimestampOffset

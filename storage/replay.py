@@ -14,7 +14,8 @@ from klamm.storage import paths
 from klamm.storage.checkpoints import CheckpointError
 from klamm.storage.filesystem import Filesystem, describe, unlink_if_exists
 from klamm.storage.log_config import LONG_MAX
-from klamm.storage.producer_state import ProducerState, SnapshotError
+from klamm.storage.producer import SnapshotError
+from klamm.storage.producer_state import ProducerState
 from klamm.storage.segment import Segment
 from klamm.storage.transaction_index import AbortedTransaction, check, is_as_listed, parse_list
 

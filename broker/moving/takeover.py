@@ -42,7 +42,7 @@ from klamm.storage.checkpoints import CheckpointError
 from klamm.storage.filesystem import Filesystem, describe
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
-from klamm.storage.producer_state import SnapshotError, parse_snapshot
+from klamm.storage.producer import SnapshotError, parse_snapshot
 from klamm.storage.scan import heads
 
 log = logging.getLogger(__name__)

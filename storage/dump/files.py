@@ -27,7 +27,7 @@ from klamm.storage.dump.index_files import (
 )
 from klamm.storage.dump.log_file import LogOptions, dump_log, optional_long
 from klamm.storage.filesystem import Filesystem, OsFilesystem, describe
-from klamm.storage.producer_state import Producer, SnapshotError, parse_snapshot
+from klamm.storage.producer import Producer, SnapshotError, parse_snapshot
 
 MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 

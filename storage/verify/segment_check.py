@@ -20,7 +20,8 @@ from klamm.storage import paths
 from klamm.storage.damage import find_damage
 from klamm.storage.filesystem import File, Filesystem, OsFilesystem
 from klamm.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from klamm.storage.producer_state import Producer, ProducerState, SnapshotError, parse_snapshot
+from klamm.storage.producer import Producer, SnapshotError, parse_snapshot
+from klamm.storage.producer_state import ProducerState
 from klamm.storage.recovery import problem_of
 from klamm.storage.scan import batches
 from klamm.storage.transaction_index import ENTRY as TRANSACTION_ENTRY

@@ -11,15 +11,15 @@ from klamm.protocol.errors import (
     TransactionCoordinatorFenced,
 )
 from klamm.protocol.records.control import EndMarker
-from klamm.storage.producer_state import (
+from klamm.storage.producer import (
     MAX_SEQUENCE,
-    ProducerState,
     RetainedBatch,
     SnapshotError,
     decrement_sequence,
     increment_sequence,
     parse_snapshot,
 )
+from klamm.storage.producer_state import ProducerState
 from klamm.storage.transaction_index import AbortedTransaction
 from klamm.storage.verification import Verifications
 

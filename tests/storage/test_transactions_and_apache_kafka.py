@@ -16,7 +16,7 @@ from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
-from klamm.storage.producer_state import parse_snapshot
+from klamm.storage.producer import parse_snapshot
 from klamm.storage.transaction_index import check, entries
 from tests.storage.batches import batch, end_transaction, transact
 from tests.storage.read_committed import read_committed
