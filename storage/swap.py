@@ -11,6 +11,10 @@ The steps of a swap, each durable before the next:
 4. the files of the other sources and their producer snapshots become `.deleted`;
 5. the new files take their names, over the old ones of the first source;
 6. the manifest goes.
+The order within steps 3 and 4 is for Apache Kafka, which does not know the manifest. It drops a `.swap` at or above any
+`.cleaned`, so the highest target is renamed first, or it would take the first half of a split for the whole. And it
+keeps a source that begins at or above the end of the new segment, so the lowest goes first: a value is gone before the
+tombstone that was above it.
 Which steps are done tell the names: as long as `0.log.swap` or `0.log.cleaned` is there, `0.log` is the old one. A
 `.cleaned` file without a manifest is dropped. A `.swap` file without one comes from Apache Kafka, and its rules hold:
 it replaces the segments whose base offsets it covers, but for one at or above a `.cleaned` file, which is dropped.
@@ -124,7 +128,7 @@ def _finish_foreign(filesystem: Filesystem, directory: Path, base_offset: int, n
 
 def carry_out(filesystem: Filesystem, directory: Path, swap: Swap) -> list[Path]:
     """Steps 3 to 6, those that are not done yet. Returns the names of what may be unlinked later."""
-    for base_offset, suffix in product(swap.targets, NEW_SUFFIXES):
+    for base_offset, suffix in product(reversed(swap.targets), NEW_SUFFIXES):
         with suppress(FileNotFoundError):
             filesystem.rename(
                 _file(directory, base_offset, suffix, paths.CLEANED_SUFFIX),
@@ -132,7 +136,7 @@ def carry_out(filesystem: Filesystem, directory: Path, swap: Swap) -> list[Path]
             )
     filesystem.sync_directory(directory)
     deleted = []
-    for offset in reversed([source for source in swap.sources if source not in swap.targets]):
+    for offset in sorted(set(swap.sources) - set(swap.targets)):
         for suffix in (*paths.SEGMENT_SUFFIXES, paths.SNAPSHOT_SUFFIX):
             target = _file(directory, offset, suffix, paths.DELETED_SUFFIX)
             with suppress(FileNotFoundError):

@@ -233,10 +233,17 @@ def read_all(client: NodeClient, topic: str, index: int, offset: int) -> bytes:
 
 
 def offset_of(client: NodeClient, topic: str, index: int, timestamp: int) -> tuple[int, int]:
-    """Offset and timestamp of the answer to ListOffsets."""
+    """Offset and timestamp of the answer to ListOffsets, once the partition has its leader."""
     wanted = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
-    (answer,) = client.request(request, 7).topics[0].partitions
+    answers: list[Any] = []
+
+    def has_leader() -> bool:
+        answers[:] = client.request(request, 7).topics[0].partitions
+        return answers[0].error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
+
+    wait_for(has_leader, 60, f"the leader of {topic}-{index}")
+    (answer,) = answers
     assert answer.error_code == 0, f"{topic}-{index} at {timestamp}: {answer.error_code}"
     return answer.offset, answer.timestamp
 
