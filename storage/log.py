@@ -22,10 +22,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm.protocol.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, OutOfOrderSequenceNumber
+from klamm.protocol.errors import KafkaStorageError, OffsetOutOfRange
 from klamm.protocol.records.batch import BatchHeader, stamp
-from klamm.protocol.regions import FileRegion
 from klamm.storage import paths, timestamps
+from klamm.storage.admission import check_producer
 from klamm.storage.clock import Clock
 from klamm.storage.durability import Durability
 from klamm.storage.filesystem import (
@@ -40,11 +40,11 @@ from klamm.storage.filesystem import (
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log_config import LogConfig
-from klamm.storage.producer import NO_PRODUCER, RetainedBatch
+from klamm.storage.producer import NO_PRODUCER
 from klamm.storage.producer_state import ProducerState
 from klamm.storage.replacement import Replacement, SwapStuck
 from klamm.storage.replay import load_producers, replay
-from klamm.storage.results import AppendResult, EpochEnd, LogRead, TimestampOffset
+from klamm.storage.results import NOTHING, AppendResult, EpochEnd, LogRead, TimestampOffset
 from klamm.storage.segment import Segment
 from klamm.storage.segment_list import SegmentList, retire
 from klamm.storage.sharing import own_files
@@ -57,11 +57,6 @@ if TYPE_CHECKING:
     from klamm.storage.cleaner import Cleaned
 
 logger = logging.getLogger(__name__)
-
-RECALL_INDEX_ENTRIES = 64
-"""How far back, in entries of the offset index, batches of a producer are looked for."""
-
-NOTHING = LogRead(None, 0, False)
 
 
 class Log:
@@ -265,7 +260,7 @@ class Log:
             raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
         producer_id = batch.producer_id
         if producer_id != NO_PRODUCER:
-            before = self._check_producer(batch, guard, by_coordinator)
+            before = check_producer(self, batch, guard, by_coordinator=by_coordinator)
             if before is not None:
                 append_time = before.timestamp if batch.log_append_time_ms >= 0 else NO_TIMESTAMP
                 return AppendResult(before.first_offset, before.last_offset, append_time, True)
@@ -347,33 +342,6 @@ class Log:
         self.verifications = source.verifications
         self.high_watermark = source.high_watermark
 
-    def _check_producer(
-        self, batch: ValidBatch, guard: VerificationGuard | None, by_coordinator: bool
-    ) -> RetainedBatch | None:
-        """The batch of which this is a duplicate, or None when it may be appended; raises the errors of `append`."""
-        producers = self.producers
-        producer_id, epoch, is_transactional = batch.producer_id, batch.producer_epoch, batch.is_transactional
-        if is_transactional:
-            known = producers.get(producer_id)
-            before = known.find(epoch, batch.base_sequence, batch.last_offset_delta) if known is not None else None
-            if before is not None:
-                return before
-            if known is None or known.first_transaction_offset < 0:
-                self.verifications.check(producer_id, guard)
-            has_batches = known is not None and bool(known.batches)
-            if not by_coordinator:
-                self.verifications.check_sequence(producer_id, batch.base_sequence, has_batches=has_batches)
-        if by_coordinator:
-            producers.check_epoch(producer_id, epoch)
-            return None
-        sequence, delta = batch.base_sequence, batch.last_offset_delta
-        try:
-            return producers.check(producer_id, epoch, sequence, delta, is_transactional=is_transactional)
-        except OutOfOrderSequenceNumber:
-            if not self._recall_batches(producer_id):
-                raise
-        return producers.check(producer_id, epoch, sequence, delta, is_transactional=is_transactional)
-
     def _segment_for(self, batch: ValidBatch, now_ms: int) -> Segment:
         """The active segment, a new one when the batch has no place in the old one. Raises KafkaStorageError."""
         base_offset = self.log_end_offset
@@ -422,18 +390,6 @@ class Log:
         if leader_epoch > self.leader_epochs.latest:
             self._begin_epoch(leader_epoch, base_offset)
         return base_offset
-
-    def _recall_batches(self, producer_id: int) -> bool:
-        """Find more of the last batches of a producer near the end of the log; False when there are none.
-
-        After a clean start only the last one is known (the snapshot has no more), but a client that did not hear of its
-        last five sends them all again.
-        """
-        producer = self.producers.get(producer_id)
-        if producer is None or producer.recalled:
-            return False
-        with storage_errors(self._name):
-            return producer.recall(head for _, head in self._segments.active.last_heads(RECALL_INDEX_ENTRIES))
 
     def _note_epoch(self, head: BatchHeader) -> None:
         """As it is in the batch, even if older: the leader is right. Without epochs before it, where it has none."""
@@ -534,54 +490,11 @@ class Log:
             raise OffsetOutOfRange(f"{self._name}: offset {offset} not in [{self.log_start_offset}, {end}]")
         if offset >= max_offset or offset == end:
             return NOTHING
-        segments = self._segments.all
-        index = self._segments.index_of(offset)
         try:
-            while index < len(segments):
-                segment = segments[index]
-                found = segment.find(offset)
-                if found is not None:
-                    position, head = found
-                    if head.base_offset >= max_offset:
-                        return NOTHING
-                    after = segments[index + 1].base_offset if index + 1 < len(segments) else end
-                    return self._region(segment, position, head, max_bytes, max_offset, min_one, after)
-                index += 1
+            return self._segments.read(offset, end, max_bytes=max_bytes, max_offset=max_offset, min_one=min_one)
         except OSError as error:
             logger.error("%s: read failed: offset=%d: %s", self._name, offset, describe(error))
             raise KafkaStorageError(f"{self._name}: read failed: {describe(error)}") from error
-        return NOTHING
-
-    def _region(
-        self,
-        segment: Segment,
-        position: int,
-        head: BatchHeader,
-        max_bytes: int,
-        max_offset: int,
-        min_one: bool,
-        segment_end_offset: int,
-    ) -> LogRead:
-        end = segment.good_end(position) if segment.damage else segment.size_bytes
-        if max_offset < self.log_end_offset:
-            with suppress(CorruptMessage):  # then it ends below that in any case
-                if (bound := segment.find(max_offset)) is not None:
-                    end = min(end, bound[0])
-        if end <= position:
-            return NOTHING
-        size = min(end - position, max_bytes)
-        if size < head.size_bytes:
-            if min_one:
-                size = head.size_bytes
-            elif size <= 0:
-                return NOTHING
-            else:
-                return LogRead(FileRegion(segment.file, position, size), size, True)
-        if position + size == end and not segment.damage:
-            next_offset = min(segment_end_offset, max_offset)
-        else:
-            next_offset = segment.next_offset_at(position, position + size)
-        return LogRead(FileRegion(segment.file, position, size), size, False, next_offset)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Those with records in [start, end): a read_committed reader leaves them out. Raises KafkaStorageError."""

@@ -31,6 +31,9 @@ class LogRead(NamedTuple):
     """The offset after the last whole batch; -1 when the region holds none."""
 
 
+NOTHING = LogRead(None, 0, False)
+
+
 class TimestampOffset(NamedTuple):
     """A record found by its timestamp."""
 

@@ -12,8 +12,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from klamm.protocol.errors import CorruptMessage
+from klamm.protocol.records.batch import BatchHeader
+from klamm.protocol.regions import FileRegion
 from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem
+from klamm.storage.results import NOTHING, LogRead
 from klamm.storage.segment import Segment
 from klamm.storage.transaction_index import AbortedTransaction
 
@@ -45,6 +49,20 @@ class SegmentList:
         """The index of the segment that holds `offset`, if any does; the first one for offsets below it."""
         return max(0, bisect_right(self.bases, offset) - 1)
 
+    def read(self, offset: int, end: int, *, max_bytes: int, max_offset: int, min_one: bool) -> LogRead:
+        """See `Log.read`; `end` is the log end. CorruptMessage, OSError."""
+        segments = self.all
+        for index in range(self.index_of(offset), len(segments)):
+            found = segments[index].find(offset)
+            if found is None:
+                continue
+            if found[1].base_offset >= max_offset:
+                break
+            after = segments[index + 1].base_offset if index + 1 < len(segments) else end
+            bound = max_offset if max_offset < end else None
+            return _region(segments[index], *found, max_bytes, bound, min_one, min(after, max_offset))
+        return NOTHING
+
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
         """The aborted transactions with offsets in [start, end), from the markers at or above `start`. OSError."""
         found: list[AbortedTransaction] = []
@@ -67,6 +85,36 @@ class SegmentList:
         index = self.all.index(old[0])
         assert self.all[index : index + len(old)] == old, "nothing cuts the log while files are swapped"
         self.set([*self.all[:index], *new, *self.all[index + len(old) :]])
+
+
+def _region(
+    segment: Segment,
+    position: int,
+    head: BatchHeader,
+    max_bytes: int,
+    max_offset: int | None,
+    min_one: bool,
+    next_offset: int,
+) -> LogRead:
+    """The bytes of a segment from the batch at `position` on. `next_offset` follows when they reach its end."""
+    end = segment.good_end(position) if segment.damage else segment.size_bytes
+    if max_offset is not None:
+        with suppress(CorruptMessage):  # then it ends below that in any case
+            if (bound := segment.find(max_offset)) is not None:
+                end = min(end, bound[0])
+    if end <= position:
+        return NOTHING
+    size = min(end - position, max_bytes)
+    if size < head.size_bytes:
+        if min_one:
+            size = head.size_bytes
+        elif size <= 0:
+            return NOTHING
+        else:
+            return LogRead(FileRegion(segment.file, position, size), size, True)
+    if position + size != end or segment.damage:
+        next_offset = segment.next_offset_at(position, position + size)
+    return LogRead(FileRegion(segment.file, position, size), size, False, next_offset)
 
 
 def retire(filesystem: Filesystem, directory: Path, segments: Iterable[Segment]) -> list[Path]:

@@ -8,8 +8,9 @@ import pytest
 from klamm.protocol.errors import InvalidProducerEpoch, KafkaStorageError, OffsetOutOfRange, OutOfOrderSequenceNumber
 from klamm.protocol.records.batch import batches, read_header
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import NOTHING, Log
+from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
+from klamm.storage.results import NOTHING
 from tests.storage.batches import DIRECTORY, EVERYTHING, all_offsets, all_records, batch, fill, open_log, read_bytes
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
