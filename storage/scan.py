@@ -43,18 +43,23 @@ def heads(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeade
         if at + HEADER_BYTES > len(chunk):
             chunk = file.read_at(min(SCAN_BYTES, end - position), position)
             chunk_start, at = position, 0
-        head = _head_at(chunk, at)
+        if at + HEADER_BYTES <= len(chunk) and chunk[at + MAGIC_POSITION] == MAGIC:
+            base_offset, length, *rest = HEADER.unpack_from(chunk, at)
+            size = length + LOG_OVERHEAD_BYTES
+            if length < MIN_LENGTH or position + size > end:
+                return
+            yield position, BatchHeader(base_offset, size, *rest)
+            position += size
+            continue
+        head = _old_head(chunk, at)
         if head is None or position + head.size_bytes > end:
             return
         yield position, head
         position += head.size_bytes
 
 
-def _head_at(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
-    """The header in `chunk`, of which only the end of the file may cut it short; None when there is none."""
-    if len(chunk) - at >= HEADER_BYTES and chunk[at + MAGIC_POSITION] == MAGIC:
-        base_offset, length, *rest = HEADER.unpack_from(chunk, at)
-        return BatchHeader(base_offset, length + LOG_OVERHEAD_BYTES, *rest) if length >= MIN_LENGTH else None
+def _old_head(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
+    """That of a message of an older format, which only the end of the file may cut short; None when there is none."""
     try:
         return read_head(chunk, at)
     except CorruptMessage:
@@ -104,10 +109,18 @@ def batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
         if at + HEADER_BYTES > len(chunk):
             chunk = _fill(file, buffer, position, end)
             chunk_start, at = position, 0
-        head = _head_at(chunk, at)
-        if head is None or position + head.size_bytes > end:
-            return
-        size = head.size_bytes
+        head: BatchHeader | None
+        if at + HEADER_BYTES <= len(chunk) and chunk[at + MAGIC_POSITION] == MAGIC:
+            base_offset, length, *rest = HEADER.unpack_from(chunk, at)
+            size = length + LOG_OVERHEAD_BYTES
+            if length < MIN_LENGTH or position + size > end:
+                return
+            head = BatchHeader(base_offset, size, *rest)
+        else:
+            head = _old_head(chunk, at)
+            if head is None or position + head.size_bytes > end:
+                return
+            size = head.size_bytes
         if at + size > len(chunk):
             if size > len(buffer):
                 buffer = bytearray(size)
