@@ -279,7 +279,11 @@ class Loader:
             return False
         segment.offset_index.open_existing(offset_entry.size_bytes)
         segment.time_index.open_existing(time_entry.size_bytes)
-        return segment.indexes_are_sane(end_offset)
+        if not segment.indexes_are_sane(end_offset):
+            return False
+        if (offset_entry.size_bytes, time_entry.size_bytes) != segment.index_bytes:  # zeros behind the entries
+            self._try("indexes", segment.sync_indexes)
+        return True
 
     # After an unclean one
 

@@ -367,6 +367,11 @@ class Segment:
             files.append(self.transaction_index.write_out())
         return files
 
+    @property
+    def index_bytes(self) -> tuple[int, int]:
+        """The sizes of the offset and the time index, without what is preallocated."""
+        return self.offset_index.count * OFFSET_ENTRY.size, self.time_index.count * TIME_ENTRY.size
+
     def sync_indexes(self) -> None:
         for file in self.write_indexes():
             file.sync()

@@ -139,3 +139,23 @@ def test_truncation_leaves_no_zeros_behind_what_stays() -> None:
     fill(log, 2)
     log.close()
     assert all_offsets(open_log(filesystem, config=CONFIG, clean=True)) == list(range(29))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_indexes_that_kafka_has_preallocated_are_taken_over_and_trimmed(clean: bool) -> None:
+    filesystem = MemoryFilesystem()
+    config = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+    log = open_log(filesystem, config=config)
+    fill(log, 40)
+    log.close()
+    indexes = [entry for entry in filesystem.list(DIRECTORY) if entry.name.endswith("index")]
+    before = {entry.name: filesystem.read_bytes(DIRECTORY / entry.name) for entry in indexes}
+    for entry in indexes:
+        filesystem.open(DIRECTORY / entry.name).truncate(10 << 20 if entry.name.endswith(".index") else 10485756)
+    again = open_log(filesystem, config=config, clean=clean, recovery_point=40)
+    assert all_offsets(again) == list(range(40))
+    closed = f"{again.segments[0].base_offset:020d}.index"
+    assert filesystem.read_bytes(DIRECTORY / closed) == before[closed]
+    again._snapshot_offset = -1
+    again.close()
+    assert {name: filesystem.read_bytes(DIRECTORY / name) for name in before} == before
