@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klamm.protocol.errors import KafkaError
+
 if TYPE_CHECKING:
     from klamm.broker.broker import Broker
 
@@ -139,5 +141,7 @@ async def _repeat(job: Job) -> None:
         at_most_ms = float("inf")
         try:
             await job.run()
+        except KafkaError as error:  # the disk is full, or the like: known, and told where it happened
+            log.warning("upkeep: %s failed: %s", job.name, error.message)
         except Exception:
             log.exception("upkeep: %s failed", job.name)

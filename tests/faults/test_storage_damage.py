@@ -76,7 +76,7 @@ def first_batch(file: Path) -> bytes:
 
 
 @pytest.mark.parametrize("tail", TAILS)
-def test_a_bad_tail_is_cut_after_a_kill(tmp_path: Path, tail: str) -> None:
+def test_rows_1_2_3_6_a_bad_tail_is_cut_after_a_kill(tmp_path: Path, tail: str) -> None:
     data = filled(tmp_path, clean=False)
     TAILS[tail](data.files(".log")[-1])
     kept = BATCHES - 1 if tail.startswith("row 1") else BATCHES
@@ -132,7 +132,7 @@ REMADE: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 @pytest.mark.parametrize("what", REMADE)
-def test_what_can_be_made_again_is(tmp_path: Path, what: str, clean: bool) -> None:
+def test_rows_7_8_10_11_18_what_can_be_made_again_is(tmp_path: Path, what: str, clean: bool) -> None:
     data = filled(tmp_path, clean=clean)
     suffix, damage = REMADE[what]
     files = data.files(suffix)

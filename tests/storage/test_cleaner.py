@@ -406,7 +406,7 @@ def check(filesystem: MemoryFilesystem, least: int) -> None:
 
 
 @pytest.mark.parametrize("fate", ["kill", "cut", "torn"])
-def test_a_crash_at_every_step_leaves_the_old_or_the_new(fate: str) -> None:  # rows 14, 15, 16, 32
+def test_rows_14_15_16_32_a_crash_at_every_step_leaves_the_old_or_the_new(fate: str) -> None:
     filesystem = MemoryFilesystem()
     before = filesystem.changes
     life(filesystem, [])

@@ -97,7 +97,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_row_30_and_32_a_power_cut_takes_no_more_than_the_mode_allows(mode: str) -> None:
+def test_rows_30_32_a_power_cut_takes_no_more_than_the_mode_allows(mode: str) -> None:
     campaign = Campaign(mode)
     try:
         campaign.run(STATES)

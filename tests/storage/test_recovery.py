@@ -65,7 +65,7 @@ def flip(filesystem: MemoryFilesystem, path: Path, position: int) -> None:
 
 
 @pytest.mark.parametrize("kept", range(1, 75, 7))
-def test_torn_last_batch_is_cut(kept: int) -> None:  # row 1
+def test_row_1_torn_last_batch_is_cut(kept: int) -> None:
     filesystem, _ = written()
     last = position_of(filesystem, path_of(0), 5)
     filesystem.open(path_of(0)).truncate(last + kept)
@@ -76,7 +76,7 @@ def test_torn_last_batch_is_cut(kept: int) -> None:  # row 1
     assert all_offsets(log) == [0, 1, 2, 3, 4, 5]
 
 
-def test_zero_filled_tail_is_cut(caplog: pytest.LogCaptureFixture) -> None:  # row 2
+def test_row_2_zero_filled_tail_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     filesystem, log = written()
     overwrite(filesystem, path_of(0), log.size_bytes, bytes(4096))
     with caplog.at_level("INFO"):
@@ -85,13 +85,13 @@ def test_zero_filled_tail_is_cut(caplog: pytest.LogCaptureFixture) -> None:  # r
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_garbage_tail_is_cut(seed: int) -> None:  # row 3
+def test_row_3_garbage_tail_is_cut(seed: int) -> None:
     filesystem, log = written()
     overwrite(filesystem, path_of(0), log.size_bytes, random.Random(seed).randbytes(3000))
     assert all_offsets(open_log(filesystem)) == [0, 1, 2, 3, 4, 5]
 
 
-def test_bit_flip_below_the_recovery_point_takes_the_partition_offline_uncut() -> None:  # row 4
+def test_row_4_bit_flip_below_the_recovery_point_takes_the_partition_offline_uncut() -> None:
     filesystem, _ = written(flush_after=4)
     flip(filesystem, path_of(0), position_of(filesystem, path_of(0), 2) + 70)
     before = content(filesystem)
@@ -101,7 +101,7 @@ def test_bit_flip_below_the_recovery_point_takes_the_partition_offline_uncut() -
     assert content(filesystem) == before
 
 
-def test_bit_flip_in_the_middle_after_the_death_of_the_process_is_damage() -> None:  # row 4
+def test_row_4_bit_flip_in_the_middle_after_the_death_of_the_process_is_damage() -> None:
     filesystem, _ = written()
     flip(filesystem, path_of(0), position_of(filesystem, path_of(0), 2) + 70)
     before = content(filesystem)
@@ -110,7 +110,7 @@ def test_bit_flip_in_the_middle_after_the_death_of_the_process_is_damage() -> No
     assert content(filesystem) == before
 
 
-def test_a_broken_length_in_the_middle_is_damage_too() -> None:  # row 4
+def test_row_4_a_broken_length_in_the_middle_is_damage_too() -> None:
     filesystem, _ = written()
     overwrite(filesystem, path_of(0), position_of(filesystem, path_of(0), 2) + 8, b"\x7f\xff\xff\xff")
     with pytest.raises(LogDamaged, match="a good batch follows"):
@@ -123,7 +123,7 @@ def test_bit_flip_in_the_last_batch_is_taken_for_a_torn_write() -> None:
     assert all_offsets(open_log(filesystem)) == [0, 1, 2, 3, 4]
 
 
-def test_damage_in_an_older_segment_is_damage_even_at_its_end() -> None:  # row 4
+def test_row_4_damage_in_an_older_segment_is_damage_even_at_its_end() -> None:
     filesystem, log = written(20, config=SMALL)
     first = log.segments[0]
     filesystem.open(first.path).truncate(first.size_bytes - 5)
@@ -173,7 +173,7 @@ def test_a_missing_segment_in_the_middle() -> None:
     assert all_offsets(again) == list(range(log.segments[2].base_offset))
 
 
-def test_offsets_that_go_back_are_not_accepted() -> None:  # row 6
+def test_row_6_offsets_that_go_back_are_not_accepted() -> None:
     filesystem, log = written()
     data = encode_batch([KafkaRecord(0, START_MS, None, b"x")])
     stamp(data, 0, 1, 0)
@@ -184,7 +184,7 @@ def test_offsets_that_go_back_are_not_accepted() -> None:  # row 6
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("how", ["missing", "garbage", "half an entry", "empty"])
-def test_indexes_are_rebuilt(suffix: str, clean: bool, how: str) -> None:  # rows 7, 8
+def test_rows_7_8_indexes_are_rebuilt(suffix: str, clean: bool, how: str) -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
     fill(log, 40)
@@ -225,7 +225,7 @@ def test_recovery_rebuilds_the_indexes_that_appending_made() -> None:
 
 @pytest.mark.parametrize("how", ["missing", "garbage", "wrong crc"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_producer_state_is_rebuilt_from_the_log(how: str, clean: bool) -> None:  # rows 10, 11
+def test_rows_10_11_producer_state_is_rebuilt_from_the_log(how: str, clean: bool) -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
     for sequence in range(20):
@@ -262,7 +262,7 @@ def test_five_batches_are_known_again_after_the_death_of_the_process() -> None:
 
 @pytest.mark.parametrize("known", ["recovery_point", "log_start_offset", "high_watermark"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_that_lost_its_segment_does_not_start_empty(known: str, clean: bool) -> None:  # row 12
+def test_row_12_a_log_that_lost_its_segment_does_not_start_empty(known: str, clean: bool) -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
     fill(log, 6)
@@ -285,7 +285,7 @@ def test_an_unsynced_high_watermark_is_no_evidence_after_a_power_cut() -> None:
     assert (again.log_end_offset, again.high_watermark) == (3, 3)
 
 
-def test_leftovers_are_removed() -> None:  # rows 12, 14, 17
+def test_rows_12_14_17_leftovers_are_removed() -> None:
     filesystem, _ = written()
     leftovers = [
         "00000000000000000099.index",
@@ -307,7 +307,7 @@ def test_leftovers_are_removed() -> None:  # rows 12, 14, 17
 
 
 @pytest.mark.parametrize("garbage", [b"", b"garbage\n", b"0\n7\n0 0\n", b"0\n2\n3 5\n1 2\n", b"\xff\xfe"])
-def test_garbage_leader_epochs_are_rebuilt_from_the_batches(garbage: bytes) -> None:  # row 18
+def test_row_18_garbage_leader_epochs_are_rebuilt_from_the_batches(garbage: bytes) -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
     fill(log, 3, epoch=1)
@@ -333,7 +333,7 @@ def test_only_the_segments_from_the_recovery_point_on_are_read() -> None:
     assert again.recovery_point == 30
 
 
-def test_read_error_while_recovering_leaves_the_log_alone() -> None:  # row 27
+def test_row_27_read_error_while_recovering_leaves_the_log_alone() -> None:
     filesystem, _ = written()
     before = content(filesystem)
     filesystem.inject("read", errno.EIO, ".log")

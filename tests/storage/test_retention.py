@@ -209,7 +209,7 @@ def test_a_log_start_that_retention_moved_does_not_come_back() -> None:
     assert start(filesystem, clock).logs[KEY].log_start_offset == 3
 
 
-def test_a_clock_that_jumps_ahead_is_believed_after_an_hour() -> None:  # row 31
+def test_row_31_a_clock_that_jumps_ahead_is_believed_after_an_hour() -> None:
     clock = ManualClock()
     time = TrustedTime(clock)
     clock.advance(HOUR_MS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import random
+from collections.abc import Callable
 
 import pytest
 
@@ -10,13 +12,14 @@ from klamm.protocol.errors import KafkaStorageError
 from klamm.storage import paths
 from klamm.storage.cleanable import cleanable
 from klamm.storage.cleaner import Cleaned, Cleaner
+from klamm.storage.filesystem import replace_file
 from klamm.storage.loader import LogDamaged
 from klamm.storage.log import Log
 from klamm.storage.swap import Swap, SwapError
 from tests.storage.batches import DIRECTORY, open_log
 from tests.storage.test_cleaner import CONFIG, append, contents, job_of
 from tests.support.manual_clock import START_MS
-from tests.support.memory_filesystem import MemoryFilesystem
+from tests.support.memory_filesystem import Crash, MemoryFilesystem
 
 MARKS = (".cleaned", ".swap", ".deleted", ".compaction", ".tmp")
 
@@ -55,12 +58,12 @@ def mark(filesystem: MemoryFilesystem, offset: int, old: str, new: str) -> None:
         )
 
 
-def test_cleaned_files_without_a_manifest_are_dropped() -> None:  # row 14
+def test_row_14_cleaned_files_without_a_manifest_are_dropped() -> None:
     _, filesystem, _ = cleaned_log()
     assert [record.offset for record in contents(reopen(filesystem))] == list(range(30))
 
 
-def test_kafkas_swap_files_replace_the_segments_that_they_cover() -> None:  # row 15
+def test_row_15_kafkas_swap_files_replace_the_segments_that_they_cover() -> None:
     _, filesystem, group = cleaned_log()
     for name in names_of(filesystem):
         parsed = paths.parse_offset_file(name.removesuffix(".cleaned"))
@@ -78,7 +81,7 @@ def test_kafkas_swap_files_replace_the_segments_that_they_cover() -> None:  # ro
     assert [record.offset for record in contents(log)] == list(range(30))
 
 
-def test_kafkas_swap_file_of_an_index_alone_takes_its_name() -> None:  # row 15, a crash between two renames
+def test_row_15_kafkas_swap_file_of_an_index_alone_takes_its_name() -> None:
     log, filesystem, _ = cleaned_log()
     log.close()
     before = filesystem.read_bytes(paths.offset_file(DIRECTORY, 0, ".index"))
@@ -87,7 +90,7 @@ def test_kafkas_swap_file_of_an_index_alone_takes_its_name() -> None:  # row 15,
     assert filesystem.read_bytes(paths.offset_file(DIRECTORY, 0, ".index")) == before
 
 
-def test_kafkas_swap_file_at_or_above_a_cleaned_one_is_an_unfinished_split() -> None:  # row 16
+def test_row_16_kafkas_swap_file_at_or_above_a_cleaned_one_is_an_unfinished_split() -> None:
     _, filesystem, group = cleaned_log()
     log_file = paths.offset_file(DIRECTORY, group.base_offset, ".log")
     filesystem.rename(log_file.with_name(log_file.name + ".cleaned"), log_file.with_name(log_file.name + ".swap"))
@@ -151,3 +154,48 @@ def test_an_error_behind_the_manifest_takes_the_log_offline_and_the_start_finish
     again = reopen(filesystem)
     assert again.segments[0].size_bytes == group.size_bytes
     assert [segment.base_offset for segment in again.segments if segment.base_offset in group.sources] == [0]
+
+
+def kafka_was_swapping(filesystem: MemoryFilesystem, group: Cleaned) -> None:
+    """What Apache Kafka leaves between two renames of its own: the log has its `.swap` name, the rest follows."""
+    for name in names_of(filesystem):
+        parsed = paths.parse_offset_file(name.removesuffix(".cleaned"))
+        if name.endswith(".cleaned") and parsed is not None and parsed[0] != group.base_offset:
+            filesystem.unlink(DIRECTORY / name)
+    mark(filesystem, group.base_offset, ".cleaned", ".swap")
+
+
+def we_were_swapping(filesystem: MemoryFilesystem, group: Cleaned) -> None:
+    replace_file(filesystem, DIRECTORY / paths.COMPACTION_MANIFEST, Swap(group.base_offset, group.sources).format())
+
+
+def kafka_was_splitting(filesystem: MemoryFilesystem, group: Cleaned) -> None:
+    path = paths.offset_file(DIRECTORY, group.base_offset, ".log")
+    filesystem.rename(path.with_name(path.name + ".cleaned"), path.with_name(path.name + ".swap"))
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power cut"])
+@pytest.mark.parametrize("left", [kafka_was_swapping, we_were_swapping, kafka_was_splitting])
+def test_rows_15_16_starts_that_crash_again_and_again_end_where_one_start_does(
+    left: Callable[[MemoryFilesystem, Cleaned], None], power: bool
+) -> None:
+    log, filesystem, group = cleaned_log()
+    log.flush()
+    left(filesystem, group)
+    for entry in filesystem.list(DIRECTORY):
+        filesystem.open(DIRECTORY / entry.name).sync()
+    filesystem.sync_directory(DIRECTORY)
+    untouched = filesystem.clone()
+    expected = [record.offset for record in contents(reopen(untouched))]
+    for seed in range(4):
+        rng = random.Random(f"{left.__name__} {seed}")
+        disk, crashes = filesystem.clone(), 0
+        for changes in [*range(8), *(rng.randrange(40) for _ in range(6))]:
+            disk.crash_after(changes)
+            try:
+                open_log(disk, config=CONFIG, recovery_point=30, power_loss=power)
+            except Crash:
+                crashes += 1
+            disk.crash(rng) if power else disk.kill()
+        assert crashes >= 3
+        assert [record.offset for record in contents(reopen(disk))] == expected, f"seed={seed}"
