@@ -1,7 +1,8 @@
 """A clean prefix of a partition, taken from its directory while a broker may be at work there, and brought back.
 
 What is taken, into a directory of the same shape:
-- closed segments: `.log` and `.txnindex` as hard links (`sharing.py`), `.index` and `.timeindex` copied;
+- closed segments: `.log` as hard links (`sharing.py`), synced, as the broker may not have done that yet; indexes as
+  copies;
 - the active segment: a copy of its whole, good batches. A batch that is being written just now has a wrong checksum or
   is not whole, and is left out; so is everything behind it. Its indexes are made anew when it comes back;
 - the producers' snapshots up to the active segment, and the leader epochs below the end.
@@ -116,10 +117,13 @@ def _is_taken(name: str, active: int) -> bool:
 
 def _take_file(filesystem: Filesystem, source: Path, target: Path, entry: Entry, active: int) -> Copied:
     offset, suffix = paths.parse_offset_file(entry.name) or (0, "")
-    is_active = suffix == paths.LOG_SUFFIX and offset == active
-    if is_active or suffix in (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX):
+    is_shared = suffix == paths.SNAPSHOT_SUFFIX or (suffix == paths.LOG_SUFFIX and offset < active)
+    if not is_shared:
         return Copied(copied_bytes=copy_file(filesystem, source / entry.name, target / entry.name))
-    return link_or_copy(filesystem, source / entry.name, target / entry.name, entry.size_bytes)
+    done = link_or_copy(filesystem, source / entry.name, target / entry.name, entry.size_bytes)
+    if done.linked_bytes:
+        filesystem.open(target / entry.name).sync()
+    return done
 
 
 def _cut_to_good_batches(filesystem: Filesystem, target: Path, base_offset: int) -> int:

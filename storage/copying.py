@@ -1,8 +1,8 @@
 """A copy of a closed partition directory, for another log directory: cheap where the files can be shared.
 
 What is written once and replaced, never changed in place, becomes a hard link: the `.log` of every segment but the
-last, transaction indexes but the last, producer snapshots. The last segment is appended to, and offset and time
-indexes are rebuilt in place after a crash, so these are copied, and so is everything across filesystems. What a crash
+last, producer snapshots. The last segment is appended to, and indexes are rebuilt in place after a crash, so these are
+copied, and so is everything across filesystems. What a crash
 or a deletion left behind (`.deleted`, `.cleaned`, `.swap`, `.tmp`) and our own files (`klamm.*`) stay where they are.
 
 The source must not be open. The copy is durable when `copy_partition` returns, but for its name.
@@ -20,7 +20,6 @@ from klamm.storage.filesystem import Entry, Filesystem
 CHUNK_BYTES = 4 << 20
 CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
 OWN_PREFIX = "klamm."
-SHARED_SUFFIXES = (paths.LOG_SUFFIX, paths.TXN_INDEX_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +88,4 @@ def _may_be_shared(name: str, active: int) -> bool:
     if parsed is None:
         return False
     offset, suffix = parsed
-    return suffix == paths.SNAPSHOT_SUFFIX or (suffix in SHARED_SUFFIXES and offset < active)
+    return suffix == paths.SNAPSHOT_SUFFIX or (suffix == paths.LOG_SUFFIX and offset < active)

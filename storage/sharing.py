@@ -3,8 +3,7 @@
 What is shared must never change in place, or the others would see it. Of a partition that is
 
 - a `.log`: appended to as long as its segment is the active one; cut by truncation, by recovery and by repair;
-- a `.txnindex`: likewise;
-- `.index` and `.timeindex`: besides, rebuilt in place. So these are never shared, but copied (`copying.py`).
+- `.index`, `.timeindex`, `.txnindex`: besides, rebuilt in place. So these are never shared, but copied (`copying.py`).
 
 Everything else is replaced by rename (snapshots of producers, checkpoints, compacted segments) or only unlinked, which
 leaves the other names as they are. The active segment is never shared when a copy is made. But a shared segment can

@@ -17,7 +17,9 @@ Show what log files hold: .log (batches and records), .index, .timeindex, .txnin
 leader-epoch-checkpoint, the offset checkpoints of a log dir, partition.metadata, meta.properties.
 
 Options and lines are those of Apache Kafka's kafka-dump-log; files that it cannot print have lines of their own.
-What is wrong is told on stderr. Exit code: 0 nothing is wrong, 1 something is, 2 a bad command line.
+What is wrong is told on stderr.
+
+Exit code: 0 nothing is wrong; 1 something is; 2 a bad command line.
 
 examples:
   klamm dump-log --files data/flights-0/00000000000000000000.log --print-data-log

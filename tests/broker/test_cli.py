@@ -42,6 +42,42 @@ def test_a_bad_command_line_is_exit_code_2(arguments, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("command", ["dump-log", "export-kafka", "repair", "restore", "snapshot", "verify"])
+def test_the_help_of_a_tool_has_exit_codes_and_examples(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([command, "--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert "\nExit code: 0 " in text
+    assert f"  klamm {command} " in text.split("\nexample", 1)[1]
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["dump-log"],
+        ["dump-log", "--files", "a.log", "--offsets-decoder", "--transaction-log-decoder"],
+        ["dump-log", "--files", "a.log", "--max-bytes", "0"],
+        ["dump-log", "--files", "a.log", "--remote-log-metadata-decoder"],
+        ["restore", "x", "--rename", "no-equals-sign"],
+        ["verify", "--workers", "0"],
+        ["verify", "--config", "x", "--log-dirs", "y"],
+    ],
+)
+def test_a_bad_option_of_a_tool_is_exit_code_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_a_decoder_that_is_not_there_is_named(capsys):
+    assert cli.main(["dump-log", "--files", "a.log", "--value-decoder-class", "org.example.Mine"]) == 2
+    line = "klamm: --value-decoder-class: 'org.example.Mine' is not known, only string, long, integer, hex\n"
+    assert capsys.readouterr().err == line
+
+
 def test_the_config_is_read_without_heavy_imports():
     program = "import sys, klamm.broker.cli; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

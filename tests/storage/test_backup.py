@@ -13,6 +13,7 @@ from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.wire import ZERO_UUID
 from klamm.storage import paths
 from klamm.storage.backup import BackupError, Restored, Taken, restore_partition, take_partition
+from klamm.storage.filesystem import make_durable_directory
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from tests.storage.batches import DIRECTORY, all_offsets, batch, fill, open_log, valid
@@ -71,6 +72,22 @@ def test_a_log_that_is_open_and_goes_on() -> None:
     restored = reopened(filesystem)
     assert all_offsets(restored) == list(range(5))
     assert list(restored.leader_epochs) == [(0, 0), (4, 3)]
+
+
+def test_what_is_shared_survives_a_power_cut_though_the_broker_has_not_flushed() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    make_durable_directory(filesystem, SNAPSHOT.parent)
+    fill(log, 3)
+    log.roll()
+    fill(log, 2)
+    assert log.recovery_point == 0
+    taken = take(filesystem)
+    filesystem.sync_directory(SNAPSHOT.parent)
+    before = contents(filesystem)
+    filesystem.crash()
+    assert contents(filesystem) == before
+    assert restore(filesystem, taken).end_offset == 5
 
 
 def test_it_can_be_restored_again_whatever_happened_to_the_first() -> None:

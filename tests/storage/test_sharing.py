@@ -10,6 +10,7 @@ from klamm.storage import paths
 from klamm.storage.copying import copy_partition
 from klamm.storage.filesystem import make_durable_directory
 from klamm.storage.log import Log
+from klamm.storage.log_config import LogConfig
 from klamm.storage.paths import TopicPartition
 from klamm.storage.repair import Mode, Repair
 from klamm.storage.sharing import own_files
@@ -82,6 +83,15 @@ def test_a_shared_segment_that_has_become_the_last_one(filesystem: MemoryFilesys
     log.close()
     assert shared(filesystem) == [0]
     assert contents(filesystem) == before
+
+
+def test_recovery_rebuilds_indexes_that_are_not_shared(filesystem: MemoryFilesystem) -> None:
+    before = contents(filesystem)
+    config = LogConfig(index_interval_bytes=0)  # with other entries than before
+    open_log(filesystem, config=config).close()
+    assert shared(filesystem) == [0, 3]
+    assert contents(filesystem) == before
+    assert filesystem.read_bytes(DIRECTORY / f"{0:020d}.index") != before[f"{0:020d}.index"]
 
 
 def test_recovery_after_a_power_cut(filesystem: MemoryFilesystem) -> None:
