@@ -57,11 +57,12 @@ RESOLVED_S: Final = 0.7  # Apache Kafka resolves expressions in the background, 
 class Asker:
     """Asks one broker, and gives names to its topic ids."""
 
-    def __init__(self, client: NodeClient) -> None:
+    def __init__(self, client: NodeClient, *, make: bool = True) -> None:
         self.client = client
         self.ids: dict[str, bytes] = {}
         for name, count in TOPICS.items():
-            create(client, name, count, {})
+            if make:
+                create(client, name, count, {})
             topics = client.request(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12).topics
             self.ids[name] = topics[0].topic_id
         self.names = {topic_id: name for name, topic_id in self.ids.items()}
@@ -100,6 +101,7 @@ class Asker:
 
     def describe(self, *groups: str, version: int = 1) -> Any:
         answer = self.client.request(ConsumerGroupDescribeRequest(group_ids=[*groups]), version)
+        answer.groups.sort(key=lambda group: group.group_id)
         for group in answer.groups:
             group.members.sort(key=lambda member: member.member_id)
             for member in group.members:
@@ -116,6 +118,9 @@ class Asker:
             group_id=group, member_id=member, generation_id_or_member_epoch=epoch, topics=[named]
         )
         return self.client.request(request, version)
+
+    def delete(self, *groups: str) -> Any:
+        return self.client.request(DeleteGroupsRequest(groups_names=[*groups]), 2)
 
     def fetch(self, group: str, member: str | None, epoch: int) -> Any:
         topics = [OffsetFetchRequestTopics(name="u", partition_indexes=[0, 5])]
@@ -169,7 +174,7 @@ def lives(ask: Asker) -> Iterator[tuple[str, Any]]:
         yield f"as a classic group v{version}", ask.client.request(DescribeGroupsRequest(groups=["g"]), version)
     yield "list", ask.client.request(ListGroupsRequest(types_filter=["Consumer"]), 5)
     yield "list reconciling", ask.client.request(ListGroupsRequest(states_filter=["reconciling"]), 5)
-    yield "delete", ask.client.request(DeleteGroupsRequest(groups_names=["g"]), 2)
+    yield "delete", ask.delete("g")
     yield "told to revoke", beat("g", "a", 2, owned={"u": range(6)})
     yield "keeps quiet", beat("g", "a", 2)
     yield "does not revoke", beat("g", "a", 2, owned={"u": range(6)})
@@ -202,7 +207,7 @@ def lives(ask: Asker) -> Iterator[tuple[str, Any]]:
     yield "describe empty", ask.describe("g")
     yield "join the empty group", beat("g", "c", 0, ["t"])
     yield "c leaves", beat("g", "c", -1)
-    yield "delete empty", ask.client.request(DeleteGroupsRequest(groups_names=["g"]), 2)
+    yield "delete empty", ask.delete("g")
     yield "describe deleted", ask.describe("g")
     yield "nothing subscribed", beat("n", "a", 0, [])
     yield "unknown topic", beat("o", "a", 0, ["none"])

@@ -415,13 +415,11 @@ class ConsumerGroups:
         if group.epoch == group.assignment_epoch or not self._may_assign(group, now):
             return
         topics = self.topics()
-        default = self.limits.assignors[0]
-        assignor = group.preferred_assignor(default)
-        group.assignor = assignor if assignor in self.limits.assignors else default
+        assignor = group.assignor if group.assignor in self.limits.assignors else group.default_assignor
         specs = group.specs(topics)
         ids = {topic for spec in specs.values() for topic in spec.topics}
         counts = {topic.topic_id: len(topic.partitions) for topic in topics.values() if topic.topic_id in ids}
-        target = ASSIGNORS[group.assignor](specs, counts)
+        target = ASSIGNORS[assignor](specs, counts)
         for member_id, assignment in target.items():
             if group.target.get(member_id) != assignment:
                 records.append(stored.target_record(group.group_id, member_id, assignment))

@@ -42,7 +42,7 @@ class ConsumerGroup:
         "_owners",
         "assignment_epoch",
         "assignment_ms",
-        "assignor",
+        "default_assignor",
         "epoch",
         "group_id",
         "members",
@@ -62,7 +62,7 @@ class ConsumerGroup:
         self.metadata_hash = NO_HASH
         self.assignment_epoch = 0
         self.assignment_ms = 0  # wall time
-        self.assignor = assignor  # of the last assignment
+        self.default_assignor = assignor
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.target: dict[str, Assignment] = {}
@@ -171,10 +171,11 @@ class ConsumerGroup:
             for member in self.members.values()
         }
 
-    def preferred_assignor(self, default: str) -> str:
+    @property
+    def assignor(self) -> str:
         """The one that most members ask for."""
         votes = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
-        return votes.most_common(1)[0][0] if votes else default
+        return votes.most_common(1)[0][0] if votes else self.default_assignor
 
 
 def hash_of(names: Iterable[str], topics: Mapping[str, TopicImage]) -> int:
