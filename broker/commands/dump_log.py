@@ -33,6 +33,7 @@ DECODER_HELP: Final = f"how {{}} are shown: {', '.join(DECODERS)}, or the name o
 
 def declare(commands: Commands) -> None:
     parser = add_command(commands, "dump-log", "show what log files hold", DESCRIPTION)
+    parser.usage = "klamm dump-log --files a.log,b.index [option ...]"
     parser.set_defaults(run=run)
     parser.add_argument(
         "--files", type=_paths, required=True, metavar="a.log,b.index", help="files, separated by commas"
