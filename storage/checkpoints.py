@@ -100,7 +100,10 @@ class MetaProperties:
 
     @classmethod
     def parse(cls, content: bytes) -> MetaProperties:
-        """Of version 1 (KRaft) or 0 (ZooKeeper: broker.id, no directory id). Raises CheckpointError."""
+        """Of version 1 (KRaft) or 0 (ZooKeeper: broker.id, no directory id, and before Kafka 2.4 no cluster id).
+
+        Raises CheckpointError.
+        """
         values = parse_properties(content)
         version = values.get("version")
         if version not in ("0", META_VERSION):
@@ -108,9 +111,9 @@ class MetaProperties:
         node_id = values.get("node.id", values.get("broker.id", ""))
         if not node_id.isdecimal():
             raise CheckpointError(f"node.id {node_id!r} is not a number")
-        if not values.get("cluster.id"):
+        if not values.get("cluster.id") and version == META_VERSION:
             raise CheckpointError("cluster.id is missing")
-        return cls(values["cluster.id"], int(node_id), values.get("directory.id", ""), version)
+        return cls(values.get("cluster.id", ""), int(node_id), values.get("directory.id", ""), version)
 
 
 def parse_properties(content: bytes) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Whose a log directory is: `meta.properties`, held against the node that wants it.
 
 Apache Kafka writes version 1 (`node.id`), and wrote version 0 in the ZooKeeper era (`broker.id`); before 3.7 without a
-`directory.id`. A directory without one gets it here, as Kafka does it itself, and stays readable for that Kafka.
+`directory.id`, before 2.4 without a `cluster.id`. A directory without them gets them here, as Kafka does it itself, and
+stays readable for that Kafka.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def identify(filesystem: Filesystem, path: Path, node_id: int, cluster_id: str |
         raise WrongOwner(
             f"{file}: node.id={found.node_id}, but this is node {node_id}: set node.id={found.node_id} to go on as it"
         )
+    if not found.cluster_id:
+        found = replace(found, cluster_id=cluster_id or uuid_to_text(uuid.uuid4().bytes), directory_id="")
     if cluster_id is not None and found.cluster_id != cluster_id:
         raise WrongOwner(f"{file}: cluster.id={found.cluster_id}, but this is cluster {cluster_id}")
     if not found.directory_id:
@@ -59,7 +62,8 @@ def known_cluster_id(filesystem: Filesystem, directories: Iterable[Path]) -> str
         if filesystem.exists(path / paths.BOOT):
             return None
         try:
-            known = known or MetaProperties.parse(filesystem.read_bytes(path / paths.META_PROPERTIES)).cluster_id
+            meta = MetaProperties.parse(filesystem.read_bytes(path / paths.META_PROPERTIES))
+            known = known or meta.cluster_id or None
         except OSError:
             continue  # new, or something that opening it will tell
         except CheckpointError as error:

@@ -81,3 +81,15 @@ def test_a_directory_that_is_left_has_its_mark_of_a_clean_shutdown_as_it_was(fil
     assert not filesystem.exists(mark)
     log_dir.leave()
     assert filesystem.read_bytes(mark) == b'{"version":0,"brokerEpoch":12}'
+
+
+def test_a_directory_from_before_clusters_had_ids_gets_one(filesystem: MemoryFilesystem) -> None:
+    """Kafka 0.8.2 to 2.3."""
+    replace_file(filesystem, FILE, b"#\n#Sat Nov 21 16:05:14 UTC 2026\nbroker.id=3\nversion=0\n")
+    assert known_cluster_id(filesystem, [ROOT]) is None
+    first = identify(filesystem, ROOT, 3, None)
+    assert first.cluster_id
+    assert first.directory_id
+    assert identify(filesystem, ROOT, 3, first.cluster_id) == first
+    with pytest.raises(WrongOwner):
+        identify(filesystem, ROOT, 3, "other")
