@@ -115,8 +115,8 @@ QUORUM = (
       importance="high", status="no use"),
     K("controller.quorum.bootstrap.servers", LIST, [], "Where a KRaft quorum is found.",
       importance="high", status="no use"),
-    K("metadata.log.dir", STRING, None, "Where KRaft keeps its log. Klamm keeps its metadata in the first log "
-      "directory.", importance="high", status="no use"),
+    K("metadata.log.dir", STRING, None, "Where KRaft keeps its log: looked at once, when a log directory of Kafka is "
+      "taken over. Klamm keeps its metadata in the first log directory.", importance="high"),
     K("metadata.log.segment.bytes", INT, 1 << 30, "Segment size of KRaft's log.", Range(8 << 20), importance="high",
       status="no use"),
     K("metadata.log.segment.ms", LONG, 604800000, "Segment age of KRaft's log.", importance="high", status="no use"),
