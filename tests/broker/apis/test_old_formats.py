@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from klamm.protocol.errors import ErrorCode
@@ -12,6 +14,7 @@ from klamm.protocol.records.message_set import encode_set
 from klamm.storage.follower import append_assigned
 from tests.broker.apis.test_fetch import MAX, partitions, request
 from tests.broker.apis.test_list_offsets import ask
+from tests.storage.test_old_kafka import expected, unpack
 from tests.support.embedded import NOW_MS, EmbeddedBroker, batch
 
 ROWS = [Record(offset, NOW_MS + offset, b"k%d" % offset, b"v") for offset in range(6)]
@@ -79,3 +82,20 @@ def test_a_search_by_time_in_format_1(broker: EmbeddedBroker) -> None:
     store(broker, encode_set(ROWS[:3], 1, codec=Codec.SNAPPY), encode_set(ROWS[3:], 1))
     assert [ask(broker, 1, NOW_MS + step).offset for step in range(6)] == list(range(6))
     assert ask(broker, 7, -3).offset == 5
+
+
+@pytest.mark.parametrize("topic", ["m0", "m1", "m1a", "c1"])
+def test_a_directory_of_kafka_0_10_is_taken_over_and_served(topic: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    unpack("0.10.2.2", topic, data).rename(data / "t-0")
+    (data / "meta.properties").write_text("#\n#Sat Nov 21 16:05:14 UTC 2026\nbroker.id=1\nversion=0\n")
+    (data / ".kafka_cleanshutdown").touch()
+    produced = expected("0.10.2.2", topic)
+    with EmbeddedBroker(tmp_path) as broker:
+        found: list[Record] = []
+        while data_read := fetched(broker, 11, found[-1].offset + 1 if found else 0):
+            found += [record for record in read(data_read) if not found or record.offset > found[-1].offset]
+        assert found[-1] == produced[-1]
+        assert found == [produced[record.offset] for record in found]
+        if topic.startswith("m"):
+            assert len(found) == len(produced)
