@@ -101,11 +101,9 @@ class Search:
 
     def _ends_without_timestamps(self) -> bool:
         for segment in reversed(self._segments):
-            if segment.size_bytes and self._largest_of(segment) > NO_TIMESTAMP:
-                return False
             if segment.size_bytes:
                 try:
-                    return all(head.magic == 0 for _, head in segment.last_heads(1))
+                    return [head.magic for _, head in segment.last_heads(1)][-1:] == [0]
                 except FileNotFoundError:
                     if self._is_served(segment):
                         raise
@@ -141,7 +139,9 @@ class Search:
         best: TimestampOffset | None = None  # within the batch where the log starts
         largest, place = NO_TIMESTAMP, None  # of the batches behind it
         for position, head in self._heads(segment, None):
-            if head.base_offset < self._log_start or (head.record_count == UNKNOWN_COUNT and best is None and place is None):
+            if head.base_offset < self._log_start or (
+                head.record_count == UNKNOWN_COUNT and best is None and place is None
+            ):
                 best = max(self._records(segment, position, head), key=_rank, default=None)
             elif head.max_timestamp > largest:
                 largest, place = head.max_timestamp, (position, head)

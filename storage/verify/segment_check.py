@@ -182,8 +182,8 @@ class _Check:
         try:
             content = self._filesystem.read_bytes(path)
         except FileNotFoundError:
-            if job.size_bytes:
-                self._problem(path, "is missing; a start makes it anew", is_note=not job.is_settled)
+            if job.size_bytes and job.is_settled:  # those of an open segment are only in memory at first
+                self._problem(path, "is missing; a start makes it anew")
             return []
         used = content.rstrip(b"\0")
         count = -(-len(used) // layout.size)
@@ -300,7 +300,9 @@ class _OffsetIndex:
             relative, at = self._entries[self._next]
             if at > position:
                 return
-            if at != position or self._base_offset + relative != head.last_offset:
+            offset = self._base_offset + relative
+            # Before 0.11 Kafka put the first offset of what was appended there.
+            if at != position or offset > head.last_offset or (offset < head.last_offset and head.magic == 2):
                 self._tell(relative, at, f"the batch at {position} has the last offset {head.last_offset}")
             self._next += 1
 
