@@ -17,7 +17,8 @@ the end is aborted when it comes back, as a coordinator would do with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,8 @@ from klamm.storage.recovery import find_batch_after, problem_of
 from klamm.storage.scan import batches
 
 TRIES = 20
+MANY = 32
+SYNC_THREADS = 16
 NEWEST_PRODUCE = 12  # what a batch of our own is validated as
 
 
@@ -101,6 +104,7 @@ def _take(filesystem: Filesystem, source: Path, target: Path, log_start_offset: 
         raise _Unsettled
     end_offset = _cut_to_good_batches(filesystem, target, active)
     _write_epochs(filesystem, target, epochs, end_offset)
+    _sync_all(filesystem, [target / entry.name for entry in used])
     filesystem.sync_directory(target)
     return Taken(min(max(log_start_offset, bases[0]), end_offset), end_offset, size)
 
@@ -118,12 +122,24 @@ def _is_taken(name: str, active: int) -> bool:
 def _take_file(filesystem: Filesystem, source: Path, target: Path, entry: Entry, active: int) -> Copied:
     offset, suffix = paths.parse_offset_file(entry.name) or (0, "")
     is_shared = suffix == paths.SNAPSHOT_SUFFIX or (suffix == paths.LOG_SUFFIX and offset < active)
-    if not is_shared:
-        return Copied(copied_bytes=copy_file(filesystem, source / entry.name, target / entry.name))
-    done = link_or_copy(filesystem, source / entry.name, target / entry.name, entry.size_bytes)
-    if done.linked_bytes:
-        filesystem.open(target / entry.name).sync()
-    return done
+    if is_shared:
+        return link_or_copy(filesystem, source / entry.name, target / entry.name, entry.size_bytes, sync=False)
+    return Copied(copied_bytes=copy_file(filesystem, source / entry.name, target / entry.name, sync=False))
+
+
+def _sync_all(filesystem: Filesystem, files: Sequence[Path]) -> None:
+    """Make the bytes durable, those of shared files, too; of many in threads, as the kernel joins what waits."""
+
+    def sync(path: Path) -> None:
+        filesystem.open(path).sync()
+
+    if len(files) < MANY:
+        for path in files:
+            sync(path)
+        return
+    with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="klamm-sync") as threads:
+        for _ in threads.map(sync, files):
+            pass
 
 
 def _cut_to_good_batches(filesystem: Filesystem, target: Path, base_offset: int) -> int:
@@ -142,7 +158,6 @@ def _cut_to_good_batches(filesystem: Filesystem, target: Path, base_offset: int)
                 f"{path.name} of {target.name}: damaged at position {end}, a good batch follows at {good}"
             )
         file.truncate(end)
-        file.sync()
     return next_offset
 
 
@@ -195,11 +210,13 @@ def restore_partition(
     if not bases:
         raise BackupError(f"{source}: there is no segment")
     size = Copied()
-    for entry in entries:
-        if _is_taken(entry.name, bases[-1]):
-            size += _take_file(filesystem, source, target, entry, bases[-1])
-        elif entry.name == paths.LEADER_EPOCH_CHECKPOINT:
-            size += Copied(copied_bytes=copy_file(filesystem, source / entry.name, target / entry.name))
+    used = [entry for entry in entries if _is_taken(entry.name, bases[-1])]
+    for entry in used:
+        size += _take_file(filesystem, source, target, entry, bases[-1])
+    if any(entry.name == paths.LEADER_EPOCH_CHECKPOINT for entry in entries):
+        name = paths.LEADER_EPOCH_CHECKPOINT
+        size += Copied(copied_bytes=copy_file(filesystem, source / name, target / name))
+    _sync_all(filesystem, [target / entry.name for entry in used])
     replace_file(filesystem, target / paths.PARTITION_METADATA, checkpoints.format_partition_metadata(topic_id))
     try:
         log = Log.open(

@@ -48,25 +48,26 @@ def copy_partition(filesystem: Filesystem, source: Path, target: Path) -> Copied
     return done
 
 
-def link_or_copy(filesystem: Filesystem, source: Path, target: Path, size_bytes: int) -> Copied:
+def link_or_copy(filesystem: Filesystem, source: Path, target: Path, size_bytes: int, *, sync: bool = True) -> Copied:
     """A second name for a file that never changes in place, or a copy where there cannot be one."""
     try:
         filesystem.link(source, target)
     except OSError as error:
         if error.errno not in CANNOT_LINK:
             raise
-        return Copied(copied_bytes=copy_file(filesystem, source, target))
+        return Copied(copied_bytes=copy_file(filesystem, source, target, sync=sync))
     return Copied(linked_bytes=size_bytes)
 
 
-def copy_file(filesystem: Filesystem, source: Path, target: Path) -> int:
-    """The bytes of one file, synced; how many."""
+def copy_file(filesystem: Filesystem, source: Path, target: Path, *, sync: bool = True) -> int:
+    """The bytes of one file, synced unless the caller does that; how many."""
     old, new = filesystem.open_read(source), filesystem.open(target, create=True)
     size = old.size()
     for position in range(0, size, CHUNK_BYTES):
         new.write_at(old.read_at(min(CHUNK_BYTES, size - position), position), position)
     new.truncate(size)
-    new.sync()
+    if sync:
+        new.sync()
     return size
 
 
