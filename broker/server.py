@@ -25,6 +25,7 @@ from klamm.broker.apis.dispatcher import Dispatcher
 from klamm.broker.broker import Broker
 from klamm.broker.controller.controller import Controller
 from klamm.broker.controller.startup import WrongCluster
+from klamm.broker.coordinator.group import group_metrics
 from klamm.broker.coordinator.group.coordinator import GroupCoordinator
 from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from klamm.broker.directories import DirectoryRecord
@@ -326,6 +327,7 @@ class Server:
         controller.add_listener(partitions.on_image, partitions.prepare, partitions.removed)
         controller.add_listener(on_config)
         controller.add_listener(groups.on_image)
+        group_metrics.register(self.metrics, groups)
         controller.add_listener(transactions.on_image)
         return broker
 

@@ -48,6 +48,6 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
             if code is ErrorCode.NONE and coordinator.offsets.get(group_id, topic.name, index) is not None:
                 gone.append((topic.name, index))
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-    outcome = coordinator.remove_offsets(group_id, gone)
+    outcome = coordinator.delete_offsets(group_id, gone)
     code = await outcome if isinstance(outcome, asyncio.Future) else outcome
     return OffsetDeleteResponse(error_code=int(code), topics=topics if code is ErrorCode.NONE else [])

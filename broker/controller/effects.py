@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 
 from klamm.broker.controller.configs import ConfigUpdate, Op, ResourceType
-from klamm.config import TOPIC_KEYS
+from klamm.config import GROUP_KEYS, TOPIC_KEYS
 from klamm.config.definitions import Status
 from klamm.config.load import broker_status
 
@@ -28,6 +28,9 @@ class EffectNotes:
         names = [key.name for key in update.keys if key.op != Op.DELETE]
         if update.resource_type == ResourceType.TOPIC:
             self.topic_keys(names)
+        elif update.resource_type == ResourceType.GROUP:
+            for name in names:
+                self._say("group", name, GROUP_KEYS[name].status)
         else:
             self.broker_keys(names)
 

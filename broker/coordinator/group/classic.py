@@ -102,6 +102,7 @@ class ClassicGroups:
         self.limits = limits
         self.groups: dict[str, ClassicGroup] = {}
         self.timers: Timers[TimerKey] = timers if timers is not None else Timers()
+        self.rebalance_count = 0
         self._store = store
         self._new_id = new_id
         self._remaining_delay_ms: dict[str, int] = {}  # of groups in their initial rebalance
@@ -462,6 +463,7 @@ class ClassicGroups:
             self.timers.set((JOIN, group.group_id), now.ms + group.rebalance_timeout_ms)
             return
         group.next_generation(now.wall_ms)
+        self.rebalance_count += 1
         log.info(
             "group %s: generation %d, members=%d protocol=%s",
             group.group_id,

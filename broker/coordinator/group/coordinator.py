@@ -113,6 +113,9 @@ class GroupCoordinator:
         self._wake_up_ms = 0
         self._commits: dict[TimerKey, asyncio.Future[ErrorCode]] = {}
         self._commit_number = 0
+        self.commit_count = 0
+        self.deleted_count = 0
+        self.expired_count = 0
         self._closed = False
         self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # of partitions that are being read
         self.configure(config)
@@ -285,6 +288,7 @@ class GroupCoordinator:
             return
         log.warning("%s-%d: its groups are read again", OFFSETS_TOPIC, index)
         self._loaded.discard(index)
+        self.pending.forget(index)
         ours = [other for other in self._all_ids() if partition_of(other, self._partition_count) == index]
         for other in ours:
             self.classic.forget(other, int(ErrorCode.NOT_COORDINATOR), self._clock.wall_ms())
@@ -414,6 +418,7 @@ class GroupCoordinator:
                 for topic, partition, committed in commits:
                     self._count(producer, (group_id, topic, partition), committed)
                 self._simple(group_id, now.wall_ms)
+                self.commit_count += len(commits)
             outcome.append(_commit_error(code))
             if waiting and not waiting[0].done():
                 waiting[0].set_result(outcome[0])
@@ -521,7 +526,14 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state not in (State.EMPTY, GroupState.EMPTY):
             return ErrorCode.NON_EMPTY_GROUP
-        return self.remove_offsets(group_id, self._offsets_of(group_id), group_too=True)
+        offsets = self._offsets_of(group_id)
+        self.deleted_count += len(offsets)
+        return self.remove_offsets(group_id, offsets, group_too=True)
+
+    def delete_offsets(self, group_id: str, offsets: Sequence[Offset]) -> Outcome:
+        """OffsetDelete: tombstones for these."""
+        self.deleted_count += len(offsets)
+        return self.remove_offsets(group_id, offsets)
 
     def _delete_offsets_of(self, topic: str) -> None:
         gone: dict[str, list[Offset]] = {}
@@ -580,8 +592,9 @@ class GroupCoordinator:
         retention_ms = self._config.integer("offsets.retention.minutes") * MINUTE_MS
         for group in list(self.groups()):
             expired, left = expired_offsets(group, self.offsets.of(group.group_id), now.wall_ms, retention_ms)
-            group_too = isinstance(group, ClassicGroup) and not left and _is_abandoned(group)
+            group_too = not left and _is_abandoned(group)
             if expired or group_too:
+                self.expired_count += len(expired)
                 log.info("group %s: %d offset(s) expired%s", group.group_id, len(expired), ", deleted" * group_too)
                 self.remove_offsets(group.group_id, expired, group_too=group_too)
 
@@ -599,7 +612,9 @@ def partition_of(group_id: str, partition_count: int) -> int:
     return value % partition_count
 
 
-def _is_abandoned(group: ClassicGroup) -> bool:
+def _is_abandoned(group: Group) -> bool:
+    if isinstance(group, ConsumerGroup):
+        return not group.members
     return group.state is State.EMPTY and not group.pending_members
 
 

@@ -1,0 +1,48 @@
+"""What the group coordinator tells a scrape: Kafka's group metrics under Klamm's names.
+
+Groups by protocol and state are counted when somebody asks; the rest are numbers that grow where things happen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.group.consumer_states import GroupState
+from klamm.broker.coordinator.group.states import State
+
+if TYPE_CHECKING:
+    from klamm.broker.coordinator.group.coordinator import GroupCoordinator
+    from klamm.broker.metrics import Metrics
+
+STATES = {"classic": tuple(State), "consumer": tuple(GroupState)}
+
+
+def register(metrics: Metrics, groups: GroupCoordinator) -> None:
+    """Let the metrics ask this coordinator."""
+
+    def by_state() -> Iterable[tuple[str, int]]:
+        counts = Counter((group.kind, group.state.value) for group in groups.groups())
+        for protocol, states in STATES.items():
+            for state in states:
+                yield f'{{protocol="{protocol}",state="{state.value}"}}', counts[protocol, state.value]
+
+    metrics.gauges("klamm_groups", "Groups of this coordinator.", by_state)
+    metrics.gauge("klamm_committed_offsets", "Offsets that groups have committed.", lambda: len(groups.offsets))
+    for name, text, value in (
+        (
+            "klamm_classic_group_rebalances_total",
+            "Generations of classic groups that have begun.",
+            lambda: groups.classic.rebalance_count,
+        ),
+        (
+            "klamm_consumer_group_rebalances_total",
+            "Epochs of consumer groups that have begun.",
+            lambda: groups.consumers.rebalance_count,
+        ),
+        ("klamm_offset_commits_total", "Offsets that were committed.", lambda: groups.commit_count),
+        ("klamm_offset_expirations_total", "Offsets that have expired.", lambda: groups.expired_count),
+        ("klamm_offset_deletions_total", "Offsets that were deleted on request.", lambda: groups.deleted_count),
+    ):
+        metrics.counter(name, text, value)
