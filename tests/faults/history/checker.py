@@ -1,4 +1,4 @@
-"""What a history shows that must not be: the anomalies of Jepsen's Kafka workload, and two of our own.
+"""What a history shows that must not be: the anomalies of Jepsen's Kafka workload, and some of our own.
 
     lost-write             acknowledged, and others behind it in the partition are there, but it is not
     unseen                 acknowledged, and not there at the end
@@ -6,10 +6,12 @@
     inconsistent-offsets   two values at one offset, or an acknowledged value at another offset than was said
     aborted-read           a read_committed reader got a value of an aborted transaction (G1a)
     precommitted-read      a read_committed reader got a value before its transaction was asked to commit
+    processed-twice        two values that were made of one source value count
     torn-transaction       some values of a transaction can be read at the end, and others not
     poll-skip              two polls in a row left out a value that is there
     nonmonotonic-poll      a poll went back
     nonmonotonic-send      a value of a producer stands before one that it had acknowledged before
+    stale-generation       a commit of a member was accepted after its group had gone on without it
     committed-went-back    the position of a group is one that was replaced, or was never stored
     committed-too-early    a position that was stored in a transaction is seen before that was asked to commit, or after
                            it aborted
@@ -77,9 +79,11 @@ class Checker:
         yield from self.inconsistent_offsets()
         yield from self.lost()
         yield from self.aborted_reads()
+        yield from self.processed_twice()
         yield from self.torn()
         yield from self.polls()
         yield from self.sends()
+        yield from self.stale_generations()
         yield from self.committed()
 
     # -- what is in the log -------------------------------------------------------------------------------------
@@ -152,6 +156,16 @@ class Checker:
         send = self.by_value.get(value)
         return self._transaction(send) if send is not None else None
 
+    def processed_twice(self) -> Iterator[Anomaly]:
+        made: dict[bytes, bytes] = {}
+        for found in self.history.final.values():
+            for _, value in found:
+                send = self.by_value.get(value)
+                if send is not None and send.source is not None:
+                    first = made.setdefault(send.source, value)
+                    if first != value:
+                        yield Anomaly("processed-twice", f"{send.source!r} became {first!r} and {value!r}")
+
     def torn(self) -> Iterator[Anomaly]:
         there = {value for found in self.history.final.values() for _, value in found}
         parts: dict[str, list[Send]] = defaultdict(list)
@@ -192,11 +206,25 @@ class Checker:
         for (process, place), sends in by_process.items():
             for before, after in pairwise(sends):
                 assert before.offset is not None and after.offset is not None
-                if before.end <= after.start and after.offset <= before.offset:
+                if after.offset <= before.offset:
                     text = f"{process} wrote {after.value!r} to {place} at {after.offset}, after one at {before.offset}"
                     yield Anomaly("nonmonotonic-send", text)
 
     # -- positions of groups ------------------------------------------------------------------------------------
+
+    def stale_generations(self) -> Iterator[Anomaly]:
+        accepted = [
+            commit for commit in self.history.commits if commit.outcome is Outcome.OK and commit.generation >= 0
+        ]
+        for commit in accepted:
+            newer = [
+                other
+                for other in accepted
+                if other.group == commit.group and other.generation > commit.generation and other.end < commit.start
+            ]
+            if newer:
+                text = f"{commit.process} committed {commit.offset} in generation {commit.generation} after one of "
+                yield Anomaly("stale-generation", f"{text}{newer[-1].generation}")
 
     def committed(self) -> Iterator[Anomaly]:
         stored: dict[tuple[str, Place], list[Commit]] = defaultdict(list)

@@ -24,7 +24,9 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Send:
-    """A producer writes one value; ``transaction`` is the key of its transaction, if it has one."""
+    """A producer writes one value; ``transaction`` is the key of its transaction, if it has one, and ``source`` the
+    value that it was made of, which must not be made into anything twice. Producers are idempotent: what one writes to
+    a partition stands there in the order in which it began to write it."""
 
     process: str
     place: Place
@@ -34,6 +36,7 @@ class Send:
     outcome: Outcome = Outcome.UNKNOWN
     offset: int | None = None
     transaction: str | None = None
+    source: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -75,7 +78,7 @@ class Poll:
 
 @dataclass(slots=True)
 class Commit:
-    """A group stores its position; ``transaction`` as with `Send`."""
+    """A member of a group stores its position; ``transaction`` as with `Send`."""
 
     process: str
     group: str
@@ -85,6 +88,7 @@ class Commit:
     end: float = inf
     outcome: Outcome = Outcome.UNKNOWN
     transaction: str | None = None
+    generation: int = -1
 
 
 @dataclass(slots=True)
