@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,29 @@ def test_lists_tell_the_protocols_apart(broker: EmbeddedBroker) -> None:
     for types, states, expected in ((["Consumer"], [], ["g"]), (["classic"], [], []), ([], ["stable"], ["g"])):
         found = broker.call(ListGroupsRequest(types_filter=types, states_filter=states), 5).groups
         assert [(group.group_id, group.group_type) for group in found] == [(name, "consumer") for name in expected]
+
+
+def test_of_a_hundred_members_half_die_silently(broker: EmbeddedBroker) -> None:
+    def counts() -> tuple[int, int, int]:
+        groups = broker.broker.groups
+        members = sum(len(group.members) for group in groups.consumers.groups.values())
+        return members, len(groups.consumers.timers), len(asyncio.all_tasks(broker.loop))
+
+    before = counts()
+    names = [f"m{number}" for number in range(100)]
+    epochs = {name: beat(broker, name, 0, ["t"]).member_epoch for name in names}
+    for _ in range(10):
+        after(broker, 6_000)
+        for name in names[::2]:
+            answer = beat(broker, name, epochs[name], owned=[])
+            assert answer.error_code == 0
+            epochs[name] = answer.member_epoch
+    described = describe(broker)
+    assert (described.group_state, len(described.members)) == ("Stable", 50)
+    owned = [
+        index for row in described.members for part in row.assignment.topic_partitions for index in part.partitions
+    ]
+    assert sorted(owned) == [0, 1, 2, 3]
+    for name in names[::2]:
+        beat(broker, name, -1)
+    assert counts() == before
