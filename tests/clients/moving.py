@@ -169,9 +169,9 @@ def wait_until_settled(address: str, log_dirs: Sequence[Path]) -> None:
         return any(beginning in file.read_text() for file in files if file.exists())
 
     with connected(address) as client:
-        wait_for(lambda: offset_of(client, "retained", 0, EARLIEST)[0] > 0, 60, "retention")
-    wait_for(lambda: is_in("cleaner-offset-checkpoint", "table 0 "), 60, "compaction")
-    wait_for(lambda: is_in("log-start-offset-checkpoint", f"trimmed 0 {TRIM_OFFSET}"), 60, "the log start")
+        wait_for(lambda: offset_of(client, "retained", 0, EARLIEST)[0] > 0, 120, "retention")
+    wait_for(lambda: is_in("cleaner-offset-checkpoint", "table 0 "), 120, "compaction")
+    wait_for(lambda: is_in("log-start-offset-checkpoint", f"trimmed 0 {TRIM_OFFSET}"), 120, "the log start")
 
 
 def look(address: str) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def offset_of(client: NodeClient, topic: str, index: int, timestamp: int) -> tup
         answers[:] = client.request(request, 7).topics[0].partitions
         return answers[0].error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
 
-    wait_for(has_leader, 60, f"the leader of {topic}-{index}")
+    wait_for(has_leader, 120, f"the leader of {topic}-{index}")
     (answer,) = answers
     assert answer.error_code == 0, f"{topic}-{index} at {timestamp}: {answer.error_code}"
     return answer.offset, answer.timestamp
@@ -279,7 +279,7 @@ def committed(client: NodeClient, group: str) -> dict[str, tuple[int, str | None
             ErrorCode.NOT_COORDINATOR,
         )
 
-    wait_for(is_loaded, 60, f"group {group} is loaded")
+    wait_for(is_loaded, 120, f"group {group} is loaded")
     (answer,) = answers
     assert answer.error_code == 0, answer
     return {

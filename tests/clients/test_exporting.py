@@ -38,7 +38,7 @@ from tests.support.apache_kafka import CLUSTER_ID, ApacheKafka, apache_kafka
 from tests.support.broker_process import BrokerProcess
 from tests.support.java_process import JavaProcess
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
 
 LOG_DIRS = ("one", "two")
 
@@ -68,7 +68,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
     command = [sys.executable, "-m", "klamm", "export-kafka", str(root / "export")]
     for key, value in config.items():
         command += ["--override", f"{key}={value}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     with apache_kafka(root / "apache", BROKER, log_dir=root / "export") as kafka:
         yield Moved(served, look(kafka.address), root / "klamm", kafka, root)

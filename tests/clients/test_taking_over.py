@@ -39,7 +39,7 @@ from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_process import BrokerProcess
 from tests.support.java_process import JavaProcess
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
 
 LOG_DIRS = ("one", "two")
 
