@@ -29,6 +29,7 @@ from klamm.storage.transaction_index import ENTRY as TRANSACTION_ENTRY
 from klamm.storage.transaction_index import AbortedTransaction
 from klamm.storage.transaction_index import check as check_transaction_index
 from klamm.storage.verify.findings import Finding
+from klamm.storage.verify.index_check import OffsetIndexCheck, TimeIndexCheck
 
 DECOMPRESS_LIMIT = 1 << 30
 FOR_EVER_MS = 1 << 62
@@ -170,11 +171,13 @@ class _Check:
 
     # Indexes
 
-    def _offset_entries(self) -> _OffsetIndex:
-        return _OffsetIndex(self, self._entries(paths.INDEX_SUFFIX, OFFSET_ENTRY))
+    def _offset_entries(self) -> OffsetIndexCheck:
+        entries = self._entries(paths.INDEX_SUFFIX, OFFSET_ENTRY)
+        return OffsetIndexCheck(self._path(paths.INDEX_SUFFIX), self._job.base_offset, entries, self._problem)
 
-    def _time_entries(self) -> _TimeIndex:
-        return _TimeIndex(self, self._entries(paths.TIME_INDEX_SUFFIX, TIME_ENTRY))
+    def _time_entries(self) -> TimeIndexCheck:
+        entries = self._entries(paths.TIME_INDEX_SUFFIX, TIME_ENTRY)
+        return TimeIndexCheck(self._path(paths.TIME_INDEX_SUFFIX), self._job.base_offset, entries, self._problem)
 
     def _entries(self, suffix: str, layout: Struct) -> list[tuple[int, int]]:
         """(key, value) of each entry, offsets absolute, without preallocated ones at the end."""
@@ -192,7 +195,7 @@ class _Check:
             count = min(count, len(content) // layout.size)
         return list(layout.iter_unpack(content[: count * layout.size]))
 
-    def _finish_indexes(self, offset_index: _OffsetIndex, time_index: _TimeIndex) -> None:
+    def _finish_indexes(self, offset_index: OffsetIndexCheck, time_index: TimeIndexCheck) -> None:
         offset_index.finish()
         time_index.finish()
         if self._job.is_settled and self._largest != NO_TIMESTAMP and time_index.is_there:
@@ -280,88 +283,3 @@ def _facts(producer: Producer) -> str:
         f"epoch={producer.epoch} last_sequence={producer.last_sequence} last_offset={last_offset} "
         f"open_from={producer.first_transaction_offset}"
     )
-
-
-class _OffsetIndex:
-    """Entries that wait for their batch."""
-
-    def __init__(self, check: _Check, entries: list[tuple[int, int]]) -> None:
-        self._problem, self._path = check._problem, check._path(paths.INDEX_SUFFIX)
-        self._base_offset = check._job.base_offset
-        self._entries = entries
-        self._next = 0
-        self._wrong = 0
-
-    def __bool__(self) -> bool:
-        return self._next < len(self._entries)
-
-    def pass_batch(self, position: int, head: BatchHeader) -> None:
-        while self._next < len(self._entries):
-            relative, at = self._entries[self._next]
-            if at > position:
-                return
-            offset = self._base_offset + relative
-            # Before 0.11 Kafka put the first offset of what was appended there.
-            if at != position or offset > head.last_offset or (offset < head.last_offset and head.magic == 2):
-                self._tell(relative, at, f"the batch at {position} has the last offset {head.last_offset}")
-            self._next += 1
-
-    def finish(self) -> None:
-        for relative, at in self._entries[self._next :]:
-            self._tell(relative, at, "the log has no batch there")
-        if self._wrong > 1:
-            self._problem(self._path, f"{self._wrong} of {len(self._entries)} entries are wrong")
-
-    def _tell(self, relative: int, at: int, why: str) -> None:
-        """The first one in full, the others by their number."""
-        self._wrong += 1
-        if self._wrong == 1:
-            self._problem(self._path, f"offset {self._base_offset + relative} at position {at}: {why}")
-
-
-class _TimeIndex:
-    """Entries that wait for the batch that holds their offset."""
-
-    def __init__(self, check: _Check, entries: list[tuple[int, int]]) -> None:
-        self._problem, self._path = check._problem, check._path(paths.TIME_INDEX_SUFFIX)
-        self._base_offset = check._job.base_offset
-        self._entries = entries
-        self._next = 0
-        self._wrong = 0
-        self._largest = NO_TIMESTAMP
-        self._before = NO_TIMESTAMP
-
-    @property
-    def is_there(self) -> bool:
-        return bool(self._entries)
-
-    @property
-    def last(self) -> tuple[int, int] | None:
-        return self._entries[-1] if self._entries else None
-
-    def __bool__(self) -> bool:
-        return self._next < len(self._entries)
-
-    def pass_batch(self, position: int, head: BatchHeader) -> None:
-        while self._next < len(self._entries):
-            timestamp, relative = self._entries[self._next]
-            if self._base_offset + relative > head.last_offset:
-                break
-            if timestamp != head.max_timestamp or self._largest > timestamp:
-                self._tell(timestamp, relative, f"the batch has {head.max_timestamp}, the ones before {self._largest}")
-            elif timestamp <= self._before:
-                self._tell(timestamp, relative, f"not above the one before, {self._before}")
-            self._before = timestamp
-            self._next += 1
-        self._largest = max(self._largest, head.max_timestamp)
-
-    def finish(self) -> None:
-        for timestamp, relative in self._entries[self._next :]:
-            self._tell(timestamp, relative, "the log has no batch with this offset")
-        if self._wrong > 1:
-            self._problem(self._path, f"{self._wrong} of {len(self._entries)} entries are wrong")
-
-    def _tell(self, timestamp: int, relative: int, why: str) -> None:
-        self._wrong += 1
-        if self._wrong == 1:
-            self._problem(self._path, f"timestamp {timestamp} at offset {self._base_offset + relative}: {why}")

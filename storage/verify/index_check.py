@@ -1,0 +1,100 @@
+"""The entries of the two indexes against the batches of the segment, in one pass beside them.
+
+Of many wrong entries the first is told in full, the others by their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from klamm.protocol.records.batch import NO_TIMESTAMP, BatchHeader
+
+Tell = Callable[[Path, str], None]
+
+
+class OffsetIndexCheck:
+    """Entries that wait for their batch."""
+
+    def __init__(self, path: Path, base_offset: int, entries: list[tuple[int, int]], tell: Tell) -> None:
+        self._path = path
+        self._base_offset = base_offset
+        self._problem = tell
+        self._entries = entries
+        self._next = 0
+        self._wrong = 0
+
+    def __bool__(self) -> bool:
+        return self._next < len(self._entries)
+
+    def pass_batch(self, position: int, head: BatchHeader) -> None:
+        while self._next < len(self._entries):
+            relative, at = self._entries[self._next]
+            if at > position:
+                return
+            offset = self._base_offset + relative
+            # Before 0.11 Kafka put the first offset of what was appended there.
+            if at != position or offset > head.last_offset or (offset < head.last_offset and head.magic == 2):
+                self._tell(relative, at, f"the batch at {position} has the last offset {head.last_offset}")
+            self._next += 1
+
+    def finish(self) -> None:
+        for relative, at in self._entries[self._next :]:
+            self._tell(relative, at, "the log has no batch there")
+        if self._wrong > 1:
+            self._problem(self._path, f"{self._wrong} of {len(self._entries)} entries are wrong")
+
+    def _tell(self, relative: int, at: int, why: str) -> None:
+        """The first one in full, the others by their number."""
+        self._wrong += 1
+        if self._wrong == 1:
+            self._problem(self._path, f"offset {self._base_offset + relative} at position {at}: {why}")
+
+
+class TimeIndexCheck:
+    """Entries that wait for the batch that holds their offset."""
+
+    def __init__(self, path: Path, base_offset: int, entries: list[tuple[int, int]], tell: Tell) -> None:
+        self._path = path
+        self._base_offset = base_offset
+        self._problem = tell
+        self._entries = entries
+        self._next = 0
+        self._wrong = 0
+        self._largest = NO_TIMESTAMP
+        self._before = NO_TIMESTAMP
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self._entries)
+
+    @property
+    def last(self) -> tuple[int, int] | None:
+        return self._entries[-1] if self._entries else None
+
+    def __bool__(self) -> bool:
+        return self._next < len(self._entries)
+
+    def pass_batch(self, position: int, head: BatchHeader) -> None:
+        while self._next < len(self._entries):
+            timestamp, relative = self._entries[self._next]
+            if self._base_offset + relative > head.last_offset:
+                break
+            if timestamp != head.max_timestamp or self._largest > timestamp:
+                self._tell(timestamp, relative, f"the batch has {head.max_timestamp}, the ones before {self._largest}")
+            elif timestamp <= self._before:
+                self._tell(timestamp, relative, f"not above the one before, {self._before}")
+            self._before = timestamp
+            self._next += 1
+        self._largest = max(self._largest, head.max_timestamp)
+
+    def finish(self) -> None:
+        for timestamp, relative in self._entries[self._next :]:
+            self._tell(timestamp, relative, "the log has no batch with this offset")
+        if self._wrong > 1:
+            self._problem(self._path, f"{self._wrong} of {len(self._entries)} entries are wrong")
+
+    def _tell(self, timestamp: int, relative: int, why: str) -> None:
+        self._wrong += 1
+        if self._wrong == 1:
+            self._problem(self._path, f"timestamp {timestamp} at offset {self._base_offset + relative}: {why}")
