@@ -14,7 +14,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klamm.protocol.errors import UnsupportedForMessageFormat
@@ -169,14 +168,11 @@ def test_compaction_makes_of_them_what_apache_kafka_makes(tmp_path: Path) -> Non
     for name in (paths.RECOVERY_POINT_CHECKPOINT, paths.HIGH_WATERMARK_CHECKPOINT):
         (kafka.log_dir / name).unlink()
     checkpoint = kafka.log_dir / paths.CLEANER_CHECKPOINT
-    with apache_kafka(tmp_path / "kafka", {"log.cleaner.enable": "false"}, log_dir=kafka.log_dir) as kafka:
-        producer = Producer({"bootstrap.servers": kafka.address})
-        for name in names:
-            for _ in range(2):  # the second rolls
-                producer.produce(name, key=b"new", value=bytes(600_000), partition=0)
-                assert producer.flush(30) == 0
-        kafka.stop()
     for name in names:
+        log = open_log(kafka.log_dir / f"{name}-0")
+        for _ in range(2):  # the second rolls: what is before it can be cleaned
+            log.append(batch(int(time.time() * 1000), value=bytes(600_000)), leader_epoch=0)
+        log.close()
         shutil.copytree(kafka.log_dir / f"{name}-0", tmp_path / "ours" / f"{name}-0")
     with apache_kafka(tmp_path / "kafka", {"log.cleaner.backoff.ms": "100"}, log_dir=kafka.log_dir) as kafka:
         wait_for(
