@@ -50,8 +50,8 @@ def _group(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
         if group is not None:
             return _described(group, broker.image.topics_by_id, operations)
         if broker.groups.group(group_id) is not None:
-            raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
-        raise GroupIdNotFound(f"Group {group_id} not found.")
+            raise GroupIdNotFound(f"group {group_id!r} is not a consumer group")
+        raise GroupIdNotFound(f"there is no group {group_id!r}")
     except KafkaError as error:
         return _failed(group_id, error)
 

@@ -93,7 +93,7 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
         return describe_cluster_default(config, wanted)
     if kind == ResourceType.GROUP:
         if not name:
-            raise InvalidRequest("Group name must not be empty")
+            raise InvalidRequest("there are no configs that hold for all groups; name one")
         return describe_group(config, broker.image.group_config(name), wanted)
     if not name:
         raise InvalidRequest("log levels belong to one broker; name its node id")

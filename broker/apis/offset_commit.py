@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group import old_offsets
+from klamm.broker.coordinator.group.consumer_checks import check_commit
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.offset_commit import (
@@ -64,7 +65,7 @@ def _check_member(broker: Broker, request: OffsetCommitRequest, commits: list[Co
     group = groups.consumers.groups.get(request.group_id)
     if group is not None:
         partitions = [(committed.topic_id, index) for _, index, committed in commits]
-        groups.consumers.check_commit(group, request.member_id, epoch, version, partitions)
+        check_commit(group, request.member_id, epoch, version, partitions)
         return
     groups.classic.check_commit(request.group_id, request.member_id, request.group_instance_id, epoch, version=version)
     groups.classic.commit_is_heartbeat(request.group_id, request.member_id, groups.now())

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group import old_offsets
+from klamm.broker.coordinator.group.consumer_checks import check_fetch
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.group.pending import Key
 from klamm.protocol.errors import ErrorCode, KafkaError
@@ -89,7 +90,7 @@ def _group(broker: Broker, group: OffsetFetchRequestGroup, version: int, stable:
         broker.groups.check(group_id)
         consumers = broker.groups.consumers.groups.get(group_id)
         if consumers is not None and version >= MEMBER_EPOCH_FROM:
-            broker.groups.consumers.check_fetch(consumers, group.member_id, group.member_epoch)
+            check_fetch(consumers, group.member_id, group.member_epoch)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group_id, error_code=int(error.code))
     by_id = version >= TOPIC_IDS_FROM

@@ -12,6 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis.offset_commit import refusal
+from klamm.broker.coordinator.group.consumer_checks import check_commit
 from klamm.broker.coordinator.group.journal import TransactionalProducer
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
@@ -104,7 +105,7 @@ def _check_member(broker: Broker, request: TxnOffsetCommitRequest, commits: list
     group = groups.consumers.groups.get(request.group_id)
     if group is not None:
         partitions = [(committed.topic_id, index) for _, index, committed in commits]
-        groups.consumers.check_commit(group, request.member_id, epoch, None, partitions)
+        check_commit(group, request.member_id, epoch, None, partitions)
         return
     groups.classic.check_commit(
         request.group_id, request.member_id, request.group_instance_id, epoch, version=0, transactional=True

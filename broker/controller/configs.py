@@ -134,7 +134,7 @@ class ConfigPlanner:
     def _update_group(self, update: ConfigUpdate) -> None:
         name = update.name
         if not name:
-            raise InvalidRequest("Default group resources are not allowed.")
+            raise InvalidRequest("there are no configs that hold for all groups")
         current = self.image.group_config(name)
         config = effective(self._static, self.image, self._node_id)
         new = apply(update, current, GROUP_KEYS, {})

@@ -25,10 +25,10 @@ from klamm.broker.coordinator.group import regexes
 from klamm.broker.coordinator.group.assignors import ASSIGNORS
 from klamm.broker.coordinator.group.classic import ClassicGroups, Now, Store, TimerKey, metadata_error
 from klamm.broker.coordinator.group.classic_group import ClassicGroup, Client
+from klamm.broker.coordinator.group.consumer_checks import check_epoch, check_request, fenced, known
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex, hash_of
 from klamm.broker.coordinator.group.consumer_member import (
     JOINING,
-    LEAVING,
     LEFT_FOR_A_WHILE,
     ConsumerMember,
     Epochs,
@@ -41,17 +41,11 @@ from klamm.broker.coordinator.group.records import KeyValue, group_key, group_re
 from klamm.broker.coordinator.group.timers import Timers
 from klamm.protocol.errors import (
     ErrorCode,
-    FencedInstanceId,
-    FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
-    InvalidRequest,
     KafkaError,
-    StaleMemberEpoch,
     UnknownMemberId,
     UnreleasedInstanceId,
-    UnsupportedAssignor,
-    UnsupportedVersion,
 )
 from klamm.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -65,8 +59,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OWN_MEMBER_ID_FROM = 1
-EPOCH_COMMIT_FROM = 9
 SESSION, REVOKE, JOIN, SYNC = "consumer-session", "consumer-revoke", "consumer-join", "consumer-sync"
 WHY_FENCED = {
     SESSION: "was not heard of in time",
@@ -133,7 +125,7 @@ class ConsumerGroups:
         """ConsumerGroupHeartbeat: join, stay or leave."""
         records: list[KeyValue] = []
         try:
-            self._check(request, client.version)
+            check_request(request, client.version, self.limits.assignors)
             if request.member_epoch < JOINING:
                 response = self._leave(request, records, now)
             else:
@@ -143,72 +135,6 @@ class ConsumerGroups:
             reply(ConsumerGroupHeartbeatResponse(error_code=int(error.code), error_message=error.message))
             return
         self.write(request.group_id, records, lambda code: reply(response if not code else _failure(code)), now)
-
-    def check_commit(
-        self,
-        group: ConsumerGroup,
-        member_id: str,
-        epoch: int,
-        version: int | None,
-        partitions: Iterable[tuple[bytes, int]],
-    ) -> None:
-        """Whether an OffsetCommit, or with no `version` a TxnOffsetCommit, may enter; raises the error.
-
-        A commit from before the last step of the member is as good, if the member had the partitions then (KIP-1251).
-        """
-        if epoch < 0 and not group.members:
-            return  # a consumer without group management, or an administrator
-        if version is None and epoch < 0 and not member_id:
-            return  # who fences it is the transaction coordinator
-        member = _known(group, member_id)
-        if member.classic is None and version is not None and version < EPOCH_COMMIT_FROM:
-            raise UnsupportedVersion("members of the consumer protocol commit with OffsetCommit v9 or newer")
-        if epoch == member.epoch:
-            return
-        held = member.held()
-        if epoch > member.epoch or any(
-            epoch < held.get(topic, {}).get(index, epoch + 1) for topic, index in partitions
-        ):
-            code = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
-            raise KafkaError(code, f"{member_id} is at epoch {member.epoch}, not {epoch}")
-
-    @staticmethod
-    def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-        """Whether an OffsetFetch may read; raises the error."""
-        if member_id is None and epoch < 0:
-            return
-        member = _known(group, member_id or "")
-        if epoch != member.epoch:
-            raise StaleMemberEpoch(f"{member.member_id} is at epoch {member.epoch}, not {epoch}")
-
-    def _check(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-        epoch = request.member_epoch
-        if not request.member_id and (version >= OWN_MEMBER_ID_FROM or epoch > 0 or epoch == LEAVING):
-            raise InvalidRequest("MemberId can't be empty.")
-        if not request.group_id:
-            raise InvalidRequest("GroupId can't be empty.")
-        if request.instance_id == "":
-            raise InvalidRequest("InstanceId can't be empty.")
-        if request.rack_id == "":
-            raise InvalidRequest("RackId can't be empty.")
-        if epoch == JOINING:
-            if request.rebalance_timeout_ms == -1:
-                raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
-            if request.topic_partitions is None or request.topic_partitions:
-                raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
-            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-                raise InvalidRequest(
-                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-                )
-        elif epoch == LEFT_FOR_A_WHILE and request.instance_id is None:
-            raise InvalidRequest("InstanceId can't be null.")
-        elif epoch < LEFT_FOR_A_WHILE:
-            raise InvalidRequest("MemberEpoch is invalid.")
-        if request.server_assignor is not None and request.server_assignor not in self.limits.assignors:
-            known = ", ".join(self.limits.assignors)
-            raise UnsupportedAssignor(
-                f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {known}."
-            )
 
     # -- a heartbeat --------------------------------------------------------------------------------------------
 
@@ -252,7 +178,7 @@ class ConsumerGroups:
         group = self.groups.get(group_id)
         if group is None:
             if not create:
-                raise GroupIdNotFound(f"Consumer group {group_id} not found.")
+                raise GroupIdNotFound(f"there is no consumer group {group_id!r}")
             classic = self._classic.groups.get(group_id)
             if classic is None or not (classic.members or classic.pending_members):
                 group = ConsumerGroup(group_id, self.limits.assignors[0])
@@ -263,13 +189,10 @@ class ConsumerGroups:
     def _upgraded(self, classic: ClassicGroup) -> ConsumerGroup:
         """The classic group as a consumer group, if it may be one. Raises GroupIdNotFound."""
         if self.limits.migration not in UPGRADE:
-            raise GroupIdNotFound(
-                f"Cannot upgrade classic group {classic.group_id} to consumer group because online upgrade is disabled."
-            )
+            raise GroupIdNotFound(f"classic group {classic.group_id!r} stays classic: group.consumer.migration.policy")
         if len(classic.members) > self.limits.max_size:
             raise GroupIdNotFound(
-                f"Cannot upgrade classic group {classic.group_id} to consumer group because the group size exceeds the "
-                "consumer group maximum size."
+                f"classic group {classic.group_id!r} stays classic: it is larger than group.consumer.max.size"
             )
         return upgraded(classic, self.limits.assignors[0], self.topics())
 
@@ -309,7 +232,7 @@ class ConsumerGroups:
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         if len(group.members) >= self.limits.max_size and member_id not in group.members:
             raise GroupMaxSizeReached(
-                f"The consumer group has reached its maximum capacity of {self.limits.max_size} members."
+                f"group {group.group_id!r} has the {self.limits.max_size} members that it may have"
             )
 
     def _member(
@@ -320,23 +243,20 @@ class ConsumerGroups:
         if instance_id is not None:
             current = group.static_member(instance_id)
             if current is None and not joins:
-                raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
+                raise UnknownMemberId(f"group {group.group_id!r} has no static member {instance_id!r}")
             if current is not None and current.member_id != member_id:
                 if not joins:
-                    raise _fenced(member_id, current)
+                    raise fenced(member_id, current)
                 if current.epoch != LEFT_FOR_A_WHILE:
-                    raise UnreleasedInstanceId(
-                        f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
-                        "instance id is owned by a member."
-                    )
+                    raise UnreleasedInstanceId(f"{current.member_id!r} still holds the instance id {instance_id!r}")
                 return successor(current, member_id), current
         member = group.members.get(member_id)
         if member is None:
             if not joins:
-                raise UnknownMemberId(f"Member {member_id} is not a member of group {group.group_id}.")
+                raise UnknownMemberId(f"group {group.group_id!r} has no member {member_id!r}")
             return ConsumerMember(member_id, instance_id=instance_id), None
         if not joins:
-            _check_epoch(member, request.member_epoch, owned)
+            check_epoch(member, request.member_epoch, owned)
         return member, None
 
     def replace_static(
@@ -478,15 +398,15 @@ class ConsumerGroups:
     ) -> ConsumerGroupHeartbeatResponse:
         group = self.groups.get(request.group_id)
         if group is None:
-            raise GroupIdNotFound(f"Group {request.group_id} not found.")
+            raise GroupIdNotFound(f"there is no consumer group {request.group_id!r}")
         if request.instance_id is None:
-            member = _known(group, request.member_id)
+            member = known(group, request.member_id)
         else:
             current = group.static_member(request.instance_id)
             if current is None:
-                raise UnknownMemberId(f"Instance id {request.instance_id} is unknown.")
+                raise UnknownMemberId(f"group {group.group_id!r} has no static member {request.instance_id!r}")
             if current.member_id != request.member_id:
-                raise _fenced(request.member_id, current)
+                raise fenced(request.member_id, current)
             member = current
         if request.member_epoch == LEFT_FOR_A_WHILE:
             away = member._replace(epoch=LEFT_FOR_A_WHILE, state=MemberState.STABLE, revoking={})
@@ -625,33 +545,6 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 def _partitions(assignment: Epochs) -> dict[bytes, frozenset[int]]:
     return {topic: frozenset(indexes) for topic, indexes in assignment.items() if indexes}
-
-
-def _known(group: ConsumerGroup, member_id: str) -> ConsumerMember:
-    member = group.members.get(member_id)
-    if member is None:
-        raise UnknownMemberId(f"Member {member_id} is not a member of group {group.group_id}.")
-    return member
-
-
-def _fenced(member_id: str, current: ConsumerMember) -> FencedInstanceId:
-    return FencedInstanceId(
-        f"Static member {member_id} with instance id {current.instance_id} was fenced by member {current.member_id}."
-    )
-
-
-def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """Raise FencedMemberEpoch, unless the client is at the member's epoch or has missed the last answer."""
-    if epoch > member.epoch:
-        size = "greater"
-    elif epoch < member.epoch and (epoch != member.previous_epoch or not member.owns_at_most(owned)):
-        size = "smaller"
-    else:
-        return
-    raise FencedMemberEpoch(
-        f"The consumer group member has a {size} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({member.epoch}). The member must abandon all its partitions and rejoin."
-    )
 
 
 def _failure(code: int) -> ConsumerGroupHeartbeatResponse:

@@ -33,7 +33,7 @@ DOWNGRADE = frozenset(("downgrade", "bidirectional"))
 def upgraded(classic: ClassicGroup, assignor: str, topics: Mapping[str, TopicImage]) -> ConsumerGroup:
     """The classic group as a consumer group. Raises GroupIdNotFound when what its members say is not understood."""
     if classic.protocol_type != CONSUMER:
-        raise GroupIdNotFound(f"Group {classic.group_id} is not a consumer group.")
+        raise GroupIdNotFound(f"group {classic.group_id!r} is not one of consumers")
     group = ConsumerGroup(classic.group_id, assignor)
     group.epoch = group.assignment_epoch = max(classic.generation_id, FIRST_EPOCH)
     try:
@@ -41,8 +41,7 @@ def upgraded(classic: ClassicGroup, assignor: str, topics: Mapping[str, TopicIma
             group.put(_consumer_member(member, classic.protocol_name, group.epoch, topics))
     except Malformed as error:
         raise GroupIdNotFound(
-            f"Cannot upgrade classic group {classic.group_id} to a consumer group because the embedded consumer "
-            f"protocol is malformed: {error}."
+            f"classic group {classic.group_id!r} stays classic: its members are not understood: {error}"
         ) from None
     group.target = {
         member.member_id: {topic: frozenset(indexes) for topic, indexes in member.assigned.items()}

@@ -32,7 +32,7 @@ def compiled(regex: str) -> Any:
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {text}.",
+            f"{regex!r} is no regular expression of RE2: {text}",
         ) from None
 
 

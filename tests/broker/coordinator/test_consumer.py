@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from klamm.broker.coordinator.group.consumer_checks import check_commit, check_fetch
 from klamm.broker.coordinator.group.consumer_member import MemberState
 from klamm.protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinator.consumer_room import GROUP, REVOKE_MS, SESSION_MS, ConsumerClient, Room, settle
@@ -230,7 +231,7 @@ def test_who_may_commit_and_fetch() -> None:
 
     def commit(member: str, epoch: int, version: int = 9, index: int = a.owned["t"][0]) -> int:
         try:
-            room.consumers.check_commit(group, member, epoch, version, [(topic_id, index)])
+            check_commit(group, member, epoch, version, [(topic_id, index)])
             return 0
         except KafkaError as error:
             return error.code
@@ -243,11 +244,11 @@ def test_who_may_commit_and_fetch() -> None:
     assert commit("a", 2, index=b.owned["t"][0]) is E.STALE_MEMBER_EPOCH
     assert commit("x", 2) is E.UNKNOWN_MEMBER_ID
     assert commit("", -1) is E.UNKNOWN_MEMBER_ID
-    room.consumers.check_fetch(group, None, -1)
-    room.consumers.check_fetch(group, "a", a.epoch)
+    check_fetch(group, None, -1)
+    check_fetch(group, "a", a.epoch)
     for member, epoch, code in (("a", 1, E.STALE_MEMBER_EPOCH), ("x", 1, E.UNKNOWN_MEMBER_ID)):
         with pytest.raises(KafkaError) as caught:
-            room.consumers.check_fetch(group, member, epoch)
+            check_fetch(group, member, epoch)
         assert caught.value.code is code
     a.room.ask("a", -1)
     a.room.ask("b", -1)
