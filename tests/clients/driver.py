@@ -5,7 +5,7 @@
 
 The questions that every driver below `drivers/` knows:
 
-    hello                                          {"version", "codecs": [..], "cannot": {what: why}}
+    hello                                          {"version", "codecs": [..], "protocols": [..], "cannot": {what: why}}
     produce      address topic records config      the offset of each record, or null from one that does not tell
     consume      address topic starts ends config  the rows of these partitions, without a group
     offset_for_time  address topic partition timestamp   an offset or null
@@ -17,7 +17,8 @@ A record to send is `[partition, timestamp, key, value, [[name, value], ..]]`, a
 timestamp, key, value, headers]`; all bytes are base64 or null. `config` has librdkafka's and Java's common names
 (`acks`, `enable.idempotence`, `compression.type`). The answer is `{"ok": ..}` or `{"error": text}`. What a library
 cannot do its driver says in `hello`, with the reason, by the names that the scenarios in `matrix.py` ask for; one with
-several producers names them there, too, and takes the choice as `producer` in the config.
+several producers names them there, too, and takes the choice as `producer` in the config. One that knows the group
+protocol of KIP-848 has "consumer" among its `protocols`, and takes `group.protocol` in the config of `open`.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 import struct
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm.client.blocking import NodeClient
+from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from klamm.protocol.messages.describe_groups import DescribeGroupsRequest
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from klamm.protocol.records.batch import Record, batches, records
@@ -24,6 +25,7 @@ from tests.clients.samples import CODECS, FIRST_TIMESTAMP, Received, Sent
 PARTITIONS: Final = 4
 COUNT: Final = 40
 TIMEOUT_S: Final = 40.0
+NUMBERS: Final = itertools.count(1)
 
 
 class NotApplicable(Exception):
@@ -41,10 +43,9 @@ class Bench:
     driver: Callable[[], Driver]
     other: Callable[[str], Driver]
     corpus: Corpus
-    numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def topic(self, partitions: int = 1) -> str:
-        name = f"{self.client.name.replace(' ', '-')}-{id(self)}-{next(self.numbers)}"
+        name = f"{self.client.name.replace(' ', '-')}-{next(NUMBERS)}"
         create(self.node, name, partitions)
         return name
 
@@ -173,11 +174,24 @@ def finds_times(bench: Bench) -> str:
 def shares(bench: Bench) -> str:
     """Two members have all partitions between them; when one leaves, the other goes on with what was committed."""
     bench.needs("group")
+    return _shares(bench, {})
+
+
+def shares_new(bench: Bench) -> str:
+    """The same in a group of KIP-848."""
+    bench.needs("group")
+    if "consumer" not in bench.hello.get("protocols", ()):
+        raise NotApplicable("does not know the new group protocol")
+    return _shares(bench, {"group.protocol": "consumer"})
+
+
+def _shares(bench: Bench, config: Mapping[str, str]) -> str:
     topic = bench.topic(PARTITIONS)
+    owners = new_owners if config else classic_owners
     with bench.driver() as one, bench.driver() as two:
-        first = Member(one, bench.address, topic, topic, None)
+        first = Member(one, bench.address, topic, topic, config)
         poll_until(lambda: owners(bench.node, topic) == [PARTITIONS], [first])
-        second = Member(two, bench.address, topic, topic, None)
+        second = Member(two, bench.address, topic, topic, config)
         both = [first, second]
         poll_until(lambda: owners(bench.node, topic) == [PARTITIONS // 2] * 2, both)
         _send(bench, topic, "a")
@@ -235,13 +249,23 @@ def poll_until(
     return found
 
 
-def owners(node: NodeClient, group: str) -> list[int]:
+def classic_owners(node: NodeClient, group: str) -> list[int]:
     """How many partitions each member has, [] while the group has none or is in a rebalance."""
     response = node.request(DescribeGroupsRequest(groups=[group]), 5)
     (described,) = response.groups
     if described.group_state != "Stable":
         return []
     return sorted(len(assigned(bytes(member.member_assignment))) for member in described.members)
+
+
+def new_owners(node: NodeClient, group: str) -> list[int]:
+    """The same of a group of KIP-848."""
+    response = node.request(ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False), 0)
+    (described,) = response.groups
+    if described.group_state != "Stable":
+        return []
+    topics = [member.assignment.topic_partitions for member in described.members]
+    return sorted(sum(len(topic.partitions) for topic in one) for one in topics)
 
 
 def assigned(assignment: bytes) -> list[int]:
@@ -276,6 +300,7 @@ COLUMNS: Final[dict[str, Callable[[Bench], str]]] = {
     "reads others": reads,
     "is read by others": is_read,
     "shares a group": shares,
+    "shares a KIP-848 group": shares_new,
     "goes on from its commit": goes_on,
     "finds a time": finds_times,
 }

@@ -104,6 +104,36 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(topic: str, reader: M
     assert set(offsets(tools, topic).values()) == {str(EACH)}
 
 
+def test_a_group_of_the_new_protocol(
+    topic: str, send: Callable[[str], None], member: MakeMember, tools: KafkaTools
+) -> None:
+    send("a")
+    made = member("confluent-kafka", {"client.id": "reader", "group.protocol": "consumer"})
+    seen: set[bytes | None] = set()
+    poll_until(lambda: seen == values("a"), [made], seen)
+    made.commit()
+    send("b")
+    described = rows(groups(tools, "--describe", "--group", topic))
+    assert {(row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"], row["CLIENT-ID"]) for row in described} == {
+        (str(EACH), str(2 * EACH), str(EACH), "reader")
+    }
+    (state,) = rows(groups(tools, "--describe", "--state", "--group", topic))
+    assert "Stable" in state.values() and "uniform" in state.values(), state
+    (members,) = rows(groups(tools, "--describe", "--members", "--verbose", "--group", topic))
+    assert members["CLIENT-ID"] == "reader" and str(PARTITIONS) in members.values()
+    assert topic in groups(tools, "--list", "--type", "consumer").split()
+    (row,) = [line.split() for line in tools._ask(PACKAGE + "GroupsCommand", "--list").splitlines() if topic in line]
+    assert row == [topic, "Consumer", "consumer"]
+    assert "GroupNotEmptyException" in groups(tools, "--delete", "--group", topic)
+    made.leave()
+    groups(tools, "--group", topic, "--topic", topic, "--reset-offsets", "--execute", "--to-offset", "3")
+    assert offsets(tools, topic) == dict.fromkeys(range(PARTITIONS), "3")
+    assert "Successful" in groups(tools, "--delete-offsets", "--group", topic, "--topic", f"{topic}:0")
+    assert sorted(offsets(tools, topic)) == [1, 2, 3]
+    assert "successful" in groups(tools, "--delete", "--group", topic)
+    assert topic not in groups(tools, "--list").split()
+
+
 @pytest.mark.parametrize(
     ("option", "offset"),
     [

@@ -13,7 +13,7 @@ import pytest
 from klamm.client.blocking import NodeClient
 from tests.clients.conftest import MakeMember
 from tests.clients.driver import Driver
-from tests.clients.matrix import PARTITIONS, owners, poll_until, text, values
+from tests.clients.matrix import PARTITIONS, classic_owners, poll_until, text, values
 from tests.support.broker_process import BrokerProcess
 
 RESTARTED: Final = (
@@ -48,7 +48,7 @@ def share(broker: BrokerProcess, group: str, *members: Any) -> None:
     """Poll until every member has its part."""
     with NodeClient(broker.host, broker.port) as node:
         part = PARTITIONS // len(members)
-        poll_until(lambda: owners(node, group) == [part] * len(members), members)
+        poll_until(lambda: classic_owners(node, group) == [part] * len(members), members)
 
 
 @pytest.mark.parametrize("client", RESTARTED)

@@ -9,13 +9,19 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Reading, row, sent, serve
 
+CLASSIC = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 members: list[Consumer] = []
 revoked: list[list[int]] = []
 
 
 def hello(_: dict[str, Any]) -> dict[str, Any]:
-    return {"version": confluent_kafka.__version__, "codecs": CODECS, "cannot": {}}
+    return {
+        "version": confluent_kafka.__version__,
+        "codecs": CODECS,
+        "protocols": ["classic", "consumer"],
+        "cannot": {},
+    }
 
 
 def produce(question: dict[str, Any]) -> list[int]:
@@ -102,8 +108,7 @@ def open_member(question: dict[str, Any]) -> None:
             "group.id": question["group"],
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
+            **({} if "group.protocol" in question["config"] else CLASSIC),
             **question["config"],
         }
     )

@@ -28,9 +28,10 @@ var (
 
 func hello(*lines.Question) (any, error) {
 	return lines.Hello{
-		Version: lines.Version("github.com/twmb/franz-go"),
-		Codecs:  []string{"none", "gzip", "snappy", "lz4", "zstd"},
-		Cannot:  map[string]string{},
+		Version:   lines.Version("github.com/twmb/franz-go"),
+		Codecs:    []string{"none", "gzip", "snappy", "lz4", "zstd"},
+		Protocols: []string{"classic", "consumer"},
+		Cannot:    map[string]string{},
 	}, nil
 }
 
@@ -136,16 +137,20 @@ func offsetForTime(q *lines.Question) (any, error) {
 
 func open(q *lines.Question) (any, error) {
 	var err error
-	member, err = kgo.NewClient(
+	options := []kgo.Opt{
 		kgo.SeedBrokers(q.Address),
 		kgo.ConsumerGroup(q.Group),
 		kgo.ConsumeTopics(q.Topic),
 		kgo.Balancers(kgo.RangeBalancer()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
-		kgo.SessionTimeout(6*time.Second),
-		kgo.HeartbeatInterval(200*time.Millisecond),
-	)
+		kgo.SessionTimeout(6 * time.Second),
+		kgo.HeartbeatInterval(200 * time.Millisecond),
+	}
+	if q.Config["group.protocol"] == "consumer" {
+		options = append(options, kgo.ServerSideBalancer())
+	}
+	member, err = kgo.NewClient(options...)
 	return nil, err
 }
 

@@ -27,9 +27,10 @@ var (
 
 func hello(*lines.Question) (any, error) {
 	return lines.Hello{
-		Version: lines.Version("github.com/segmentio/kafka-go"),
-		Codecs:  []string{"none", "gzip", "snappy", "lz4", "zstd"},
-		Cannot:  map[string]string{},
+		Version:   lines.Version("github.com/segmentio/kafka-go"),
+		Codecs:    []string{"none", "gzip", "snappy", "lz4", "zstd"},
+		Protocols: []string{"classic"},
+		Cannot:    map[string]string{},
 	}, nil
 }
 

@@ -106,9 +106,10 @@ type Polled struct {
 
 // Hello is the answer to hello.
 type Hello struct {
-	Version string            `json:"version"`
-	Codecs  []string          `json:"codecs"`
-	Cannot  map[string]string `json:"cannot"`
+	Version   string            `json:"version"`
+	Codecs    []string          `json:"codecs"`
+	Protocols []string          `json:"protocols"`
+	Cannot    map[string]string `json:"cannot"`
 }
 
 // Version of a module that the program was built with.

@@ -22,9 +22,10 @@ var codecs = map[string]sarama.CompressionCodec{
 
 func hello(*lines.Question) (any, error) {
 	return lines.Hello{
-		Version: lines.Version("github.com/IBM/sarama"),
-		Codecs:  []string{"none", "gzip", "snappy", "lz4", "zstd"},
-		Cannot:  map[string]string{},
+		Version:   lines.Version("github.com/IBM/sarama"),
+		Codecs:    []string{"none", "gzip", "snappy", "lz4", "zstd"},
+		Protocols: []string{"classic"},
+		Cannot:    map[string]string{},
 	}, nil
 }
 

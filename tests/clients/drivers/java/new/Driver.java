@@ -74,6 +74,7 @@ public class Driver {
         for (String codec : Era.CODECS) {
             codecs.add(codec);
         }
+        answer.set("protocols", JSON.valueToTree(Era.protocols()));
         ObjectNode cannot = answer.putObject("cannot");
         Era.CANNOT.forEach(cannot::put);
         return answer;
@@ -165,8 +166,13 @@ public class Driver {
     }
 
     private static JsonNode open(JsonNode question) {
-        member = consumer(config(question, "group.id", question.get("group").asText(), "auto.offset.reset", "earliest",
-            "enable.auto.commit", "false", "session.timeout.ms", "6000", "heartbeat.interval.ms", "200"));
+        Map<String, Object> config = config(question, "group.id", question.get("group").asText(),
+            "auto.offset.reset", "earliest", "enable.auto.commit", "false");
+        if (!config.containsKey("group.protocol")) {
+            config.put("session.timeout.ms", "6000");
+            config.put("heartbeat.interval.ms", "200");
+        }
+        member = consumer(config);
         member.subscribe(Arrays.asList(question.get("topic").asText()), new ConsumerRebalanceListener() {
             @Override
             public void onPartitionsRevoked(Collection<TopicPartition> partitions) {

@@ -1,5 +1,6 @@
 // 0.10: records have timestamps.
 
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
@@ -17,6 +18,10 @@ final class Era {
 
     static {
         CANNOT.put("headers", "messages have headers since 0.11");
+    }
+
+    static List<String> protocols() {
+        return Arrays.asList("classic");
     }
 
     static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer, long timeoutMs) {

@@ -2,6 +2,7 @@
 
 import java.util.AbstractMap.SimpleEntry;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
@@ -18,6 +19,10 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 final class Era {
     static final String[] CODECS = {"none", "gzip", "snappy", "lz4"};
     static final Map<String, String> CANNOT = new HashMap<>();
+
+    static List<String> protocols() {
+        return Arrays.asList("classic");
+    }
 
     static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer, long timeoutMs) {
         return consumer.poll(timeoutMs);

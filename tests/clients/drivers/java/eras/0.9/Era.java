@@ -1,5 +1,6 @@
 // 0.9: records have no timestamps and no headers, and nobody asks for times.
 
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
@@ -18,6 +19,10 @@ final class Era {
         CANNOT.put("timestamps", "messages have timestamps since 0.10");
         CANNOT.put("headers", "messages have headers since 0.11");
         CANNOT.put("offset_for_time", "offsetsForTimes came with 0.10.1");
+    }
+
+    static List<String> protocols() {
+        return Arrays.asList("classic");
     }
 
     static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer, long timeoutMs) {

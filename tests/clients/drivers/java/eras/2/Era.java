@@ -3,10 +3,12 @@
 import java.time.Duration;
 import java.util.AbstractMap.SimpleEntry;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -19,6 +21,11 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 final class Era {
     static final String[] CODECS = {"none", "gzip", "snappy", "lz4", "zstd"};
     static final Map<String, String> CANNOT = new HashMap<>();
+
+    static List<String> protocols() {
+        return ConsumerConfig.configNames().contains("group.protocol")
+            ? Arrays.asList("classic", "consumer") : Arrays.asList("classic");
+    }
 
     static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer, long timeoutMs) {
         return consumer.poll(Duration.ofMillis(timeoutMs));

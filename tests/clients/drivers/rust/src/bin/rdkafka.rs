@@ -22,6 +22,7 @@ fn main() {
         "hello" => Ok(json!({
             "version": version("rdkafka"),
             "codecs": ["none", "gzip", "snappy", "lz4", "zstd"],
+            "protocols": ["classic", "consumer"],
             "cannot": {},
         })),
         "produce" => runtime.block_on(produce(question)),
@@ -142,13 +143,16 @@ fn offset_for_time(question: &Value) -> Answer {
 }
 
 fn open(question: &Value) -> Result<Member, KafkaError> {
-    let member: Member = config(question)
+    let mut config = config(question);
+    config
         .set("group.id", text(&question["group"]))
         .set("auto.offset.reset", "earliest")
-        .set("enable.auto.commit", "false")
-        .set("session.timeout.ms", "6000")
-        .set("heartbeat.interval.ms", "200")
-        .create()?;
+        .set("enable.auto.commit", "false");
+    match question["config"]["group.protocol"].as_str() {
+        Some(protocol) => config.set("group.protocol", protocol),
+        None => config.set("session.timeout.ms", "6000").set("heartbeat.interval.ms", "200"),
+    };
+    let member: Member = config.create()?;
     member.subscribe(&[text(&question["topic"])])?;
     Ok(member)
 }
