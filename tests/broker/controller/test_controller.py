@@ -23,7 +23,10 @@ def test_a_new_cluster_has_an_id_features_and_a_registered_broker(tmp_path: Path
         image = made.image
         assert len(uuid_from_text(image.cluster_id)) == 16
         assert image.controller_id == 1 and set(image.brokers) == {1}
-        assert image.features.finalized == {"metadata.version": 33, "group.version": 1, "transaction.version": 2} and image.features.epoch == 0
+        assert (
+            image.features.finalized == {"metadata.version": 33, "group.version": 1, "transaction.version": 2}
+            and image.features.epoch == 0
+        )
         assert image.broker_configs == {"": {}, "1": {}}
     with controller(tmp_path) as made:
         assert made.image == image
