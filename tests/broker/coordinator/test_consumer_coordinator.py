@@ -31,6 +31,11 @@ from klamm.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from klamm.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from tests.support.embedded import EmbeddedBroker
 
 E = ErrorCode
@@ -285,3 +290,45 @@ def test_of_a_hundred_members_half_die_silently(broker: EmbeddedBroker) -> None:
     for name in names[::2]:
         beat(broker, name, -1)
     assert counts() == before
+
+
+@pytest.mark.parametrize("what", ["group", "offsets", "heartbeat"])
+def test_answers_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    with EmbeddedBroker(tmp_path, FLUSHED) as broker:
+        begin(broker)
+        beat(broker, "a", 0, ["t"])
+        commit(broker, "a", 2)
+        beat(broker, "a", -1)
+        held: list[asyncio.Future[None]] = []
+
+        def hold(partition: Partition) -> asyncio.Future[None]:
+            held.append(broker.loop.create_future())
+            return held[-1]
+
+        rows = [OffsetDeleteRequestPartition(partition_index=0)]
+        request, version = {
+            "group": (DeleteGroupsRequest(groups_names=["g"]), 2),
+            "offsets": (
+                OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name="t", partitions=rows)]),
+                0,
+            ),
+            "heartbeat": (
+                ConsumerGroupHeartbeatRequest(
+                    group_id="g",
+                    member_id="b",
+                    rebalance_timeout_ms=1,
+                    subscribed_topic_names=["t"],
+                    topic_partitions=[],
+                ),
+                1,
+            ),
+        }[what]
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.broker.flusher, "flush", hold)
+            answer = broker.start(request, version)
+            broker.run(asyncio.sleep(0))
+            broker.run(asyncio.sleep(0))
+            assert held and not answer.done()
+            for flushed in held:
+                flushed.set_result(None)
+            assert "error_code=0" in repr(broker.run(answer))
