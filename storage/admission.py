@@ -50,6 +50,7 @@ def _check_transaction(
     if producer is not None:
         before = producer.find(batch.producer_epoch, sequence, batch.last_offset_delta)
         if before is not None:
+            log.verifications.duplicate(producer_id, sequence, batch.last_offset_delta)
             return before
     if producer is None or producer.first_transaction_offset < 0:
         log.verifications.check(producer_id, guard)

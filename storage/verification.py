@@ -81,6 +81,12 @@ class Verifications:
                 f"{pending.lowest_sequence} is to be sent again before it"
             )
 
+    def duplicate(self, producer_id: int, base_sequence: int, last_offset_delta: int) -> None:
+        """A batch was there before: those behind it need not wait for it."""
+        pending = self._pending.get(producer_id)
+        if pending is not None and pending.lowest_sequence == base_sequence:
+            pending.lowest_sequence = base_sequence + last_offset_delta + 1
+
     def end(self, producer_id: int) -> None:
         """A batch or a marker of the producer is in the log."""
         self._pending.pop(producer_id, None)
