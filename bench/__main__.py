@@ -10,7 +10,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-SUITES = ("speed", "groups", "durability", "messages", "network", "records", "recovery", "scrape", "storage")
+SUITES = ("speed", "groups", "durability", "log", "messages", "network", "records", "recovery", "scrape", "storage")
 
 
 def main() -> int:
