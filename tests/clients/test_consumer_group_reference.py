@@ -92,10 +92,10 @@ class Asker:
             **options,
         )
         answer = self.client.request(request, version)
-        if answer.assignment is not None:
-            answer.assignment.topic_partitions.sort(key=lambda part: self.names[part.topic_id])
-            for part in answer.assignment.topic_partitions:
-                part.partitions.sort()
+        if answer.assignment is not None:  # by name, as ids differ
+            answer.assignment = {
+                self.names[part.topic_id]: sorted(part.partitions) for part in answer.assignment.topic_partitions
+            }
         return answer
 
     def describe(self, *groups: str, version: int = 1) -> Any:
