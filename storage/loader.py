@@ -352,6 +352,9 @@ class Loader:
         self._own_files(segment)
         segment.file.truncate(scan.end_position)
         segment.size_bytes = scan.end_position
+        if self._power_loss:  # a second power cut must not bring back what is gone
+            self._filesystem.sync_directory(self._directory)
+            segment.sync()
         return segments[: index + 1]
 
     def _own_files(self, segment: Segment) -> None:
