@@ -29,7 +29,9 @@ def test_a_sample_of_kafka_starts_a_broker(name, tmp_path):
     """Only directory and ports are changed, as tests run side by side."""
     listeners = "PLAINTEXT://127.0.0.1:0" + (",CONTROLLER://127.0.0.1:0" if "combined" in name else "")
     advertised = {"advertised.listeners": "PLAINTEXT://localhost:9092"} if name.startswith("kraft") else {}
-    with BrokerProcess(tmp_path / "data", {**sample(name), "listeners": listeners, **advertised}) as broker:
+    later = {"num.replica.fetchers": 1}  # a key that waits for the cluster
+    config = {**sample(name), "listeners": listeners, **advertised, **later}
+    with BrokerProcess(tmp_path / "data", config) as broker:
         broker.connect().close()
         assert broker.terminate() == 0
     log = broker.log()
