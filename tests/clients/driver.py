@@ -1,6 +1,6 @@
 """The stock clients, each a process of its own that does with its library what it is asked: a JSON line, a JSON line.
 
-    with Driver("java 0.9.0.1") as client:
+    with Driver("java-0.9.0.1") as client:
         client.produce(address, topic, [Sent(0, b"key", b"value")], {"compression.type": "gzip"})
 
 The questions that every driver below `drivers/` knows:
@@ -76,14 +76,14 @@ def _old_kafka_python(version: str) -> Client:
     python = DRIVERS / "python" / "target" / version / "bin" / "python"
     command = (str(python), str(DRIVERS / "python" / "kafka_python.py"))
     cannot_send = frozenset({NULL_HEADERS, NOTHING})
-    return Client(f"kafka-python {version}", command, python, "Python 3.11", cannot_send)
+    return Client(f"kafka-python-{version}", command, python, "Python 3.11", cannot_send)
 
 
 def _java(version: str, **more: Any) -> Client:
     built = DRIVERS / "java" / "target" / version
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
     command = ("java", *options, "-cp", f"{built}/classes:{built}/jars/*", "Driver")
-    return Client(f"java {version}", command, built / "classes" / "Driver.class", "a JDK and Maven", **more)
+    return Client(f"java-{version}", command, built / "classes" / "Driver.class", "a JDK and Maven", **more)
 
 
 def _built(name: str, path: str, needs: str) -> Client:
@@ -121,7 +121,7 @@ CLIENTS: Final = {
     )
 }
 
-NEWEST: Final = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "java 4.4.0")
+NEWEST: Final = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "java-4.4.0")
 """The five that are asked for every detail, in the other tests of this directory."""
 
 

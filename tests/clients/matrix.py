@@ -45,7 +45,7 @@ class Bench:
     corpus: Corpus
 
     def topic(self, partitions: int = 1) -> str:
-        name = f"{self.client.name.replace(' ', '-')}-{next(NUMBERS)}"
+        name = f"{self.client.name}-{next(NUMBERS)}"
         create(self.node, name, partitions)
         return name
 
@@ -113,7 +113,7 @@ class Corpus:
         return self._made[name]
 
     def _make(self, name: str) -> tuple[str, dict[str, list[Sent]]]:
-        topic = f"corpus-{name.replace(' ', '-')}"
+        topic = f"corpus-{name}"
         create(self._node, topic, len(CODECS))
         written = {}
         for index, codec in enumerate(CODECS):

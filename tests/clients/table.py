@@ -38,9 +38,9 @@ def table(found: Cells) -> str:
     for name in CLIENTS:
         if name in found:
             row = found[name]
-            title = name.partition(" ")[0]
+            version = row.get("version", "")
             cells = [_noted(row.get(column, ""), notes) for column in COLUMNS]
-            lines.append(_line([title, row.get("version", name.partition(" ")[2]), *cells]))
+            lines.append(_line([name.removesuffix(f"-{version}"), version, *cells]))
     reasons = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
     return "\n".join([*lines, *([""] if reasons else []), *reasons]) + "\n"
 

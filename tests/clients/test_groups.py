@@ -20,8 +20,8 @@ RESTARTED: Final = (
     "confluent-kafka",
     pytest.param("kafka-python", marks=pytest.mark.campaign),
     pytest.param("aiokafka", marks=pytest.mark.campaign),
-    pytest.param("java 0.9.0.1", marks=[pytest.mark.java, pytest.mark.campaign]),
-    pytest.param("java 4.4.0", marks=[pytest.mark.java, pytest.mark.campaign]),
+    pytest.param("java-0.9.0.1", marks=[pytest.mark.java, pytest.mark.campaign]),
+    pytest.param("java-4.4.0", marks=[pytest.mark.java, pytest.mark.campaign]),
 )
 
 
@@ -88,7 +88,7 @@ def test_a_member_stays_in_its_group_over_a_restart_of_the_broker(
 def test_members_of_four_makes_are_one_group(
     broker: BrokerProcess, topic: str, send: Callable[[str], None], member: MakeMember
 ) -> None:
-    members = [member(client) for client in ("aiokafka", "confluent-kafka", "kafka-python", "java 4.4.0")]
+    members = [member(client) for client in ("aiokafka", "confluent-kafka", "kafka-python", "java-4.4.0")]
     share(broker, topic, *members)
     send("a")
     read("a", *members)

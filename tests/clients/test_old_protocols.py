@@ -98,7 +98,7 @@ def test_kafka_clients_39(
 ) -> None:
     topic = make_topic(PARTITIONS)
     sent = sample()
-    java_39 = stock_client("java 3.9.2")
+    java_39 = stock_client("java-3.9.2")
     java_39.produce(broker.address, topic, sent, {"compression.type": codec})
     for consumer in (java_39, stock_client("confluent-kafka")):
         assert difference(sent, consumer.consume(broker.address, topic, ends(sent)), (0, 0)) == []

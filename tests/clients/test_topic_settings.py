@@ -52,7 +52,7 @@ def test_consumers_get_the_append_time_of_the_broker(
     topic = make_topic(PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
     sent = [record._replace(timestamp=None) for record in sample()]
     start_ms = int(time.time() * 1000) - SLACK_MS
-    stock_client("java 4.4.0").produce(broker.address, topic, sample(), {"compression.type": codec})
+    stock_client("java-4.4.0").produce(broker.address, topic, sample(), {"compression.type": codec})
     around_ms = (start_ms, int(time.time() * 1000) + SLACK_MS)
     for consumer in NEWEST:
         received = stock_client(consumer).consume(broker.address, topic, ends(sent))
