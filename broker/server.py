@@ -27,6 +27,7 @@ from klamm.broker.controller.controller import Controller
 from klamm.broker.controller.startup import WrongCluster
 from klamm.broker.coordinator.group import group_metrics
 from klamm.broker.coordinator.group.coordinator import GroupCoordinator
+from klamm.broker.coordinator.transaction import transaction_metrics
 from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from klamm.broker.directories import DirectoryRecord
 from klamm.broker.fetch_session import FetchSessions
@@ -328,6 +329,7 @@ class Server:
         controller.add_listener(on_config)
         controller.add_listener(groups.on_image)
         group_metrics.register(self.metrics, groups)
+        transaction_metrics.register(self.metrics, transactions)
         controller.add_listener(transactions.on_image)
         return broker
 

@@ -93,6 +93,9 @@ class Transactions:
         self._write_markers = write_markers
         self._timers = timers
         self._entries: dict[str, _Entry] = {}
+        self.committed_count = 0
+        self.aborted_count = 0
+        self.timed_out_count = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -252,6 +255,10 @@ class Transactions:
             if code is not ErrorCode.NONE:
                 told(code, NOBODY)
                 return
+            if following.state is State.PREPARE_COMMIT:
+                self.committed_count += 1
+            else:
+                self.aborted_count += 1
             after = following.completed(now.wall_ms)
             told(ErrorCode.NONE, ProducerIdAndEpoch(after.producer_id, after.producer_epoch))
             self._timers.cancel((TIMEOUT, following.transactional_id))
@@ -326,7 +333,14 @@ class Transactions:
         elif kind == RETRY and entry.current.state.is_preparing:
             self._complete(entry, entry.unmarked, now)
         elif kind == TIMEOUT and entry.current.state is State.ONGOING:
-            self._fence(entry, now, lambda code, _: self._timers.set(key, now.ms + RETRY_MS) if code else None)
+
+            def aborted(code: ErrorCode, _: ProducerIdAndEpoch) -> None:
+                if code:
+                    self._timers.set(key, now.ms + RETRY_MS)
+                else:
+                    self.timed_out_count += 1
+
+            self._fence(entry, now, aborted)
 
     def expire(self, before_ms: int, now: Now) -> list[str]:
         """Forget ids that nobody has used since `before_ms`; returns them."""

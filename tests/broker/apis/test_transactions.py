@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pytest
 
+from klamm.broker.metrics.exposition import Exposition
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -44,6 +45,10 @@ class Room:
 
     def crash(self) -> None:
         self.broker.crash()
+
+    async def scrape(self) -> str:
+        """What a scrape gets."""
+        return b"".join([piece async for piece in Exposition(self.broker.broker.metrics).render()]).decode()
 
     async def ticked(self) -> None:
         """What is due is done."""
@@ -168,6 +173,9 @@ def test_a_transaction_that_takes_too_long_is_aborted(room: Room) -> None:
     client.stable()
     assert room.aborted() == [0]
     assert client.end("x", who, 5, commit=True).error_code == ErrorCode.INVALID_TXN_STATE
+    text = room.broker.run(room.scrape())
+    assert "klamm_transactions_aborted_total 1" in text and "klamm_transactions_timed_out_total 1" in text
+    assert 'klamm_transactional_ids{state="CompleteAbort"} 1' in text and "klamm_late_transactions 0" in text
 
 
 def test_a_deleted_topic_does_not_keep_a_transaction_from_its_end(room: Room) -> None:

@@ -1,0 +1,48 @@
+"""What the transaction coordinator tells a scrape: transactional ids by state, and what became of transactions.
+
+Ids are counted when somebody asks; the rest are numbers that grow where things happen. A transaction that takes longer
+than its own timeout and has not ended is late: its partitions cannot be told, or nobody looks at the clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from klamm.broker.coordinator.transaction.states import State
+
+if TYPE_CHECKING:
+    from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
+    from klamm.broker.metrics import Metrics
+
+
+def register(metrics: Metrics, transactions: TransactionCoordinator) -> None:
+    """Let the metrics ask this coordinator."""
+    machine = transactions.machine
+
+    def by_state() -> Iterable[tuple[str, int]]:
+        counts = Counter(transaction.state for transaction in machine)
+        for state in State:
+            yield f'{{state="{state.value}"}}', counts[state]
+
+    def late() -> int:
+        now_ms = transactions.now().wall_ms
+        return sum(
+            transaction.started_ms + transaction.timeout_ms < now_ms
+            for transaction in machine
+            if transaction.state is State.ONGOING or transaction.state.is_preparing
+        )
+
+    metrics.gauges("klamm_transactional_ids", "Transactional ids of this coordinator.", by_state)
+    metrics.gauge("klamm_late_transactions", "Transactions that have not ended when their time was over.", late)
+    for name, text, value in (
+        ("klamm_transactions_committed_total", "Transactions that were committed.", lambda: machine.committed_count),
+        ("klamm_transactions_aborted_total", "Transactions that were aborted.", lambda: machine.aborted_count),
+        (
+            "klamm_transactions_timed_out_total",
+            "Of these, transactions that took too long.",
+            lambda: machine.timed_out_count,
+        ),
+    ):
+        metrics.counter(name, text, value)
