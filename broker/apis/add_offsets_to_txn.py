@@ -24,9 +24,9 @@ PROTOCOL = 0
 async def handle(broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=int(ErrorCode.INVALID_REQUEST))
-    await broker.groups.find()
+    await broker.groups.topic.find()
     who = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    partitions = frozenset(((OFFSETS_TOPIC, broker.groups.index_of(request.group_id)),))
+    partitions = frozenset(((OFFSETS_TOPIC, broker.groups.topic.index_of(request.group_id)),))
     outcome = broker.transactions.add_partitions(request.transactional_id, who, partitions, PROTOCOL)
     code = outcome if isinstance(outcome, ErrorCode) else await outcome
     if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:

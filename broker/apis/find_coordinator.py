@@ -33,7 +33,7 @@ def handle(
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     version = context.api_version
     if request.key_type == GROUP:
-        is_there, find = broker.groups.has_topic, broker.groups.find
+        is_there, find = broker.groups.topic.exists, broker.groups.topic.find
     elif request.key_type == TRANSACTION:
         is_there, find = broker.transactions.topic.exists, broker.transactions.topic.find
     else:

@@ -21,7 +21,7 @@ def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) 
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     return ListGroupsResponse(
-        error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) if coordinator.loading else 0,
+        error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) if coordinator.topic.loading else 0,
         groups=[
             ListedGroup(
                 group_id=group.group_id,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.apis.offset_commit import refusal
 from klamm.broker.coordinator.group.consumer_checks import check_commit
-from klamm.broker.coordinator.group.journal import TransactionalProducer
 from klamm.broker.coordinator.group.offsets import CommittedOffset
+from klamm.broker.coordinator.journal import TransactionalProducer
 from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
 from klamm.protocol.errors import ErrorCode, InvalidGroupId, KafkaError
 from klamm.protocol.messages.txn_offset_commit import (
@@ -82,7 +82,7 @@ async def _commit(broker: Broker, request: TxnOffsetCommitRequest, commits: list
         raise InvalidGroupId("a group id must not be empty")
     groups = broker.groups
     groups.check(request.group_id)
-    partition = groups.partition_for(request.group_id)
+    partition = groups.topic.partition_for(request.group_id)
     assert partition is not None, "the group is looked after here"
     admitted = broker.transactions.admit(
         partition,

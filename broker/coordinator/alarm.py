@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from klamm.broker.coordinator.group.classic import Now
-from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.machine import Now
+from klamm.broker.coordinator.timers import Timers
 
 log = logging.getLogger(__name__)
 

@@ -105,6 +105,18 @@ class InternalTopic(Generic[R]):
             if index not in self._loaded:
                 raise CoordinatorLoadInProgress(f"{self.name}-{index} is being read")
 
+    def is_loaded(self, index: int) -> bool:
+        """Whether a partition has been read."""
+        return index in self._loaded
+
+    def unload(self, index: int) -> bool:
+        """A partition must be read again; whether it had been read. The caller forgets what was in it."""
+        if index not in self._loaded:
+            return False
+        self._loaded.discard(index)
+        asyncio.get_running_loop().call_soon(self.start)
+        return True
+
     def _is_online(self, index: int) -> bool:
         partition = self._partitions.get(self.name, index)
         return partition is not None and partition.log is not None

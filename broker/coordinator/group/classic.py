@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from klamm.broker.coordinator.group.classic_group import (
     ClassicGroup,
@@ -34,9 +34,10 @@ from klamm.broker.coordinator.group.classic_group import (
     Protocols,
     SyncReply,
 )
-from klamm.broker.coordinator.group.records import KeyValue, group_record
+from klamm.broker.coordinator.group.records import group_record
 from klamm.broker.coordinator.group.states import State
-from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.machine import Done, KeyValue, Now
+from klamm.broker.coordinator.timers import Timers
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -54,16 +55,6 @@ NO_MEMBER = ""
 COORDINATOR_NOT_AVAILABLE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 UNKNOWN_MEMBER_ID = int(ErrorCode.UNKNOWN_MEMBER_ID)
 REBALANCE_IN_PROGRESS = int(ErrorCode.REBALANCE_IN_PROGRESS)
-
-
-class Now(NamedTuple):
-    """The time, twice: ``ms`` never jumps and is for deadlines, ``wall_ms`` is for records."""
-
-    ms: int
-    wall_ms: int
-
-
-Done = Callable[[ErrorCode, Now], None]
 
 
 class Store(Protocol):

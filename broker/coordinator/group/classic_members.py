@@ -18,7 +18,6 @@ from klamm.broker.coordinator.group.classic import (
     MEMBER_ID_REQUIRED_FROM,
     NO_MEMBER,
     ClassicGroups,
-    Now,
     protocols_of,
     rebalance_timeout_of,
 )
@@ -27,8 +26,8 @@ from klamm.broker.coordinator.group.consumer import JOIN, SYNC, ConsumerGroups, 
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer_member import ClassicProtocols, ConsumerMember, MemberState
 from klamm.broker.coordinator.group.migration import classic_assignment
-from klamm.broker.coordinator.group.records import KeyValue
 from klamm.broker.coordinator.group.subscription import CONSUMER, Subscription, parse_subscription
+from klamm.broker.coordinator.machine import KeyValue, Now
 from klamm.protocol.errors import (
     ErrorCode,
     FencedInstanceId,

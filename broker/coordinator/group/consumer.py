@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from klamm.broker.coordinator.group import consumer_records as stored
 from klamm.broker.coordinator.group import regexes
 from klamm.broker.coordinator.group.assignors import ASSIGNORS
-from klamm.broker.coordinator.group.classic import ClassicGroups, Now, Store, TimerKey, metadata_error
+from klamm.broker.coordinator.group.classic import ClassicGroups, Store, TimerKey, metadata_error
 from klamm.broker.coordinator.group.classic_group import ClassicGroup, Client
 from klamm.broker.coordinator.group.consumer_checks import check_epoch, check_request, fenced, known
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex, hash_of
@@ -37,8 +37,9 @@ from klamm.broker.coordinator.group.consumer_member import (
     reconcile,
 )
 from klamm.broker.coordinator.group.migration import DOWNGRADE, UPGRADE, downgraded, upgraded
-from klamm.broker.coordinator.group.records import KeyValue, group_key, group_record
-from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.group.records import group_key, group_record
+from klamm.broker.coordinator.machine import KeyValue, Now
+from klamm.broker.coordinator.timers import Timers
 from klamm.protocol.errors import (
     ErrorCode,
     GroupIdNotFound,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from klamm.broker.coordinator.group.assignors import Assignment
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
 from klamm.broker.coordinator.group.consumer_member import ClassicProtocols, ConsumerMember, Epochs, MemberState
-from klamm.broker.coordinator.group.records import KeyValue
+from klamm.broker.coordinator.machine import KeyValue
 from klamm.protocol.group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,

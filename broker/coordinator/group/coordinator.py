@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from klamm.broker.controller.configs import automatic_topic
 from klamm.broker.controller.features import GROUP_VERSION
+from klamm.broker.coordinator.alarm import Alarm
+from klamm.broker.coordinator.answer import Answer
 from klamm.broker.coordinator.group import classic, consumer
-from klamm.broker.coordinator.group.classic import ClassicGroups, Done, GroupLimits, Now, TimerKey
+from klamm.broker.coordinator.group.classic import ClassicGroups, GroupLimits, TimerKey
 from klamm.broker.coordinator.group.classic_group import ClassicGroup
 from klamm.broker.coordinator.group.classic_members import ClassicMembers
 from klamm.broker.coordinator.group.consumer import ConsumerGroups
@@ -27,22 +28,18 @@ from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer_records import from_records, group_tombstones
 from klamm.broker.coordinator.group.consumer_states import GroupState
 from klamm.broker.coordinator.group.expiry import Offset, expired_offsets
-from klamm.broker.coordinator.group.journal import Journal, TransactionalProducer
 from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import NO_EPOCH, CommittedOffset, OffsetTable
 from klamm.broker.coordinator.group.pending import Key, PendingOffsets
-from klamm.broker.coordinator.group.records import KeyValue, batches, group_key, offset_key, offset_record
+from klamm.broker.coordinator.group.records import batches, group_key, offset_key, offset_record
 from klamm.broker.coordinator.group.settings import consumer_limits, group_settings
 from klamm.broker.coordinator.group.states import State
 from klamm.broker.coordinator.group.subscription import CONSUMER
-from klamm.broker.coordinator.group.timers import Timers
-from klamm.protocol.errors import (
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    ErrorCode,
-    KafkaError,
-    NotCoordinator,
-)
+from klamm.broker.coordinator.internal_topic import InternalTopic
+from klamm.broker.coordinator.journal import Journal, TransactionalProducer
+from klamm.broker.coordinator.machine import Done, KeyValue, Now
+from klamm.broker.coordinator.timers import Timers
+from klamm.protocol.errors import ErrorCode
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.wire import ZERO_UUID
 
@@ -50,10 +47,8 @@ if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
     from klamm.broker.flusher import Flusher
     from klamm.broker.metadata.image import MetadataImage
-    from klamm.broker.partition import Partition
     from klamm.broker.partition_manager import PartitionManager
     from klamm.config.broker_config import BrokerConfig
-    from klamm.protocol.regions import FileRegion
     from klamm.storage.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -101,25 +96,28 @@ class GroupCoordinator:
         )
         self._clock = clock
         self._controller = controller
-        self._partitions = partitions
-        self._executor = executor
+        self._alarm = Alarm(self._timers, self.now, self._due)
         self._journal = Journal(flusher, self.now, _codec(config))
-        self._loaded: set[int] = set()
-        self._load_task: asyncio.Task[None] | None = None
-        self._creation: asyncio.Task[KafkaError | None] | None = None
-        self._partition_count = 0
-        self._topic_id = ZERO_UUID
-        self._wake_up: asyncio.TimerHandle | None = None
-        self._wake_up_ms = 0
         self._commits: dict[TimerKey, asyncio.Future[ErrorCode]] = {}
         self._commit_number = 0
         self.commit_count = 0
         self.deleted_count = 0
         self.expired_count = 0
-        self._closed = False
         self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # of partitions that are being read
         self.configure(config)
-        self._take_topic()
+        self.topic = InternalTopic(
+            OFFSETS_TOPIC,
+            "offsets.load.buffer.size",
+            config,
+            controller=controller,
+            partitions=partitions,
+            executor=executor,
+            make_replay=lambda partition: Replay(
+                partition.name, partition.index, partition.rules.max_decompressed_bytes
+            ),
+            take=self._take,
+            forget=self._forget_all,
+        )
 
     def configure(self, config: BrokerConfig) -> None:
         """Take a (changed) config."""
@@ -147,15 +145,7 @@ class GroupCoordinator:
 
     def check(self, group_id: str) -> None:
         """Raise NotCoordinator or CoordinatorLoadInProgress unless the group is looked after here."""
-        if not self._partition_count:
-            raise NotCoordinator(f"there is no {OFFSETS_TOPIC} yet")
-        index = partition_of(group_id, self._partition_count)
-        if index not in self._loaded:
-            self.start()
-            if not self._is_online(index):
-                raise NotCoordinator(f"{OFFSETS_TOPIC}-{index} is offline")
-            if index not in self._loaded:
-                raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{index} is being read")
+        self.topic.check(group_id)
 
     @property
     def consumer_protocol(self) -> bool:
@@ -181,92 +171,28 @@ class GroupCoordinator:
         yield from self.classic.groups.values()
         yield from self.consumers.groups.values()
 
-    @property
-    def has_topic(self) -> bool:
-        """Whether there is a coordinator for every group."""
-        return self._partition_count > 0
-
-    @property
-    def loading(self) -> bool:
-        """Whether there are groups that cannot be answered for yet."""
-        if len(self._loaded) == self._partition_count:
-            return False
-        return any(index not in self._loaded and self._is_online(index) for index in range(self._partition_count))
-
-    def _is_online(self, index: int) -> bool:
-        partition = self._partitions.get(OFFSETS_TOPIC, index)
-        return partition is not None and partition.log is not None
-
-    async def find(self) -> None:
-        """Make sure that there is a coordinator for every group; raises CoordinatorNotAvailable."""
-        if self._partition_count:
-            return
-        if self._creation is None:
-            self._creation = asyncio.get_running_loop().create_task(self._create_topic())
-        error = await asyncio.shield(self._creation)
-        if error is not None:
-            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} cannot be made: {error.message}")
-
-    async def _create_topic(self) -> KafkaError | None:
-        try:
-            new = automatic_topic(OFFSETS_TOPIC, self._config)
-            result = (await self._controller.create_topics([new]))[0]
-        except KafkaError as error:
-            return error
-        finally:
-            self._creation = None
-        return None if OFFSETS_TOPIC in self._controller.image.topics else result.error
-
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read what is not read yet, and to look at the clock. On the loop; may be called again."""
+        """Begin to read the log back, and to look at the clock. On the loop."""
         if (EXPIRY,) not in self._timers:
             self._set_expiry(self.now())
-        if self._load_task is None and self.loading:
-            self._load_what_is_empty()
-            if self.loading:
-                self._load_task = asyncio.get_running_loop().create_task(self._load())
-
-    async def loaded(self) -> None:
-        """Wait until every partition is read."""
-        self.start()
-        if self._load_task is not None:
-            await self._load_task
+        self.topic.start()
 
     def close(self) -> None:
         """No more ticks; whoever waits is told to look elsewhere."""
-        self._closed = True
-        if self._load_task is not None:
-            self._load_task.cancel()
-        if self._wake_up is not None:
-            self._wake_up.cancel()
-        self._forget_all()
-        self._partition_count = 0
+        self._alarm.close()
+        self.topic.close()
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Our topic has come or gone, or a topic with offsets is gone."""
         if new.topics is old.topics:
             return
-        ours = new.topics.get(OFFSETS_TOPIC)
-        if ours is None or ours.topic_id != self._topic_id:
-            if self._partition_count:
-                log.warning("%s was deleted, and with it all groups", OFFSETS_TOPIC)
-                self._forget_all()
-            self._take_topic()
-            if self._partition_count:
-                self.start()
+        self.topic.on_image(new)
         for name, topic in old.topics.items():
             if name != OFFSETS_TOPIC and (name not in new.topics or new.topics[name].topic_id != topic.topic_id):
                 self._delete_offsets_of(name)
         self.consumers.topics_changed(*_changed_topics(old, new))
-
-    def _take_topic(self) -> None:
-        """Kafka, too, counts the partitions once: adding some while it runs moves no group."""
-        topic = self._controller.image.topics.get(OFFSETS_TOPIC)
-        self._partition_count = len(topic.partitions) if topic is not None else 0
-        self._topic_id = topic.topic_id if topic is not None else ZERO_UUID
-        self._loaded.clear()
 
     def _forget_all(self) -> None:
         wall_ms = self._clock.wall_ms()
@@ -281,72 +207,23 @@ class GroupCoordinator:
 
     def _read_again(self, group_id: str) -> None:
         """A record of a consumer group was not stored, so memory is ahead of the log: believe the log."""
-        if not self._partition_count:
-            return
-        index = partition_of(group_id, self._partition_count)
-        if index not in self._loaded:
+        index = self.topic.index_of(group_id)
+        if not self.topic.unload(index):
             return
         log.warning("%s-%d: its groups are read again", OFFSETS_TOPIC, index)
-        self._loaded.discard(index)
-        self.pending.forget(index)
-        ours = [other for other in self._all_ids() if partition_of(other, self._partition_count) == index]
-        for other in ours:
+        for other in [other for other in self._all_ids() if self.topic.index_of(other) == index]:
             self.classic.forget(other, int(ErrorCode.NOT_COORDINATOR), self._clock.wall_ms())
             self.consumers.forget(other)
             self.offsets.forget(other)
         self.pending.forget(index)
-        if not self._closed:
-            asyncio.get_running_loop().call_soon(self.start)
 
     def _all_ids(self) -> set[str]:
         return {*self.classic.groups, *self.consumers.groups, *self.offsets.groups()}
 
     # -- loading ------------------------------------------------------------------------------------------------
 
-    def _load_what_is_empty(self) -> None:
-        for index in range(self._partition_count):
-            partition = self._partitions.get(OFFSETS_TOPIC, index)
-            if partition is not None and partition.log is not None and not _has_data(partition):
-                self._loaded.add(index)
-
-    async def _load(self) -> None:
-        topic_id = self._topic_id
-        try:
-            for index in range(self._partition_count):
-                partition = self._partitions.get(OFFSETS_TOPIC, index)
-                if index in self._loaded or partition is None or partition.log is None:
-                    continue
-                try:
-                    replay = await self._read(partition)
-                except KafkaError as error:
-                    log.error("%s: the groups cannot be read: %s", partition.name, error.message)
-                    continue
-                if self._topic_id != topic_id:
-                    return
-                self._take_replay(index, replay)
-        finally:
-            self._load_task = None
-
-    async def _read(self, partition: Partition) -> Replay:
-        """Find the pieces here, read and take them apart in the thread."""
-        loop = asyncio.get_running_loop()
-        replay = Replay(partition.name, partition.index, partition.rules.max_decompressed_bytes)
-        size = self._config.integer("offsets.load.buffer.size")
-        storage_log = partition.online_log()
-        offset, end = storage_log.log_start_offset, storage_log.log_end_offset
-        while offset < end:
-            region = storage_log.read(offset, max_bytes=size, max_offset=end).region
-            if region is None:
-                break
-            following = await loop.run_in_executor(self._executor, _absorb, replay, region, offset)
-            if following <= offset:
-                break
-            offset = following
-        return replay
-
-    def _take_replay(self, index: int, replay: Replay) -> None:
+    def _take(self, index: int, replay: Replay) -> None:
         now = self.now()
-        topics = self._controller.image.topics
         stale: dict[str, list[Offset]] = {}
         for group_id, value in replay.groups.items():
             self.classic.take(ClassicGroup.from_record(group_id, value), now)
@@ -356,13 +233,11 @@ class GroupCoordinator:
                 self.classic.forget(group_id, int(ErrorCode.NOT_COORDINATOR), now.wall_ms)
                 self.consumers.take(group, now)
         for (group_id, name, partition), committed in replay.offsets.items():
-            topic = topics.get(name)
-            if topic is None or committed.topic_id not in (ZERO_UUID, topic.topic_id):
+            if self._is_stale(name, committed):
                 stale.setdefault(group_id, []).append((name, partition))  # deleted while this broker was down
             self.offsets.put(group_id, name, partition, committed)
             self._simple(group_id, committed.commit_timestamp_ms)
         self.pending.merge(replay.pending)
-        self._loaded.add(index)
         for producer_id, commit in self._late_markers.pop(index, ()):
             self.transaction_ended(index, producer_id, NO_EPOCH, commit=commit)
         for group_id, gone in stale.items():
@@ -379,6 +254,11 @@ class GroupCoordinator:
             )
         self.arm(now)
 
+    def _is_stale(self, name: str, committed: CommittedOffset) -> bool:
+        """Whether it is the offset of a topic that is gone, perhaps replaced by another of its name."""
+        topic = self._controller.image.topics.get(name)
+        return topic is None or committed.topic_id not in (ZERO_UUID, topic.topic_id)
+
     # -- storing ------------------------------------------------------------------------------------------------
 
     def _store(
@@ -389,7 +269,7 @@ class GroupCoordinator:
         now: Now,
         producer: TransactionalProducer | None = None,
     ) -> None:
-        partition = self.partition_for(group_id)
+        partition = self.topic.partition_for(group_id)
         if partition is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER, now)
             return
@@ -410,8 +290,7 @@ class GroupCoordinator:
         """Store offsets, all of a request in one batch; what the client is told. Those of a ``producer`` count when
         its transaction commits."""
         now = self.now()
-        outcome: list[ErrorCode] = []
-        waiting: list[asyncio.Future[ErrorCode]] = []
+        answer: Answer[ErrorCode] = Answer()
 
         def done(code: ErrorCode, now: Now) -> None:
             if code is ErrorCode.NONE:
@@ -419,76 +298,70 @@ class GroupCoordinator:
                     self._count(producer, (group_id, topic, partition), committed)
                 self._simple(group_id, now.wall_ms)
                 self.commit_count += len(commits)
-            outcome.append(_commit_error(code))
-            if waiting and not waiting[0].done():
-                waiting[0].set_result(outcome[0])
+            answer.give(_commit_error(code))
 
         records = [offset_record(group_id, topic, partition, committed) for topic, partition, committed in commits]
         self._store(group_id, records, done, now, producer)
-        if outcome:
-            return outcome[0]
-        waiting.append(asyncio.get_running_loop().create_future())
-        self._limit_wait(waiting[0], now)
-        return waiting[0]
+        return self._limited(answer, now)
 
     def _count(self, producer: TransactionalProducer | None, key: Key, committed: CommittedOffset) -> None:
         """An offset is in the log: it counts, or waits for the outcome of its transaction."""
         if producer is not None:
-            self.pending.add(self.index_of(key[0]), producer.producer_id, key, committed)
+            self.pending.add(self.topic.index_of(key[0]), producer.producer_id, key, committed)
             return
         self.pending.overtake(key)
         self.offsets.put(*key, committed)
 
     def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
         """The partition ``index`` has the marker of a transaction: its offsets count, or never will."""
-        if index not in self._loaded:
+        if not self.topic.is_loaded(index):
             self._late_markers.setdefault(index, []).append((producer_id, commit))
             return
         wall_ms = self._clock.wall_ms()
         for key, committed in self.pending.end(index, producer_id, commit=commit).items():
+            group_id, name, partition = key
             self.offsets.put(*key, committed)
-            self._simple(key[0], wall_ms)
+            self._simple(group_id, wall_ms)
+            if self._is_stale(name, committed):
+                self.remove_offsets(group_id, [(name, partition)])
 
-    def index_of(self, group_id: str) -> int:
-        """The partition of ``__consumer_offsets`` that a group belongs to; -1 while there is none."""
-        return partition_of(group_id, self._partition_count) if self._partition_count else -1
+    def _limited(self, answer: Answer[ErrorCode], now: Now) -> Outcome:
+        """The answer; after ``offsets.commit.timeout.ms`` the client is told that nobody knows."""
+        outcome = answer.now_or_later()
+        if isinstance(outcome, asyncio.Future):
+            self._commit_number += 1
+            key = (COMMIT, str(self._commit_number))
+            self._commits[key] = outcome
+            self._timers.set(key, now.ms + self._config.integer("offsets.commit.timeout.ms"))
+            outcome.add_done_callback(lambda _: self._forget_commit(key))
+            self.arm(now)
+        return outcome
 
-    def partition_for(self, group_id: str) -> Partition | None:
-        """The same as a partition."""
-        return self._partitions.get(OFFSETS_TOPIC, self.index_of(group_id))
-
-    def _limit_wait(self, future: asyncio.Future[ErrorCode], now: Now) -> None:
-        """After ``offsets.commit.timeout.ms`` the client is told that nobody knows."""
-        self._commit_number += 1
-        key = (COMMIT, str(self._commit_number))
-        self._commits[key] = future
-        self._timers.set(key, now.ms + self._config.integer("offsets.commit.timeout.ms"))
-
-        def forget(_: asyncio.Future[ErrorCode]) -> None:
-            self._commits.pop(key, None)
-            self._timers.cancel(key)
-
-        future.add_done_callback(forget)
-        self.arm(now)
+    def _forget_commit(self, key: TimerKey) -> None:
+        self._commits.pop(key, None)
+        self._timers.cancel(key)
 
     def remove_offsets(self, group_id: str, offsets: Sequence[Offset], *, group_too: bool = False) -> Outcome:
         """Write tombstones, and forget the offsets when they are durable; with ``group_too`` the group goes, too."""
         now = self.now()
-        waiting: list[asyncio.Future[ErrorCode]] = []
+        answer: Answer[ErrorCode] = Answer()
         codes: list[ErrorCode] = []
         pieces = batches([*offsets])
         count = len(pieces) + group_too
+        if not count:
+            return ErrorCode.NONE
 
         def stored(code: ErrorCode) -> None:
             codes.append(code)
-            if len(codes) == count and waiting and not waiting[0].done():
-                waiting[0].set_result(_worst(codes))
+            if len(codes) == count:
+                answer.give(_worst(codes))
 
         for piece in pieces:
 
             def forgotten(code: ErrorCode, now: Now, piece: Sequence[Offset] = piece) -> None:
                 if code is ErrorCode.NONE:
                     for topic, partition in piece:
+                        self.pending.overtake((group_id, topic, partition))
                         self.offsets.remove(group_id, topic, partition)
                 stored(code)
 
@@ -496,11 +369,7 @@ class GroupCoordinator:
             self._store(group_id, keys, forgotten, now)
         if group_too:
             self._remove_group(group_id, stored, now)
-        if len(codes) == count:
-            return _worst(codes)
-        waiting.append(asyncio.get_running_loop().create_future())
-        self._limit_wait(waiting[0], now)
-        return waiting[0]
+        return self._limited(answer, now)
 
     def _remove_group(self, group_id: str, stored: Callable[[ErrorCode], None], now: Now) -> None:
         """An empty group. One of the consumer protocol is gone with the append, as all that it does."""
@@ -548,27 +417,8 @@ class GroupCoordinator:
     # -- time ---------------------------------------------------------------------------------------------------
 
     def arm(self, now: Now) -> None:
-        """See to it that the loop wakes us for the next deadline. After every call of a machine."""
-        next_ms = self._timers.next_ms()
-        if next_ms is None or self._closed or (self._wake_up is not None and self._wake_up_ms <= next_ms):
-            return
-        if self._wake_up is not None:
-            self._wake_up.cancel()
-        self._wake_up_ms = next_ms
-        self._wake_up = asyncio.get_running_loop().call_later(max(0, next_ms - now.ms) / 1000, self.tick)
-
-    def tick(self) -> None:
-        """Do what is due."""
-        if self._wake_up is not None:
-            self._wake_up.cancel()
-            self._wake_up = None
-        now = self.now()
-        while (key := self._timers.pop(now.ms)) is not None:
-            try:
-                self._due(key, now)
-            except Exception:
-                log.exception("group coordinator: %s failed", key)
-        self.arm(now)
+        """After every call of a machine: it may have set a deadline."""
+        self._alarm.arm(now)
 
     def _due(self, key: TimerKey, now: Now) -> None:
         if key[0] in classic.KINDS:
@@ -592,24 +442,13 @@ class GroupCoordinator:
         retention_ms = self._config.integer("offsets.retention.minutes") * MINUTE_MS
         for group in list(self.groups()):
             expired, left = expired_offsets(group, self.offsets.of(group.group_id), now.wall_ms, retention_ms)
-            group_too = not left and _is_abandoned(group)
+            undecided = set(self.pending.of(group.group_id))
+            expired = [offset for offset in expired if offset not in undecided]
+            group_too = not (left or undecided) and _is_abandoned(group)
             if expired or group_too:
                 self.expired_count += len(expired)
                 log.info("group %s: %d offset(s) expired%s", group.group_id, len(expired), ", deleted" * group_too)
                 self.remove_offsets(group.group_id, expired, group_too=group_too)
-
-
-def partition_of(group_id: str, partition_count: int) -> int:
-    """The partition of ``__consumer_offsets`` that a group belongs to: by Java's hash of its UTF-16 units."""
-    units = group_id.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    if value & 0x80000000:
-        value = 0x100000000 - value
-        if value == 0x80000000:
-            value = 0  # Java cannot negate its smallest int; Kafka takes 0 for it
-    return value % partition_count
 
 
 def _is_abandoned(group: Group) -> bool:
@@ -657,12 +496,3 @@ def _codec(config: BrokerConfig) -> Codec:
     except ValueError:
         log.error("offsets.topic.compression.codec=%d is not a codec (0-4); offsets are not compressed", number)
         return Codec.NONE
-
-
-def _has_data(partition: Partition) -> bool:
-    return partition.log_end_offset > partition.log_start_offset
-
-
-def _absorb(replay: Replay, region: FileRegion, offset: int) -> int:
-    """In the thread."""
-    return replay.read(region.read(), offset)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
+from klamm.broker.coordinator.machine import KeyValue
 from klamm.protocol.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -30,8 +31,6 @@ OFFSET_VALUE_WITH_EXPIRY = 1
 GROUP_VALUE = 3
 
 T = TypeVar("T")
-
-KeyValue = tuple[bytes, bytes | None]
 
 
 class OffsetRecord(NamedTuple):

@@ -20,10 +20,10 @@ from klamm.broker.controller.configs import TRANSACTION_TOPIC
 from klamm.broker.controller.features import TRANSACTION_VERSION
 from klamm.broker.coordinator.alarm import Alarm
 from klamm.broker.coordinator.answer import Answer
-from klamm.broker.coordinator.group.classic import Done, Now
-from klamm.broker.coordinator.group.journal import Journal
-from klamm.broker.coordinator.group.timers import Timers
 from klamm.broker.coordinator.internal_topic import InternalTopic
+from klamm.broker.coordinator.journal import Journal
+from klamm.broker.coordinator.machine import Done, Now
+from klamm.broker.coordinator.timers import Timers
 from klamm.broker.coordinator.transaction.loader import Replay
 from klamm.broker.coordinator.transaction.markers import EndsTransactions, MarkerWriter, Unmarked
 from klamm.broker.coordinator.transaction.records import transaction_key, transaction_value

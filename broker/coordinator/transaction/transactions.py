@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from klamm.broker.coordinator.group.classic import Done, Now
-from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.machine import Done, Now
+from klamm.broker.coordinator.timers import Timers
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import (
     EPOCH_BUMP_FROM,

@@ -33,7 +33,7 @@ class Room:
             self.broker.create_topic(TOPIC, partitions=2, config=self.topic or {})
         for kind in (0, 1):
             self.request(FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"]), 4)
-        self.broker.run(self.broker.broker.groups.loaded())
+        self.broker.run(self.broker.broker.groups.topic.loaded())
         self.broker.run(self.broker.broker.transactions.topic.loaded())
         return self
 

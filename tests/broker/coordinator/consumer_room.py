@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from klamm.broker.coordinator.group import classic, consumer
-from klamm.broker.coordinator.group.classic import ClassicGroups, Done, GroupLimits, Now, TimerKey
+from klamm.broker.coordinator.group.classic import ClassicGroups, GroupLimits, TimerKey
 from klamm.broker.coordinator.group.classic_group import Client
 from klamm.broker.coordinator.group.classic_members import ClassicMembers
 from klamm.broker.coordinator.group.consumer import ConsumerGroups, GroupSettings
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer_records import from_records
 from klamm.broker.coordinator.group.records import ConsumerRecord, KeyValue, decode
-from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.machine import Done, Now
+from klamm.broker.coordinator.timers import Timers
 from klamm.broker.metadata.image import PartitionImage, TopicImage
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.consumer_group_heartbeat import (

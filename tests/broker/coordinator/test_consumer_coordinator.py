@@ -108,7 +108,7 @@ def after(broker: EmbeddedBroker, ms: int) -> None:
     """What is due by then is done."""
 
     async def tick() -> None:
-        broker.broker.groups.tick()
+        broker.broker.groups._alarm.tick()
 
     broker.clock.advance(ms)
     broker.run(tick())
@@ -160,7 +160,7 @@ def test_a_restart_keeps_epochs_assignments_and_deletions(tmp_path: Path, clean:
     before = describe(broker)
     broker.__exit__(None, None, None) if clean else broker.crash()
     with EmbeddedBroker(tmp_path, config) as broker:
-        broker.run(broker.broker.groups.loaded())
+        broker.run(broker.broker.groups.topic.loaded())
         assert describe(broker) == before
         assert describe(broker, "gone").error_code == E.GROUP_ID_NOT_FOUND
         assert beat(broker, "a", 2, owned=[0, 1]).member_epoch == 3
@@ -174,7 +174,7 @@ def test_members_that_do_not_come_back_after_a_restart_expire(tmp_path: Path) ->
         begin(broker)
         beat(broker, "a", 0, ["t"])
     with EmbeddedBroker(tmp_path, CONFIG) as broker:
-        broker.run(broker.broker.groups.loaded())
+        broker.run(broker.broker.groups.topic.loaded())
         after(broker, 45_000)
         assert describe(broker).group_state == "Empty"
 
@@ -235,7 +235,7 @@ def test_after_a_failed_append_the_log_is_believed(tmp_path: Path, monkeypatch: 
         with monkeypatch.context() as patch:
             patch.setattr(Partition, "append_own", refuse)
             assert beat(broker, "b", 0, ["t"]).error_code == E.COORDINATOR_NOT_AVAILABLE
-        broker.run(broker.broker.groups.loaded())
+        broker.run(broker.broker.groups.topic.loaded())
         assert [member.member_id for member in describe(broker).members] == ["a"]
         assert beat(broker, "b", 0, ["t"]).member_epoch == 3
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from klamm.broker.coordinator.group.coordinator import partition_of
+from klamm.broker.coordinator.internal_topic import partition_of
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.delete_groups import DeleteGroupsRequest
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -158,7 +158,7 @@ def states(broker: EmbeddedBroker, **filters: Sequence[str]) -> dict[str, str]:
 
 
 def reopened(broker: EmbeddedBroker) -> None:
-    broker.run(broker.broker.groups.loaded())
+    broker.run(broker.broker.groups.topic.loaded())
 
 
 # -- commits and fetches --------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_a_commit_is_a_heartbeat(broker: EmbeddedBroker) -> None:
 
 
 async def _tick(broker: EmbeddedBroker) -> None:
-    broker.broker.groups.tick()
+    broker.broker.groups._alarm.tick()
 
 
 def test_a_commit_whose_flush_hangs_is_given_up_in_time(tmp_path: Path) -> None:

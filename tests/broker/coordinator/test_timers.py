@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.timers import Timers
 
 STEPS = st.lists(
     st.one_of(

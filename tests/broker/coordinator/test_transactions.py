@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.broker.coordinator.group.classic import Done, Now
-from klamm.broker.coordinator.group.timers import Timers
+from klamm.broker.coordinator.machine import Done, Now
+from klamm.broker.coordinator.timers import Timers
 from klamm.broker.coordinator.transaction import records
 from klamm.broker.coordinator.transaction.states import NUMBERS, State, render
 from klamm.broker.coordinator.transaction.transaction import LAST_EPOCH, TopicPartition, Transaction

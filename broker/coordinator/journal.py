@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from klamm.broker.coordinator.group.classic import Done, Now
-from klamm.broker.coordinator.group.records import KeyValue
+from klamm.broker.coordinator.machine import Done, KeyValue, Now
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec
