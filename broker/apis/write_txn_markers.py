@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from klamm.broker.coordinator.group.coordinator import OFFSETS_TOPIC
+from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.protocol.errors import ErrorCode, KafkaError, NotEnoughReplicas, UnknownTopicOrPartition
 from klamm.protocol.messages.write_txn_markers import (
     WritableTxnMarker,

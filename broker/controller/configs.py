@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from klamm.broker.controller.topics import NewTopic, check_name
 from klamm.broker.metadata import codec, paths
-from klamm.broker.metadata.image import MetadataImage
+from klamm.broker.metadata.image import OFFSETS_TOPIC, TRANSACTION_TOPIC, MetadataImage
 from klamm.broker.metadata.store import Create, Operation, Set
 from klamm.config import (
     BROKER_KEYS,
@@ -232,10 +232,8 @@ def _with_dynamic(static: BrokerConfig, image: MetadataImage, node_id: int) -> B
 
 # -- topics that the broker makes by itself ---------------------------------------------------------------------
 
-TRANSACTION_TOPIC = "__transaction_state"
-
 _INTERNAL: Mapping[str, tuple[str, str, str, tuple[tuple[str, str], ...]]] = {
-    "__consumer_offsets": (
+    OFFSETS_TOPIC: (
         "offsets.topic.num.partitions",
         "offsets.topic.replication.factor",
         "offsets.topic.segment.bytes",

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 NO_LEADER = -1
 NO_CONFIG: Mapping[str, str] = {}
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # not a topic here; the name stays reserved
 
 

@@ -39,6 +39,7 @@ from klamm.broker.coordinator.internal_topic import InternalTopic
 from klamm.broker.coordinator.journal import Journal, TransactionalProducer
 from klamm.broker.coordinator.machine import Done, KeyValue, Now
 from klamm.broker.coordinator.timers import Timers
+from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.wire import ZERO_UUID
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
 COMMIT, EXPIRY = "commit", "expiry"
 MINUTE_MS = 60_000
 

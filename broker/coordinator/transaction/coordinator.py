@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from klamm.broker.controller.configs import TRANSACTION_TOPIC
 from klamm.broker.controller.features import TRANSACTION_VERSION
 from klamm.broker.coordinator.alarm import Alarm
 from klamm.broker.coordinator.answer import Answer
@@ -41,6 +40,7 @@ from klamm.broker.coordinator.transaction.transactions import (
     TimerKey,
     Transactions,
 )
+from klamm.broker.metadata.image import TRANSACTION_TOPIC
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.records.compression import Codec
 

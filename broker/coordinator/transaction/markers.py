@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from klamm.broker.coordinator.group.coordinator import OFFSETS_TOPIC
 from klamm.broker.coordinator.machine import Now
 from klamm.broker.coordinator.transaction.transaction import TopicPartition
 from klamm.broker.coordinator.transaction.transactions import Markers
+from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.protocol.errors import InvalidProducerEpoch, KafkaError, TransactionCoordinatorFenced
 
 if TYPE_CHECKING:
