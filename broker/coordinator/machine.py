@@ -20,3 +20,19 @@ Done = Callable[[ErrorCode, Now], None]
 
 KeyValue = tuple[bytes, bytes | None]
 """A record to be stored; a value of None is a tombstone."""
+
+
+def told(code: ErrorCode, *, too_large: ErrorCode) -> ErrorCode:
+    """What a client is told when its records cannot be stored, in the words of coordinators."""
+    if code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
+        return too_large
+    return code

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from klamm.broker.coordinator.group.states import State, permitted
+from klamm.broker.coordinator.group.states import TABLE, State
 from klamm.broker.coordinator.group.subscription import CONSUMER, subscribed_topics
 from klamm.protocol.errors import (
     CoordinatorNotAvailable,
@@ -142,7 +142,7 @@ class ClassicGroup:
     # -- state --------------------------------------------------------------------------------------------------
 
     def go_to(self, state: State, wall_ms: int) -> None:
-        assert permitted(self.state, state), f"{self.group_id}: {self.state.value} -> {state.value}"
+        assert TABLE.permits(self.state, state), f"{self.group_id}: {self.state.value} -> {state.value}"
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = wall_ms
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klamm.broker.coordinator.group.assignors import Assignment, MemberSpec
 from klamm.broker.coordinator.group.consumer_member import ConsumerMember
-from klamm.broker.coordinator.group.consumer_states import GroupState, permitted
+from klamm.broker.coordinator.group.consumer_states import MEMBERS, GroupState
 from klamm.broker.coordinator.group.subscription import CONSUMER
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ class ConsumerGroup:
     def put(self, member: ConsumerMember) -> None:
         """Add a member, or replace its former self."""
         old = self.members.get(member.member_id)
-        assert old is None or permitted(old.state, member.state), f"{self.group_id}: {old.state} -> {member.state}"
+        assert old is None or old.state is member.state or MEMBERS.permits(old.state, member.state), (
+            f"{self.group_id}: {old.state} -> {member.state}"
+        )
         if old is not None and old.held() is not member.held():
             self._release(old)
         self.members[member.member_id] = member

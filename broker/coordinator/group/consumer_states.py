@@ -7,9 +7,9 @@ held against what the machine does by its tests. Source: Kafka's ConsumerGroup.C
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
 from klamm.broker.coordinator.group.consumer_member import MemberState
+from klamm.broker.coordinator.state_table import StateTable, Transition
 
 
 class GroupState(Enum):
@@ -31,14 +31,6 @@ GROUP_MEANINGS: dict[GroupState, str] = {
 }
 
 
-class MemberTransition(NamedTuple):
-    """One permitted step of a member, and what makes it take it."""
-
-    source: MemberState
-    target: MemberState
-    cause: str
-
-
 _S, _K, _L = MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS
 
 MEMBER_MEANINGS: dict[MemberState, str] = {
@@ -47,29 +39,21 @@ MEMBER_MEANINGS: dict[MemberState, str] = {
     _L: "is at the new epoch and waits for partitions that others still have",
 }
 
-MEMBER_TRANSITIONS: tuple[MemberTransition, ...] = (
-    MemberTransition(_S, _K, "a new target assignment, or its new subscription, takes partitions away from it"),
-    MemberTransition(_S, _L, "a new target assignment has partitions for it that others still have"),
-    MemberTransition(_K, _S, "it has given up its partitions, and has all of the target assignment"),
-    MemberTransition(_K, _L, "it has given up its partitions, and waits for some that others still have"),
-    MemberTransition(_L, _S, "the last partition that it waited for is free"),
-    MemberTransition(_L, _K, "a new target assignment takes partitions away from it"),
+MEMBER_TRANSITIONS: tuple[Transition[MemberState], ...] = (
+    Transition(_S, _K, "a new target assignment, or its new subscription, takes partitions away from it"),
+    Transition(_S, _L, "a new target assignment has partitions for it that others still have"),
+    Transition(_K, _S, "it has given up its partitions, and has all of the target assignment"),
+    Transition(_K, _L, "it has given up its partitions, and waits for some that others still have"),
+    Transition(_L, _S, "the last partition that it waited for is free"),
+    Transition(_L, _K, "a new target assignment takes partitions away from it"),
 )
 
-_PERMITTED = frozenset((step.source, step.target) for step in MEMBER_TRANSITIONS)
-
-
-def permitted(source: MemberState, target: MemberState) -> bool:
-    """Whether a member may go from ``source`` to ``target``."""
-    return source is target or (source, target) in _PERMITTED
+MEMBERS = StateTable(MEMBER_MEANINGS, MEMBER_TRANSITIONS, shown=lambda state: state.name)
+GROUPS: StateTable[GroupState] = StateTable(GROUP_MEANINGS, ())
 
 
 def render() -> str:
     """The part of docs/groups.md."""
-    groups = "".join(f"| {state.value} | {meaning} |\n" for state, meaning in GROUP_MEANINGS.items())
-    members = "".join(f"| {state.name} | {meaning} |\n" for state, meaning in MEMBER_MEANINGS.items())
-    steps = "".join(f"    {step.source.name} --> {step.target.name}\n" for step in MEMBER_TRANSITIONS)
-    causes = "".join(f"| {step.source.name} | {step.target.name} | {step.cause} |\n" for step in MEMBER_TRANSITIONS)
     return f"""
 ## Consumer groups
 
@@ -78,20 +62,10 @@ A group whose members set `group.protocol=consumer` (KIP-848) is assigned by the
 subscriptions or topics; the target assignment is computed for it; each member goes to it at its own pace, with its own
 epoch. Nobody waits for anybody but for partitions that another member has not given up.
 
-| state | a group in it |
-|---|---|
-{groups}
-| member state | a member in it |
-|---|---|
-{members}
-```mermaid
-stateDiagram-v2
-    [*] --> STABLE
-{steps}```
-
-| from | to | when |
-|---|---|---|
-{causes}
+{GROUPS.states("state | a group in it")}
+{MEMBERS.states("member state | a member in it")}
+{MEMBERS.drawing(MemberState.STABLE)}
+{MEMBERS.causes()}
 A member that does not give up its partitions within its rebalance timeout, or is silent for the session timeout, is
 fenced: its partitions go to others, and it joins again with epoch 0. A classic group becomes a consumer group when
 the first member of the consumer protocol joins it, and classic again when the last one has left

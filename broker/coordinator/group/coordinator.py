@@ -37,7 +37,7 @@ from klamm.broker.coordinator.group.states import State
 from klamm.broker.coordinator.group.subscription import CONSUMER
 from klamm.broker.coordinator.internal_topic import InternalTopic
 from klamm.broker.coordinator.journal import Journal, TransactionalProducer
-from klamm.broker.coordinator.machine import Done, KeyValue, Now
+from klamm.broker.coordinator.machine import Done, KeyValue, Now, told
 from klamm.broker.coordinator.timers import Timers
 from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.protocol.errors import ErrorCode
@@ -274,11 +274,11 @@ class GroupCoordinator:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER, now)
             return
 
-        def told(code: ErrorCode, now: Now) -> None:
+        def stored(code: ErrorCode, now: Now) -> None:
             done(code, now)
             self.arm(now)
 
-        self._journal.append(partition, records, told, now, producer)
+        self._journal.append(partition, records, stored, now, producer)
 
     def _simple(self, group_id: str, wall_ms: int) -> None:
         if group_id not in self.consumers.groups:
@@ -474,19 +474,7 @@ def _worst(codes: Sequence[ErrorCode]) -> ErrorCode:
 
 
 def _commit_error(code: ErrorCode) -> ErrorCode:
-    """What a client is told when its commit cannot be stored."""
-    if code in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
-        return ErrorCode.NOT_COORDINATOR
-    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
-        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    return code
+    return told(code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
 
 
 def _codec(config: BrokerConfig) -> Codec:

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
 from klamm.broker.coordinator.group import consumer_states
+from klamm.broker.coordinator.state_table import StateTable, Transition
 
 
 class State(Enum):
@@ -22,14 +22,6 @@ class State(Enum):
     DEAD = "Dead"
 
 
-class Transition(NamedTuple):
-    """One permitted step, and what makes a group take it."""
-
-    source: State
-    target: State
-    cause: str
-
-
 MEANINGS: dict[State, str] = {
     State.EMPTY: "no members; the group may have committed offsets",
     State.PREPARING_REBALANCE: "waits until its members have joined (JoinGroup is parked)",
@@ -38,7 +30,7 @@ MEANINGS: dict[State, str] = {
     State.DEAD: "deleted, or not looked after here any more; only waits to be forgotten",
 }
 
-TRANSITIONS: tuple[Transition, ...] = (
+TRANSITIONS: tuple[Transition[State], ...] = (
     Transition(State.EMPTY, State.PREPARING_REBALANCE, "a member joins"),
     Transition(
         State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, "all members have joined, or their time to do so is over"
@@ -61,19 +53,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(State.STABLE, State.DEAD, "the group moves away"),
 )
 
-_PERMITTED = frozenset((step.source, step.target) for step in TRANSITIONS)
-
-
-def permitted(source: State, target: State) -> bool:
-    """Whether a group may go from ``source`` to ``target``."""
-    return (source, target) in _PERMITTED
+TABLE = StateTable(MEANINGS, TRANSITIONS)
 
 
 def render() -> str:
     """docs/groups.md: the states and their transitions."""
-    states = "".join(f"| {state.value} | {meaning} |\n" for state, meaning in MEANINGS.items())
-    steps = "".join(f"    {step.source.value} --> {step.target.value}\n" for step in TRANSITIONS)
-    causes = "".join(f"| {step.source.value} | {step.target.value} | {step.cause} |\n" for step in TRANSITIONS)
     return f"""# Groups
 
 <!-- Written by `python -m klamm.broker.coordinator.group.states`; a test holds it current. -->
@@ -82,18 +66,9 @@ A classic group (every consumer that does not set `group.protocol=consumer`, Kaf
 is a state machine in `broker/coordinator/group/`. It takes requests and the time, and gives answers and records
 for `__consumer_offsets`; the table below is the one that the code goes by.
 
-| state | a group in it |
-|---|---|
-{states}
-```mermaid
-stateDiagram-v2
-    [*] --> Empty
-{steps}    Dead --> [*]
-```
-
-| from | to | when |
-|---|---|---|
-{causes}
+{TABLE.states("state | a group in it")}
+{TABLE.drawing(State.EMPTY, State.DEAD)}
+{TABLE.causes()}
 After a restart a group is read back from `__consumer_offsets`: Stable with the members of its last generation, each
 with a fresh session timeout, or Empty. Members that were just joining come back by themselves.
 {consumer_states.render()}"""

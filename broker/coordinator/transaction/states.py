@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+
+from klamm.broker.coordinator.state_table import StateTable, Transition
 
 
 class State(Enum):
@@ -45,14 +46,6 @@ NUMBERS: dict[State, int] = {
 STATES: dict[int, State] = {number: state for state, number in NUMBERS.items()}
 
 
-class Transition(NamedTuple):
-    """One permitted step, and what makes a transaction take it."""
-
-    source: State
-    target: State
-    cause: str
-
-
 MEANINGS: dict[State, str] = {
     State.EMPTY: "has a producer id, and has begun no transaction since it got it",
     State.ONGOING: "has partitions; its records wait for the outcome",
@@ -65,7 +58,7 @@ MEANINGS: dict[State, str] = {
 
 _AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
-TRANSITIONS: tuple[Transition, ...] = (
+TRANSITIONS: tuple[Transition[State], ...] = (
     *(Transition(source, State.EMPTY, "InitProducerId") for source in _AT_REST),
     Transition(State.EMPTY, State.ONGOING, "the first partition is added"),
     Transition(State.ONGOING, State.ONGOING, "another partition is added"),
@@ -86,19 +79,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     *(Transition(source, State.DEAD, "nobody used the transactional id for too long") for source in _AT_REST),
 )
 
-_PERMITTED = frozenset((step.source, step.target) for step in TRANSITIONS)
-
-
-def permitted(source: State, target: State) -> bool:
-    """Whether a transaction may go from ``source`` to ``target``."""
-    return (source, target) in _PERMITTED
+TABLE = StateTable(MEANINGS, TRANSITIONS)
 
 
 def render() -> str:
     """docs/transactions.md: the states and their transitions."""
-    states = "".join(f"| {state.value} | {meaning} |\n" for state, meaning in MEANINGS.items())
-    steps = "".join(f"    {step.source.value} --> {step.target.value}\n" for step in TRANSITIONS)
-    causes = "".join(f"| {step.source.value} | {step.target.value} | {step.cause} |\n" for step in TRANSITIONS)
     return f"""# Transactions
 
 <!-- Written by `python -m klamm.broker.coordinator.transaction.states`; a test holds it current. -->
@@ -108,18 +93,9 @@ answers, records for `__transaction_state`, and markers for the partitions; the 
 goes by. A step is taken when its record is in the log, and the outcome of a transaction is decided by one record: the
 one that says PrepareCommit or PrepareAbort.
 
-| state | a transactional id in it |
-|---|---|
-{states}
-```mermaid
-stateDiagram-v2
-    [*] --> Empty
-{steps}    Dead --> [*]
-```
-
-| from | to | when |
-|---|---|---|
-{causes}
+{TABLE.states("state | a transactional id in it")}
+{TABLE.drawing(State.EMPTY, State.DEAD)}
+{TABLE.causes()}
 After a restart every transactional id is read back from `__transaction_state`. One that was preparing is completed: its
 partitions get the markers that they lack. One that was ongoing goes on, or is aborted when its time is over.
 """

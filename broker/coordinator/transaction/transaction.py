@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from klamm.broker.coordinator.transaction.states import State, permitted
+from klamm.broker.coordinator.transaction.states import TABLE, State
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -58,7 +58,7 @@ class Transaction:
 
     def step(self, state: State, **changes: object) -> Transaction:
         """The same in another state. Only steps in the table are taken."""
-        assert permitted(self.state, state), f"{self.transactional_id}: {self.state.value} -> {state.value}"
+        assert TABLE.permits(self.state, state), f"{self.transactional_id}: {self.state.value} -> {state.value}"
         return replace(self, state=state, **changes)  # type: ignore[arg-type]
 
     # InitProducerId

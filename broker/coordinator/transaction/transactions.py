@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from klamm.broker.coordinator import machine
 from klamm.broker.coordinator.machine import Done, Now
 from klamm.broker.coordinator.timers import Timers
 from klamm.broker.coordinator.transaction.states import State
@@ -314,7 +315,7 @@ class Transactions:
                 entry.current = following
                 if began:
                     self._set_timeout(following, now)
-            done(_told(code), now)
+            done(machine.told(code, too_large=ErrorCode.UNKNOWN_SERVER_ERROR), now)
 
         self._store(following.transactional_id, following, stored, now)
 
@@ -420,19 +421,3 @@ def _epoch_fits(current: Transaction, epoch: int, *, repeated: bool) -> bool:
     if current.state.is_complete:
         return repeated or epoch == current.producer_epoch
     return epoch == current.producer_epoch
-
-
-def _told(code: ErrorCode) -> ErrorCode:
-    """What a client is told when its step cannot be stored."""
-    if code in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
-        return ErrorCode.NOT_COORDINATOR
-    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return code
