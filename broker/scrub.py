@@ -71,7 +71,7 @@ class WorkerProcess:
         try:
             process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
             return decode_answer(await process.stdout.readline())
-        except (ScrubFailed, ConnectionError) as error:
+        except (ScrubFailed, ConnectionError, ValueError) as error:  # ValueError: an endless line
             await self.close()
             raise ScrubFailed(str(error)) from error
 
@@ -117,9 +117,10 @@ class Scrubber:
     async def round(self) -> None:
         """Verify what is due, in all log dirs at once."""
         if self._bytes_per_second() > 0:
-            await asyncio.gather(
-                *(self._pass(log_dir) for log_dir in self._partitions.log_dirs if self._is_due(log_dir))
-            )
+            passes = [self._pass(log_dir) for log_dir in self._partitions.log_dirs if self._is_due(log_dir)]
+            for outcome in await asyncio.gather(*passes, return_exceptions=True):
+                if isinstance(outcome, BaseException):  # raised when all have ended: none goes on behind the next round
+                    raise outcome
 
     def save(self) -> None:
         """Note where it is; a disk that refuses costs another look. Blocks."""

@@ -341,6 +341,14 @@ class Log:
         self.producers = source.producers
         self.verifications = source.verifications
         self.high_watermark = source.high_watermark
+        self.inherit_damage(source)
+
+    def inherit_damage(self, source: Log) -> None:
+        """What is known to be damaged in `source` is so here, too, where the bytes were copied as they were."""
+        known = {segment.base_offset: segment.damage for segment in source.segments if segment.damage}
+        for segment in self.segments if known else ():
+            found = known.get(segment.base_offset, ())
+            segment.damage = tuple(each for each in found if each.end_position <= segment.size_bytes)
 
     def _segment_for(self, batch: ValidBatch, now_ms: int) -> Segment:
         """The active segment, a new one when the batch has no place in the old one. Raises KafkaStorageError."""

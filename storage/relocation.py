@@ -259,6 +259,15 @@ def finish(relocation: Relocation, partition: TopicPartition, source: LogDir, ta
     source.delete_log(partition.topic, partition.partition)
     with storage_errors(str(partition)):
         remove_marker(target.filesystem, relocation.directory)
+    _note_damage(log, target, source)
+
+
+def _note_damage(log: Log, *log_dirs: LogDir) -> None:
+    """It has moved with the log. A disk that refuses costs another look."""
+    if any(segment.damage for segment in log.segments):
+        for log_dir in log_dirs:
+            with suppress(OSError):
+                log_dir.save_scrub()
 
 
 def drop(relocation: Relocation, target: LogDir) -> None:
@@ -299,11 +308,14 @@ def _settle(partition: TopicPartition, copy: LogDir, source: LogDir) -> None:
     logs = copy.logs[partition], source.logs[partition]
     winner, loser = (copy, source) if logs[0].log_end_offset >= logs[1].log_end_offset else (source, copy)
     kept = winner.logs[partition]
+    if winner is copy:
+        kept.inherit_damage(source.logs[partition])
     kept.advance_log_start(min(kept.log_end_offset, max(log.log_start_offset for log in logs)))
     kept.flush()
     winner.checkpoint()
     loser.delete_log(partition.topic, partition.partition)
     with storage_errors(str(partition)):
         remove_marker(winner.filesystem, kept.directory)
+    _note_damage(kept, winner, loser)
     logger.info("%s: it was being moved; it is in %s, offsets [%d, %d)", partition, winner.path,
                 kept.log_start_offset, kept.log_end_offset)  # fmt: skip

@@ -17,7 +17,9 @@ import queue
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +31,8 @@ NICENESS: Final = 10
 STEP_BYTES: Final = 64 << 10
 PAGE_BYTES: Final = 4096
 MAX_CREDIT_SECONDS: Final = 0.1
+MAX_RANGES: Final = 100
+"""Of one segment: the answer is a line, and readers look through them all."""
 NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
 
@@ -153,13 +157,26 @@ def verify(job: Job, pace: Pace) -> Verified:
 
 def damaged_ranges(file: File, job: Job) -> tuple[DamagedRange, ...]:
     """Raises OSError."""
-    found = find_damage(file, job.base_offset, job.end_position, end_offset=job.end_offset)
-    return tuple(
+    found = [
         DamagedRange(
             job.base_offset, each.position, each.end_position, each.first_offset, each.next_offset, each.problem
         )
-        for each in found
-    )
+        for each in find_damage(file, job.base_offset, job.end_position, end_offset=job.end_offset)
+    ]
+    return tuple(joined(found, MAX_RANGES))
+
+
+def joined(ranges: Sequence[DamagedRange], most: int) -> Iterator[DamagedRange]:
+    """Not more than `most`: where there are more, those with the fewest good bytes between them count as one."""
+
+    def good_bytes_before(index: int) -> int:
+        return ranges[index].position - ranges[index - 1].end_position
+
+    widest = sorted(range(1, len(ranges)), key=good_bytes_before, reverse=True)[: most - 1]
+    bounds = sorted({0, *widest, len(ranges)})
+    for start, stop in pairwise(bounds):
+        last = ranges[stop - 1]
+        yield replace(ranges[start], end_position=last.end_position, next_offset=last.next_offset)
 
 
 def decode_answer(line: bytes) -> Verified:
@@ -198,8 +215,11 @@ def main() -> None:
     threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
     pace = Pace()
     while True:
-        sys.stdout.write(json.dumps(answer(jobs.get(), pace)) + "\n")
-        sys.stdout.flush()
+        line = json.dumps(answer(jobs.get(), pace)) + "\n"
+        try:
+            os.write(sys.stdout.fileno(), line.encode())
+        except BrokenPipeError:  # the broker was killed
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 
 from klamm.broker import relocations as relocations_module
 from klamm.broker.partition import Partition
-from klamm.protocol.errors import ErrorCode, KafkaStorageError
+from klamm.protocol.errors import CorruptMessage, ErrorCode, KafkaStorageError
 from klamm.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -27,7 +27,9 @@ from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.protocol.records.batch import batches, records
 from klamm.storage import relocation as relocation_module
+from klamm.storage import scrub_state
 from klamm.storage.relocation import Relocation
+from klamm.storage.scrub_state import DamagedRange
 from tests.storage.batches import read_bytes
 from tests.support.embedded import EmbeddedBroker, batch
 
@@ -177,6 +179,25 @@ def test_deleted_records_stay_deleted(dirs: Dirs) -> None:
         assert values(broker) == list(range(13, 25))
     with dirs.broker() as broker:
         assert values(broker) == list(range(13, 25))
+
+
+def test_what_is_known_to_be_damaged_moves_with_it(dirs: Dirs) -> None:
+    with dirs.broker() as broker:
+        broker.create_topic("t")
+        dirs.fill(broker, 25)
+        log = the(broker).log
+        assert log is not None
+        damage = DamagedRange(0, 0, next(log.segments[0].last_heads(1))[0], 0, 1, "wrong CRC")
+        log.segments[0].damage = (damage,)
+        assert alter(broker, other(broker)) == 0
+        finish(broker)
+        target = broker.broker.partitions.directory_of(the(broker))
+        moved = the(broker).log
+        assert moved is not log and moved is not None and moved.segments[0].damage == (damage,)
+        with pytest.raises(CorruptMessage):
+            moved.read(0, max_bytes=1 << 20, max_offset=moved.high_watermark)
+        (known,) = scrub_state.load(target.filesystem, target.path).damage
+        assert known.ranges == (damage,), "a crash does not forget it"
 
 
 def test_errors_are_those_of_apache_kafka(dirs: Dirs) -> None:

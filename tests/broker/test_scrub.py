@@ -11,12 +11,13 @@ import pytest
 from klamm.broker.partition import Partition
 from klamm.broker.scrub import Scrubber, WorkerProcess
 from klamm.protocol.errors import CorruptMessage
-from klamm.protocol.records.batch import batches
+from klamm.protocol.records.batch import batches, stamp
 from klamm.storage import scrub_state
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
 from klamm.storage.log_dir import LogDir
-from klamm.storage.scrub_worker import Job, Pace, ScrubFailed, Verified, verify
+from klamm.storage.scrub_state import DamagedRange
+from klamm.storage.scrub_worker import MAX_RANGES, Job, Pace, ScrubFailed, Verified, joined, verify
 from tests.support.embedded import EmbeddedBroker, batch
 
 DAY_MS = 24 * 3600 * 1000
@@ -192,6 +193,54 @@ def test_damage_is_told_and_the_rest_is_served(tmp_path: Path, caplog: pytest.Lo
         _, log, log_dir = partition_of(broker)
         assert log_dir.damaged_count == 3
         assert base_offsets(log) == good
+
+
+def test_a_worker_can_tell_of_a_segment_that_is_damaged_all_over(tmp_path: Path) -> None:
+    count, path = 2001, tmp_path / "a.log"
+    content = bytearray()
+    for offset in range(count):
+        stored = bytearray(batch(b"x"))
+        stamp(stored, 0, offset, 0)
+        stored[-1] ^= offset % 2
+        content += stored
+    path.write_bytes(content)
+    stat = path.stat()
+
+    async def run() -> Verified:
+        worker = WorkerProcess()
+        try:
+            return await worker.verify(Job(str(path), 0, len(content), count, stat.st_dev, stat.st_ino, 1e9))
+        finally:
+            await worker.close()
+
+    found = asyncio.run(run()).damage
+    assert found is not None and len(found) == MAX_RANGES
+    assert (found[0].first_offset, found[-1].next_offset) == (1, count - 1)
+
+
+def test_of_many_ranges_the_nearest_count_as_one() -> None:
+    ranges = [DamagedRange(0, at, at + 10, at, at + 10, "wrong CRC") for at in (0, 15, 100, 115, 120, 500)]
+    assert list(joined(ranges, 6)) == ranges
+    assert [(each.position, each.end_position) for each in joined(ranges, 3)] == [(0, 25), (100, 130), (500, 510)]
+    assert [(each.first_offset, each.next_offset) for each in joined(ranges, 1)] == [(0, 510)]
+    assert not list(joined([], 3))
+
+
+def test_a_log_dir_that_cannot_be_verified_does_not_leave_the_others_alone(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path, {"log.dirs": f"{tmp_path}/a,{tmp_path}/b"}) as broker:
+        for topic in ("t", "u"):
+            broker.create_topic(topic, config=CONFIG)
+            fill(broker, topic, 1)
+        found, inline = scrubber(broker)
+
+        def fail_the_first(_: Job) -> None:
+            if len(inline.asked) == 1:
+                raise RuntimeError("not foreseen")
+
+        inline.before = fail_the_first
+        with pytest.raises(RuntimeError):
+            broker.run(found.round())
+        assert len(inline.asked) == inline.closed == 2
 
 
 def test_what_is_not_damaged_any_more_is_served_again(tmp_path: Path) -> None:
