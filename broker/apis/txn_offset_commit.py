@@ -2,8 +2,9 @@
 
 The partition of ``__consumer_offsets`` must be part of the transaction: AddOffsetsToTxn has added it or, from v5 on
 (KIP-890), this request does. v2 has the leader epoch, v3 says which member commits (KIP-447), so that one whose
-partitions went to another is refused; v4 has TRANSACTION_ABORTABLE where older ones say INVALID_TXN_STATE; v6 names
-topics by id. The partitions of a request are one batch of the log: all of them are stored, or none.
+partitions went to another is refused: with ILLEGAL_GENERATION, also in a consumer group. v4 has TRANSACTION_ABORTABLE
+where older ones say INVALID_TXN_STATE; v6 names topics by id. The partitions of a request are one batch of the log: all
+of them are stored, or none.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ def _as_producers_know(code: ErrorCode, version: int) -> ErrorCode:
     """What the coordinators say, in the words of TxnOffsetCommit."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.STALE_MEMBER_EPOCH:
+        return ErrorCode.ILLEGAL_GENERATION
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
         return ErrorCode.INVALID_TXN_STATE
     return code

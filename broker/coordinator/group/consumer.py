@@ -38,6 +38,7 @@ from klamm.broker.coordinator.group.consumer_member import (
 )
 from klamm.broker.coordinator.group.migration import DOWNGRADE, UPGRADE, downgraded, upgraded
 from klamm.broker.coordinator.group.records import group_key, group_record
+from klamm.broker.coordinator.group.states import State
 from klamm.broker.coordinator.machine import KeyValue, Now
 from klamm.broker.coordinator.timers import Timers
 from klamm.protocol.errors import (
@@ -181,7 +182,7 @@ class ConsumerGroups:
             if not create:
                 raise GroupIdNotFound(f"there is no consumer group {group_id!r}")
             classic = self._classic.groups.get(group_id)
-            if classic is None or not (classic.members or classic.pending_members):
+            if classic is None or classic.state is State.EMPTY:  # who was only given a member id comes back with it
                 group = ConsumerGroup(group_id, self.limits.assignors[0])
             else:
                 group = self._upgraded(classic)

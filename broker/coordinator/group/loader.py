@@ -80,10 +80,11 @@ class Replay:
         if producer_id is not None and content.committed is not None:
             self.pending.add(self._index, producer_id, key, content.committed)
             return
-        self.pending.overtake(key)
         if content.committed is None:
+            self.pending.drop(key)
             self.offsets.pop(key, None)
         else:
+            self.pending.overtake(key)
             self.offsets[key] = content.committed
 
     def _apply_consumer(self, content: ConsumerRecord) -> None:

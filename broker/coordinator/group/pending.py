@@ -2,7 +2,7 @@
 
 What was committed after them, outside of a transaction or in another that has committed already, stays as it is: the
 last word in the log about an offset is the last one that was written, not the last one that was decided. Until the
-outcome is known the offset is unstable (KIP-447), whoever wrote last.
+outcome is known the offset is unstable (KIP-447), whoever wrote last; unless it was deleted, which ends the matter.
 """
 
 from __future__ import annotations
@@ -50,6 +50,14 @@ class PendingOffsets:
             pending = self._open[transaction]
             if pending[key].serial < serial:
                 pending[key] = pending[key]._replace(committed=None)
+
+    def drop(self, key: Key) -> None:
+        """An offset is deleted: what open ones have for it never counts, and nobody waits for their outcome."""
+        for transaction in self._holders.pop(key, ()):
+            pending = self._open[transaction]
+            del pending[key]
+            if not pending:
+                del self._open[transaction]
 
     def end(self, index: int, producer_id: int, *, commit: bool) -> dict[Key, CommittedOffset]:
         """The offsets that count from now on, because their transaction has committed."""

@@ -10,6 +10,7 @@ import pytest
 
 from klamm.broker.metrics.exposition import Exposition
 from klamm.protocol.errors import ErrorCode
+from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.support.embedded import EmbeddedBroker
@@ -112,6 +113,28 @@ def test_offsets_count_with_the_transaction_and_not_before(room: Room) -> None:
     client.commit_offsets("x", who, 5, "g", 9)
     client.end("x", who, 5, commit=False)
     assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == 7
+
+
+def test_a_member_of_a_consumer_group_with_another_epoch_commits_nothing(room: Room) -> None:
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    epoch = room.request(joining, 1).member_epoch
+    client = room.client
+    who = client.started("x", 5)
+
+    def commit(version: int, epoch: int) -> set[int]:
+        member = {"member_id": "m", "generation_id_or_member_epoch": epoch}
+        return codes(client.commit_offsets("x", who, version, "g", 7, **member))
+
+    assert commit(5, epoch) == {0}
+    for version in (3, 5):  # what producers have always understood
+        assert commit(version, epoch - 1) == commit(version, epoch + 1) == {ErrorCode.ILLEGAL_GENERATION}
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])

@@ -77,6 +77,16 @@ def test_transactional_offsets_count_when_the_transaction_is_committed() -> None
     assert found(replay) == {1: 7}
 
 
+def test_a_transactional_offset_that_was_deleted_does_not_come_back() -> None:
+    key, value = committed(0, 7)
+    data = encode_batch([Record(0, 1, key, value)], producer_id=1, producer_epoch=0, transactional=True)
+    data += encode_batch([Record(1, 1, offset_key("g", "t", 0), None)], base_offset=1)
+    replay = Replay("p", 0, LIMIT)
+    assert replay.read(data, 0) == 2
+    assert not replay.pending.is_pending(("g", "t", 0))
+    assert replay.pending.end(0, 1, commit=True) == {}
+
+
 def test_a_bad_record_is_skipped_and_the_others_count() -> None:
     replay = Replay("p", 0, LIMIT)
     replay.read(log([committed(0, 1), (b"\0\1junk", b""), (b"", b""), committed(1, 2)]), 0)

@@ -175,6 +175,27 @@ def test_the_first_member_of_the_consumer_protocol_takes_its_group_along() -> No
     assert back is not None and back.members == room.group.members
 
 
+def test_a_classic_member_that_was_only_given_its_id_is_not_in_the_way() -> None:
+    room = Room({"t": 6})
+    one = ClassicClient(room, ["t"])
+    given = Answer()
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=REBALANCE_MS,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name=one.protocol, metadata=subscription(["t"], {}))],
+    )
+    room.machine().join(request, Client("k", "/h", 9), given, room.now)
+    assert given.code is E.MEMBER_ID_REQUIRED
+    c = ConsumerClient(room, "c", ["t"])
+    assert c.beat() is E.NONE  # not GROUP_ID_NOT_FOUND, which ends the client
+    one.member_id = given.response.member_id
+    assert one.join().code is E.NONE and one.sync() is E.NONE
+    settle_all(one, c)
+    assert sorted(one.owned["t"] + c.owned["t"]) == list(range(6)) and len(one.owned["t"]) == 3
+
+
 def test_when_the_last_one_has_left_it_is_a_classic_group_again() -> None:
     room = Room({"t": 6})
     one, two = classic_group(room, {"t": [0, 1, 2]}, {"t": [3, 4, 5]})

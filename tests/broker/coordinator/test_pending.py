@@ -59,3 +59,15 @@ def test_of_two_transactions_the_one_that_wrote_last_counts_whichever_commits_la
     pending.add(3, 8, KEY, CommittedOffset(11))
     assert pending.end(3, 8, commit=False) == {}
     assert pending.end(3, 7, commit=True) == {KEY: CommittedOffset(10)}
+
+
+def test_what_is_deleted_is_stable_and_never_counts() -> None:
+    pending = PendingOffsets()
+    pending.add(3, 7, KEY, CommittedOffset(1))
+    pending.add(3, 7, OTHER, CommittedOffset(2))
+    pending.add(3, 8, KEY, CommittedOffset(3))
+    pending.drop(KEY)
+    assert not pending.is_pending(KEY) and list(pending.of("g")) == [("t", 1)]
+    assert pending.end(3, 8, commit=True) == {}
+    assert pending.end(3, 7, commit=True) == {OTHER: CommittedOffset(2)}
+    assert len(pending) == 0
