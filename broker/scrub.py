@@ -7,7 +7,7 @@ Where it is, and what it has found, is in `klamm.scrub` of the log dir: a restar
 
 A segment that looks damaged is read once more; if it is still one of the log's, the damage is logged, counted in
 `klamm_damaged_ranges`, and from then on whoever asks for an offset in it is told CORRUPT_MESSAGE, while all others are
-served. `klamm repair`, compaction or the end of the segment's time take it away.
+served. `klamm repair` or the end of the segment's time take it away; a log with damage is not compacted.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ producers completed. The first bad batch decides:
   cut is kept outside the log dir;
 - above it, when only the process died, all that was written is in the page cache: a bad tail is a torn write and is
   cut, but good batches behind a bad one mean damage: `LogDamaged`.
-A log that ends below what the checkpoints know (recovery point, log start, high watermark) has lost its files:
-`LogDamaged`; it never starts empty. Leftovers of a crash (`.deleted`, `.cleaned`, `.tmp`, indexes without a log) are
-removed.
+A log that ends below what the checkpoints know (recovery point, log start, high watermark), or that has the indexes of
+a segment in its middle without the segment, has lost files: `LogDamaged`; it never starts empty. Leftovers of a crash
+(`.deleted`, `.cleaned`, `.tmp`, indexes without a log) are removed.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ class Loader:
             segments = self._find_segments()
             if self._split_overflowing(segments):
                 segments = self._find_segments()
+            self._check_logs()
             if segments:
                 epochs_known = self._epochs.load()
                 end = self._open_clean(segments) if self._clean or self._recovered else None
@@ -218,7 +219,8 @@ class Loader:
     def _remove_leftovers(self, segments: list[Segment], log_end_offset: int) -> None:
         bases = {segment.base_offset for segment in segments}
         newest = max((offset for offset in self._snapshots if offset <= log_end_offset), default=-1)
-        for name in self._files:
+        # Names without a suffix first: indexes must not outlive the `.deleted` log that tells why it is not there.
+        for name in sorted(self._files, key=lambda name: name.endswith(LEFTOVER_SUFFIXES)):
             parsed = paths.parse_offset_file(name)
             if name.endswith(LEFTOVER_SUFFIXES):
                 stale = True
@@ -231,6 +233,12 @@ class Loader:
             if stale and unlink_if_exists(self._filesystem, self._directory / name):
                 logger.info("%s: removed leftover %s", self._name, name)
         self._snapshots = [offset for offset in self._snapshots if offset <= log_end_offset]
+
+    def _check_logs(self) -> None:
+        """Refuse a log with a segment of which only indexes are left, but for names that a power cut may have lost."""
+        for offset in paths.lost_segments(self._files):
+            if offset < self._recovery_point or not self._power_loss:
+                raise LogDamaged(f"segment {offset} has lost its log: data is missing")
 
     def _check_end(self, log_end_offset: int) -> None:
         """Refuse a log that ends before what is known of it."""

@@ -22,6 +22,7 @@ indexes there are (`transaction_index.py`).
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -87,6 +88,21 @@ def parse_offset_file(name: str) -> tuple[int, str] | None:
     """(offset, suffix) of a segment file or snapshot; None for any other name."""
     match = _OFFSET_FILE.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
+
+
+def lost_segments(names: Collection[str]) -> list[int]:
+    """Base offsets of segments between the first and the last one of which there are indexes, but no log.
+
+    Nothing of ours leaves that: a log is removed before its indexes, but only at the ends, or renamed (`.deleted`).
+    """
+    parsed = [found for found in map(parse_offset_file, names) if found is not None]
+    bases = {offset for offset, suffix in parsed if suffix == LOG_SUFFIX}
+    indexed = {offset for offset, suffix in parsed if suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
+    return sorted(
+        offset
+        for offset in indexed - bases
+        if bases and min(bases) < offset < max(bases) and f"{offset:020d}{LOG_SUFFIX}{DELETED_SUFFIX}" not in names
+    )
 
 
 def partition_directory(log_dir: Path, topic: str, partition: int) -> Path:

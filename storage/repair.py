@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Final
 
@@ -92,6 +92,7 @@ class Repair:
         self._directory = paths.partition_directory(log_dir, partition.topic, partition.partition)
         self._batches = 0
         self._known: dict[str, dict[TopicPartition, int]] = {}
+        self._lost: list[int] = []
 
     def run(self) -> bool:
         """Whether anything was damaged, and repaired. Raises RepairError."""
@@ -141,6 +142,7 @@ class Repair:
             for entry in self._filesystem.list(self._directory)
             if (parsed := paths.parse_offset_file(entry.name)) is not None and parsed[1] == paths.LOG_SUFFIX
         )
+        self._lost = paths.lost_segments([entry.name for entry in self._filesystem.list(self._directory)])
         if not found:
             raise RepairError(f"{self._partition}: there is no segment in {self._directory}, nothing to keep")
         segments = []
@@ -168,11 +170,12 @@ class Repair:
         return _Segment(base_offset, size_bytes, file, damage, last)
 
     def _note_gaps(self, segments: list[_Segment]) -> None:
-        """A gap above the recovery point was not made by compaction: a segment is missing there."""
+        """A gap above the recovery point, or with an index in it, was not made by compaction: a segment is missing."""
         recovery_point = self._checkpoint(paths.RECOVERY_POINT_CHECKPOINT)
         for segment, following in pairwise(segments):
             end = following.base_offset
-            if not segment.damage and end > max(segment.next_offset, recovery_point):
+            is_lost = any(segment.base_offset < offset < end for offset in self._lost)
+            if not segment.damage and (is_lost or end > max(segment.next_offset, recovery_point)):
                 size = segment.size_bytes
                 segment.damage.append(Damage(size, size, segment.next_offset, end, f"segment {end} follows"))
 
@@ -206,6 +209,9 @@ class Repair:
         else:
             for segment in changed:
                 self._rewrite(segment, is_last=segment is segments[-1])
+        for offset, suffix in product(self._lost, paths.SEGMENT_SUFFIXES):  # last: they tell that a segment is missing
+            unlink_if_exists(self._filesystem, paths.offset_file(self._directory, offset, suffix))
+        self._filesystem.sync_directory(self._directory)
 
     def _changed(self, segments: list[_Segment]) -> list[_Segment]:
         if self._mode is Mode.SKIP:
@@ -255,7 +261,7 @@ class Repair:
         self._filesystem.sync_directory(self._directory)
 
     def _delete(self, segment: _Segment) -> None:
-        for suffix in paths.SEGMENT_SUFFIXES:
+        for suffix in reversed(paths.SEGMENT_SUFFIXES):  # the log last: else it would look lost
             unlink_if_exists(self._filesystem, paths.offset_file(self._directory, segment.base_offset, suffix))
 
     def _rewrite(self, segment: _Segment, *, is_last: bool) -> None:

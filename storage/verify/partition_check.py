@@ -81,6 +81,10 @@ class PartitionCheck:
 
     def _check_names(self, entries: Mapping[str, Entry]) -> None:
         bases = {job.base_offset for job in self.jobs}
+        lost = paths.lost_segments(entries)
+        for offset in lost:
+            path = paths.offset_file(self.directory, offset, paths.LOG_SUFFIX)
+            self._problem(path, "is missing, though its index is there; a start takes the partition offline")
         for name, entry in entries.items():
             path = self.directory / name
             parsed = paths.parse_offset_file(name)
@@ -89,7 +93,7 @@ class PartitionCheck:
             elif name.endswith(LEFTOVER_SUFFIXES) or name == paths.COMPACTION_MANIFEST:
                 self._note(path, "left over; a start removes or finishes it")
             elif parsed is not None and parsed[1] in paths.SEGMENT_SUFFIXES:
-                if parsed[0] not in bases:
+                if parsed[0] not in bases and parsed[0] not in lost:
                     self._note(path, "belongs to no segment; a start removes it")
             elif parsed is None and name not in KNOWN_FILES and not name.startswith(OWN_PREFIX):
                 self._note(path, "not a file of a log")

@@ -166,9 +166,24 @@ def test_what_cannot_be_kept_is_not_cut() -> None:
 
 def test_a_missing_segment_in_the_middle() -> None:
     filesystem, log = written(30, config=SMALL)
-    filesystem.unlink(log.segments[2].path)
+    missing, following = log.segments[2:4]
+    filesystem.unlink(missing.path)
+    for clean, recovery_point, power_loss in (
+        (True, 0, False),
+        (False, 0, False),
+        (False, following.base_offset, True),
+    ):
+        with pytest.raises(LogDamaged, match=f"segment {missing.base_offset} has lost its log"):
+            open_log(filesystem, config=SMALL, clean=clean, recovery_point=recovery_point, power_loss=power_loss)
+    for path in (missing.offset_index.path, missing.time_index.path):
+        filesystem.unlink(path)
     with pytest.raises(LogDamaged, match="follows; later segments follow"):
         open_log(filesystem, config=SMALL)
+
+
+def test_a_missing_segment_in_the_middle_after_a_power_cut() -> None:
+    filesystem, log = written(30, config=SMALL)
+    filesystem.unlink(log.segments[2].path)
     again = open_log(filesystem, config=SMALL, power_loss=True)
     assert all_offsets(again) == list(range(log.segments[2].base_offset))
 

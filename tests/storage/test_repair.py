@@ -173,6 +173,23 @@ def test_a_missing_tail_lowers_what_was_known(mode: Mode) -> None:
     assert all_offsets(opened(filesystem).logs[T0]) == list(range(bases[-2]))
 
 
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_a_log_missing_in_the_middle_is_never_passed_over(mode: Mode, clean: bool) -> None:
+    filesystem = MemoryFilesystem()
+    bases = written(filesystem, clean=clean)
+    filesystem.unlink(path_of(bases[2]))
+    offline = opened(filesystem).offline[T0]
+    assert f"segment {bases[2]} has lost its log" in offline.reason
+    filesystem.kill()
+    changed, said = repair(filesystem, mode)
+    assert changed and any(f"offsets=[{bases[2]}, {bases[3]})" in line for line in said)
+    kept_offsets = list(range(bases[2])) + (list(range(bases[3], BATCHES)) if mode is Mode.SKIP else [])
+    assert all_offsets(opened(filesystem).logs[T0]) == kept_offsets
+    filesystem.kill()
+    assert not repair(filesystem, mode)[0]
+
+
 def test_what_the_scrubber_knew_is_forgotten() -> None:
     filesystem = MemoryFilesystem()
     written(filesystem)

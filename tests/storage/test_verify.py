@@ -13,7 +13,7 @@ import pytest
 
 from klamm.broker import cli
 from klamm.broker.commands.verify import Progress
-from klamm.protocol.records.batch import Record, encode_batch, seal
+from klamm.protocol.records.batch import Record, encode_batch, read_header, seal
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.control import EndMarker, end_marker_batch
 from klamm.storage.copying import copy_partition
@@ -22,6 +22,7 @@ from klamm.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
+from klamm.storage.paths import TopicPartition
 from klamm.storage.verify.run import Verified, verify
 from tests.storage.batches import batch, valid
 from tests.support.manual_clock import START_MS, ManualClock
@@ -250,6 +251,25 @@ def test_a_segment_that_is_missing(data: Path) -> None:
         path.unlink()
     found = [str(finding) for finding in verified(data).findings]
     assert any("offsets are missing, though it was never compacted" in line for line in found)
+
+
+def test_a_log_that_is_missing_with_its_index_left(data: Path) -> None:
+    logs(data)[1].unlink()
+    (line,) = problems(data)
+    assert "is missing, though its index is there" in line
+    log_dir = LogDir.open(data, node_id=1, clock=ManualClock(), filesystem=OsFilesystem())
+    assert list(log_dir.load_logs(lambda _: CONFIG).offline) == [TopicPartition("t", 0)]
+    log_dir.leave()
+
+
+def test_a_segment_of_which_batches_are_gone_says_nothing_of_producers(data: Path) -> None:
+    """It was compacted, and no checkpoint tells: a copy of the partition alone."""
+    path = logs(data)[1]
+    content = path.read_bytes()
+    path.write_bytes(content[read_header(content).size_bytes :])
+    for suffix in (".index", ".timeindex"):
+        path.with_suffix(suffix).unlink()
+    assert all("index" in line and "a start makes it anew" in line for line in problems(data))
 
 
 def test_segments_that_overlap(data: Path) -> None:
