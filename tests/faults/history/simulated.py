@@ -27,6 +27,18 @@ BREAKS = 0.02
 """How often a connection breaks before, and how often after a request."""
 
 
+SMALL = {
+    "node.id": "1",
+    "klamm.scrub.bytes.per.second": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "log.roll.ms": "300",
+}
+"""Little to wait for and to read back, and many segments."""
+
+
 class SimulatedBroker:
     """What the processes of a workload talk to."""
 
@@ -37,16 +49,7 @@ class SimulatedBroker:
         self._filesystem.make_directories(path.resolve())
         for parent in path.resolve().parents:
             self._filesystem.sync_directory(parent)
-        originals = {
-            "log.dirs": str(path.resolve()),
-            "node.id": "1",
-            "klamm.scrub.bytes.per.second": "0",
-            "offsets.topic.num.partitions": "3",
-            "transaction.state.log.num.partitions": "3",
-            "group.initial.rebalance.delay.ms": "0",
-            "group.min.session.timeout.ms": "100",
-            "log.roll.ms": "300",
-        }
+        originals = SMALL | {"log.dirs": str(path.resolve())}
         self._config = BrokerConfig(originals | {name: str(value) for name, value in (config or {}).items()})
         path.mkdir(parents=True, exist_ok=True)
         self._connection = FakeConnection()
