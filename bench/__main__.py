@@ -2,7 +2,8 @@
 
 `speed` (the default) holds the broker against Apache Kafka on this machine; `scrape` tells what scraping the metrics
 costs, `durability` what an fsync before each acknowledgement costs, `recovery` how fast a start after a crash is,
-`groups` what many groups at rest take; the others measure one layer alone.
+`groups` what many groups at rest take, `transactions` how many there are in a second; the others measure one layer
+alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,19 @@ from __future__ import annotations
 import runpy
 import sys
 
-SUITES = ("speed", "groups", "durability", "log", "messages", "network", "records", "recovery", "scrape", "storage")
+SUITES = (
+    "speed",
+    "groups",
+    "durability",
+    "log",
+    "messages",
+    "network",
+    "records",
+    "recovery",
+    "scrape",
+    "storage",
+    "transactions",
+)
 
 
 def main() -> int:

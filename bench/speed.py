@@ -89,6 +89,8 @@ def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 UNITS: dict[str, Callable[[float], str]] = {
     "records_s": lambda value: f"{value / 1000:,.0f} k records/s",
     "requests_s": lambda value: f"{value / 1000:,.1f} k requests/s",
+    "transactions_s": lambda value: f"{value:,.0f} transactions/s",
+    "retries": lambda value: f"{value:.2f} retries each",
     "p50_us": lambda value: f"p50 {value:,.0f} us",
     "p99_us": lambda value: f"p99 {value:,.0f} us",
     "cpu_s": lambda value: f"{value:.1f} s CPU",
@@ -137,11 +139,11 @@ def create_topic(target: Target, name: str, partitions: int) -> None:
     assert response.topics[0].error_code == 0, response
 
 
-def java_producer(target: Target, topic: str, count: int, size: int) -> dict[str, float]:
-    """ProducerPerformance at full speed."""
+def java_producer(target: Target, topic: str, count: int, size: int, *properties: str) -> dict[str, float]:
+    """ProducerPerformance at full speed; acks=all, idempotent unless `properties` say otherwise."""
     command = [java(), "-Xmx512m", "-cp", classpath("tools"), "org.apache.kafka.tools.ProducerPerformance"]
     command += ["--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1"]
-    command += ["--command-property", f"bootstrap.servers={target.host}:{target.port}", "acks=all"]
+    command += ["--command-property", f"bootstrap.servers={target.host}:{target.port}", "acks=all", *properties]
     before = target.cpu_s()
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
     rates = PERF_LINE.findall(done.stdout)
