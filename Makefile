@@ -15,7 +15,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JAR_SETS := clients clients-old broker tools
+JAR_SETS := clients clients-old broker tools streams
 JARS := $(JAR_SETS:%=tests/support/java/%/target/.complete)
 
 # $(call need,test command,packages): install Debian packages when root, else name them in one line.
