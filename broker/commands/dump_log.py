@@ -131,11 +131,13 @@ def _decoder(options: argparse.Namespace) -> RecordDecoder:
 
 
 def _paths(text: str) -> list[Path]:
-    return [Path(name.strip()) for name in text.split(",") if name.strip()]
+    found = [Path(name.strip()) for name in text.split(",") if name.strip()]
+    if not found:
+        raise argparse.ArgumentTypeError("no file is named")
+    return found
 
 
 def _bytes(text: str) -> int:
-    size = int(text)
-    if size <= 0:
-        raise ValueError(text)
-    return size
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, 1 or more")
+    return int(text)

@@ -59,6 +59,7 @@ def test_the_help_of_a_tool_has_exit_codes_and_examples(command, capsys):
         ["dump-log"],
         ["dump-log", "--files", "a.log", "--offsets-decoder", "--transaction-log-decoder"],
         ["dump-log", "--files", "a.log", "--max-bytes", "0"],
+        ["dump-log", "--files", " ,"],
         ["dump-log", "--files", "a.log", "--remote-log-metadata-decoder"],
         ["restore", "x", "--rename", "no-equals-sign"],
         ["verify", "--workers", "0"],
