@@ -2,7 +2,8 @@
 
 What the coordinator looks after is spread over the partitions by the hash of a key (group id, transactional id). A key
 is answered for when its partition is led here and has been read: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS
-before. All methods run on the loop; the bytes are read and taken apart in a thread.
+before. A partition that cannot be read to its end has no coordinator (NOT_COORDINATOR): with half of the log, what was
+acknowledged would go back. All methods run on the loop; the bytes are read and taken apart in a thread.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from klamm.broker.controller.configs import automatic_topic
-from klamm.protocol.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
+from klamm.protocol.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    CorruptMessage,
+    KafkaError,
+    NotCoordinator,
+)
+from klamm.protocol.records.batch import batches
 from klamm.protocol.wire import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -26,6 +34,8 @@ if TYPE_CHECKING:
     from klamm.protocol.regions import FileRegion
 
 log = logging.getLogger(__name__)
+
+READ_AGAIN_S = 30.0  # a partition that could not be read is left alone for so long
 
 
 class Replay(Protocol):
@@ -68,6 +78,7 @@ class InternalTopic(Generic[R]):
         self._forget = forget
         self._topic_id = ZERO_UUID
         self._loaded: set[int] = set()
+        self._unreadable: set[int] = set()
         self._load_task: asyncio.Task[None] | None = None
         self._creation: asyncio.Task[KafkaError | None] | None = None
         self._take_topic()
@@ -84,7 +95,7 @@ class InternalTopic(Generic[R]):
         """Whether there are keys that cannot be answered for yet."""
         if len(self._loaded) == self.partition_count:
             return False
-        return any(index not in self._loaded and self._is_online(index) for index in range(self.partition_count))
+        return any(index not in self._loaded and self._is_readable(index) for index in range(self.partition_count))
 
     def index_of(self, key: str) -> int:
         """The partition that a key belongs to; -1 while the topic does not exist."""
@@ -100,8 +111,8 @@ class InternalTopic(Generic[R]):
         index = self.index_of(key)
         if index not in self._loaded:
             self.start()
-            if not self._is_online(index):
-                raise NotCoordinator(f"{self.name}-{index} is offline")
+            if not self._is_readable(index):
+                raise NotCoordinator(f"{self.name}-{index} is offline or damaged")
             if index not in self._loaded:
                 raise CoordinatorLoadInProgress(f"{self.name}-{index} is being read")
 
@@ -117,9 +128,9 @@ class InternalTopic(Generic[R]):
         asyncio.get_running_loop().call_soon(self.start)
         return True
 
-    def _is_online(self, index: int) -> bool:
+    def _is_readable(self, index: int) -> bool:
         partition = self._partitions.get(self.name, index)
-        return partition is not None and partition.log is not None
+        return partition is not None and partition.log is not None and index not in self._unreadable
 
     # -- making it ----------------------------------------------------------------------------------------------
 
@@ -160,6 +171,7 @@ class InternalTopic(Generic[R]):
         self.partition_count = len(topic.partitions) if topic is not None else 0
         self._topic_id = topic.topic_id if topic is not None else ZERO_UUID
         self._loaded.clear()
+        self._unreadable.clear()
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
@@ -194,12 +206,19 @@ class InternalTopic(Generic[R]):
         try:
             for index in range(self.partition_count):
                 partition = self._partitions.get(self.name, index)
-                if index in self._loaded or partition is None or partition.log is None:
+                if index in self._loaded or partition is None or not self._is_readable(index):
                     continue
                 try:
                     replay = await self._read(partition)
                 except KafkaError as error:
-                    log.error("%s: what it holds cannot be read: %s", partition.name, error.message)
+                    log.error(
+                        "%s: what it holds cannot be read, the next try is in %.0f s: %s",
+                        partition.name,
+                        READ_AGAIN_S,
+                        error.message,
+                    )
+                    self._unreadable.add(index)
+                    asyncio.get_running_loop().call_later(READ_AGAIN_S, self._unreadable.discard, index)
                     continue
                 if self._topic_id != topic_id:
                     return
@@ -209,19 +228,22 @@ class InternalTopic(Generic[R]):
             self._load_task = None
 
     async def _read(self, partition: Partition) -> R:
-        """Find the pieces here, read and take them apart in the thread."""
+        """Find the pieces here, read and take them apart in the thread. Raises a KafkaError."""
         loop = asyncio.get_running_loop()
         replay = self._make_replay(partition)
         size = self.config.integer(self._buffer_key)
         storage_log = partition.online_log()
         offset, end = storage_log.log_start_offset, storage_log.log_end_offset
+        cut = False  # the last piece ended within a batch
         while offset < end:
             region = storage_log.read(offset, max_bytes=size, max_offset=end).region
-            if region is None:
-                break
-            following = await loop.run_in_executor(self._executor, _absorb, replay, region, offset)
+            if region is None and not cut:
+                break  # all that was behind is compacted away
+            following = offset
+            if region is not None:
+                following, cut = await loop.run_in_executor(self._executor, _absorb, replay, region, offset)
             if following <= offset:
-                break
+                raise CorruptMessage(f"there is no whole batch at offset {offset}, but the log goes on to {end}")
             offset = following
         return replay
 
@@ -243,6 +265,8 @@ def _has_data(partition: Partition) -> bool:
     return partition.log_end_offset > partition.log_start_offset
 
 
-def _absorb(replay: Replay, region: FileRegion, offset: int) -> int:
-    """In the thread."""
-    return replay.read(region.read(), offset)
+def _absorb(replay: Replay, region: FileRegion, offset: int) -> tuple[int, bool]:
+    """In the thread: the offset to go on with, and whether the piece ends within a batch."""
+    data = region.read()
+    following = replay.read(data, offset)
+    return following, sum(header.size_bytes for _, header in batches(data)) < len(data)

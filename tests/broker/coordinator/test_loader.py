@@ -9,7 +9,9 @@ import pytest
 from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.group.records import KeyValue, offset_key, offset_record
-from klamm.protocol.records.batch import Record, encode_batch
+from klamm.protocol.errors import ErrorCode
+from klamm.protocol.messages.offset_fetch import OffsetFetchRequest
+from klamm.protocol.records.batch import Record, batches, encode_batch
 from klamm.protocol.records.compression import Codec
 from tests.broker.coordinator.test_coordinator import CONFIG, begin, commit, offsets, opened, reopened
 
@@ -102,3 +104,25 @@ def test_a_long_log_is_read_in_pieces(tmp_path: Path) -> None:
     with opened(tmp_path, config) as broker:
         reopened(broker)
         assert offsets(broker, 0, 1) == [99, 100]
+
+
+@pytest.mark.parametrize("damage", [(8, b"\0\x7f\xff\xff"), (16, b"\x09")], ids=["size", "magic"])
+def test_half_a_log_is_no_log(tmp_path: Path, damage: tuple[int, bytes], caplog: pytest.LogCaptureFixture) -> None:
+    """Offsets would go back to what they were before the damage."""
+    with opened(tmp_path) as broker:
+        begin(broker)
+        for number in range(10):
+            commit(broker, number, metadata="x" * 3000)  # the index has an entry behind the damage
+    (path,) = [path for path in tmp_path.rglob("__consumer_offsets-*/*.log") if path.stat().st_size]
+    data = bytearray(path.read_bytes())
+    second = list(batches(bytes(data)))[1][0] + damage[0]
+    data[second : second + len(damage[1])] = damage[1]
+    path.write_bytes(data)
+    with opened(tmp_path) as broker:
+        reopened(broker)
+        for _ in range(5):
+            asked = OffsetFetchRequest(group_id="g", topics=[])
+            assert broker.call(asked, 7).error_code == ErrorCode.NOT_COORDINATOR
+            assert commit(broker, 3) == [ErrorCode.NOT_COORDINATOR]
+    told = [record for record in caplog.records if "cannot be read" in record.message]
+    assert len(told) == 1  # it is not read again for every request
