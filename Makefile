@@ -77,7 +77,8 @@ TESTED_DRIVERS := $(foreach version,0.9.0.1 2.8.2 3.9.2 4.4.0,$(DRIVERS)/java/ta
 OLD_PYTHON_DRIVERS := $(foreach version,2.0.2 1.4.7,$(DRIVERS)/python/target/$(version)/.complete)
 
 # What differs between the Java clients at compile time.
-java_sources = $(DRIVERS)/java/$(if $(filter 0.8.%,$1),old/Driver.java,new/Driver.java $(DRIVERS)/java/eras/$(call java_era,$1)/Era.java)
+java_sources = $(DRIVERS)/java/$(if $(filter 0.8.%,$1),old/Driver.java,new/Driver.java $(call java_era_sources,$(call java_era,$1)))
+java_era_sources = $(DRIVERS)/java/eras/$1/Era.java $(if $(filter 0.9 0.10,$1),,$(DRIVERS)/java/transactions/Transactions.java)
 java_era = $(if $(filter 0.9.%,$1),0.9,$(if $(filter 0.10.%,$1),0.10,$(if $(filter 0.11.% 1.%,$1),0.11,2)))
 
 $(DRIVERS)/java/target/%/.complete: $(DRIVERS)/java/pom.xml $(wildcard $(DRIVERS)/java/*/*.java $(DRIVERS)/java/eras/*/*.java)

@@ -9,16 +9,20 @@ The questions that every driver below `drivers/` knows:
     produce      address topic records config      the offset of each record, or null from one that does not tell
     consume      address topic starts ends config  the rows of these partitions, without a group
     offset_for_time  address topic partition timestamp   an offset or null
-    open         address topic group config        a member of the group (one for each process) that subscribes
+    open         address topic group config [id]   a member of the group (one for each process) that subscribes
     poll         timeout_ms                        {"rows": [..]}; some tell "assigned" and "revoked", too
     commit, close                                  what was polled is committed; the member leaves
+    begin        address id                        a transaction; the first has the id's producer initialized
+    send         topic records                     in the transaction; answered when they have arrived
+    end          commit positions group            with `positions`, those of the member are part of it
 
 A record to send is `[partition, timestamp, key, value, [[name, value], ..]]`, a row that was read `[partition, offset,
 timestamp, key, value, headers]`; all bytes are base64 or null. `config` has librdkafka's and Java's common names
 (`acks`, `enable.idempotence`, `compression.type`). The answer is `{"ok": ..}` or `{"error": text}`. What a library
 cannot do its driver says in `hello`, with the reason, by the names that the scenarios in `matrix.py` ask for; one with
 several producers names them there, too, and takes the choice as `producer` in the config. One that knows the group
-protocol of KIP-848 has "consumer" among its `protocols`, and takes `group.protocol` in the config of `open`.
+protocol of KIP-848 has "consumer" among its `protocols`, and takes `group.protocol` in the config of `open`. `id` in
+`open` is the transactional id of the transactions that the member's positions will be part of.
 """
 
 from __future__ import annotations
@@ -176,16 +180,7 @@ class Driver:
         self, address: str, topic: str, records: Sequence[Sent], config: Mapping[str, str] | None = None
     ) -> list[int] | None:
         """The offset of each record if the client tells it, and None for a client that does not."""
-        rows = [
-            [
-                record.partition,
-                record.timestamp,
-                encoded(record.key),
-                encoded(record.value),
-                [[name, encoded(value)] for name, value in record.headers],
-            ]
-            for record in records
-        ]
+        rows = rows_of(records)
         offsets = self.ask("produce", address=address, topic=topic, records=rows, config=dict(config or {}))
         assert offsets is None or len(offsets) == len(records)
         return offsets if offsets is None else [int(offset) for offset in offsets]
@@ -242,20 +237,29 @@ class Member:
     `assigned` and each of `revoked` are of confluent-kafka and Java only.
     """
 
-    def __init__(self, driver: Driver, address: str, topic: str, group: str, config: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        address: str,
+        topic: str,
+        group: str,
+        config: Mapping[str, str] | None,
+        transactional_id: str = "",
+    ) -> None:
         self.driver = driver
         self.revoked: list[set[int]] = []
         self.assigned: set[int] = set()
         self._polling = False
         self._rows: list[Received] = []
-        driver.ask("open", address=address, topic=topic, group=group, config=dict(config or {}))
+        asked = {"topic": topic, "group": group, "id": transactional_id, "config": dict(config or {})}
+        driver.ask("open", address=address, **asked)
 
     def commit(self) -> None:
-        self._finish()
+        self.finish()
         self.driver.ask("commit")
 
     def leave(self) -> None:
-        self._finish()
+        self.finish()
         self.driver.ask("close")
 
     def begin(self, timeout_ms: int) -> None:
@@ -267,13 +271,14 @@ class Member:
     def take(self, timeout_s: float) -> list[Received]:
         """What polls have brought, after so long at most."""
         try:
-            self._finish(timeout_s)
+            self.finish(timeout_s)
         except queue.Empty:
             return []
         taken, self._rows = self._rows, []
         return taken
 
-    def _finish(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def finish(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """No poll is on its way any more."""
         if self._polling:
             answer = self.driver.answer(timeout_s)
             self._polling = False
@@ -282,11 +287,49 @@ class Member:
             self._rows += [received(row) for row in answer["rows"]]
 
 
+class Transactions:
+    """Those of a driver's producer that has a transactional id (one for each process), one after the other."""
+
+    def __init__(self, driver: Driver, address: str, transactional_id: str, group: str = "") -> None:
+        self._driver = driver
+        self._address = address
+        self._id = transactional_id
+        self._group = group
+
+    def begin(self) -> None:
+        self._driver.ask("begin", address=self._address, id=self._id)
+
+    def send(self, topic: str, records: Sequence[Sent]) -> None:
+        self._driver.ask("send", topic=topic, records=rows_of(records))
+
+    def end(self, *, commit: bool) -> None:
+        """With the positions of the process' member of the group, if there is one."""
+        self._driver.ask("end", commit=commit, positions=bool(self._group), group=self._group)
+
+    def transact(self, topic: str, records: Sequence[Sent], *, commit: bool) -> None:
+        self.begin()
+        self.send(topic, records)
+        self.end(commit=commit)
+
+
 def poll(members: Sequence[Member], timeout_ms: int = 100) -> list[Received]:
     """All at once: some libraries live only while they are polled."""
     for member in members:
         member.begin(timeout_ms)
     return [record for member in members for record in member.take(2 * timeout_ms / 1000)]
+
+
+def rows_of(records: Sequence[Sent]) -> list[list[Any]]:
+    return [
+        [
+            record.partition,
+            record.timestamp,
+            encoded(record.key),
+            encoded(record.value),
+            [[name, encoded(value)] for name, value in record.headers],
+        ]
+        for record in records
+    ]
 
 
 def received(row: list[Any]) -> Received:

@@ -2,6 +2,7 @@
 
 A scenario takes a `Bench` and tells its cell: what has passed. It raises what has failed, and `NotApplicable` with the
 reason for what a library cannot do. Whether a group did what it should is asked of the broker, by our own client.
+That of the column for transactions is in transacting.py.
 """
 
 from __future__ import annotations
@@ -194,13 +195,13 @@ def _shares(bench: Bench, config: Mapping[str, str]) -> str:
         second = Member(two, bench.address, topic, topic, config)
         both = [first, second]
         poll_until(lambda: owners(bench.node, topic) == [PARTITIONS // 2] * 2, both)
-        _send(bench, topic, "a")
+        send(bench, topic, "a")
         seen: set[bytes | None] = set()
         poll_until(lambda: seen == values("a"), both, seen)
         commit(bench, topic, COUNT, both)
         first.leave()
         poll_until(lambda: owners(bench.node, topic) == [PARTITIONS], [second])
-        _send(bench, topic, "b")
+        send(bench, topic, "b")
         seen = set()
         poll_until(lambda: len(seen) >= COUNT, [second], seen)
         assert seen == values("b")
@@ -212,7 +213,7 @@ def goes_on(bench: Bench) -> str:
     """A new process reads what came after the commit of the last one, and nothing else."""
     bench.needs("commit")
     topic = bench.topic(PARTITIONS)
-    _send(bench, topic, "a")
+    send(bench, topic, "a")
     for beginning, total in (("a", COUNT), ("b", 2 * COUNT)):
         with bench.driver() as one:
             member = Member(one, bench.address, topic, topic, None)
@@ -221,11 +222,12 @@ def goes_on(bench: Bench) -> str:
             assert seen == values(beginning)
             commit(bench, topic, total, [member])
             member.leave()
-        _send(bench, topic, "b")
+        send(bench, topic, "b")
     return "yes"
 
 
-def _send(bench: Bench, topic: str, beginning: str) -> None:
+def send(bench: Bench, topic: str, beginning: str) -> None:
+    """`text` by another client."""
     bench.other("confluent-kafka").produce(bench.address, topic, text(beginning, partitions=PARTITIONS))
 
 
@@ -293,15 +295,3 @@ def committed(bench: Bench, group: str) -> list[int]:
     response = bench.node.request(OffsetFetchRequest(group_id=group, topics=topics), 5)
     (topic,) = response.topics
     return [max(partition.committed_offset, 0) for partition in topic.partitions]
-
-
-COLUMNS: Final[dict[str, Callable[[Bench], str]]] = {
-    "produces": produces,
-    "reads others": reads,
-    "is read by others": is_read,
-    "shares a group": shares,
-    "shares a KIP-848 group": shares_new,
-    "goes on from its commit": goes_on,
-    "finds a time": finds_times,
-}
-"""The table's columns."""

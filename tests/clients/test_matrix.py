@@ -13,7 +13,8 @@ import pytest
 
 from klamm.client.blocking import NodeClient
 from tests.clients.driver import CLIENTS, Driver, Unavailable
-from tests.clients.matrix import COLUMNS, Bench, Corpus, NotApplicable
+from tests.clients.matrix import Bench, Corpus, NotApplicable
+from tests.clients.table import COLUMNS
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]

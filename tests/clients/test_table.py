@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.clients.matrix import COLUMNS
-from tests.clients.table import cells, table
+from tests.clients.table import COLUMNS, cells, table
 
 
 def test_cells_failures_and_reasons() -> None:

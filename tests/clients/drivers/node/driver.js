@@ -43,24 +43,28 @@ async function produce(question) {
   const producer = connection(question).producer()
   await producer.connect()
   try {
-    const messages = question.records.map(([partition, timestamp, key, value, headers]) => ({
-      partition,
-      timestamp: timestamp === null ? undefined : String(timestamp),
-      key: decoded(key),
-      value: decoded(value),
-      headers: Object.fromEntries(headers.map(([name, content]) => [name, decoded(content)])),
-    }))
-    const compression = TYPES[question.config['compression.type'] || 'none']
-    const results = await producer.send({ topic: question.topic, messages, compression, acks: -1 })
-    const next = new Map(results.map(result => [result.partition, Number(result.baseOffset)]))
-    return messages.map(({ partition }) => {
-      const offset = next.get(partition)
-      next.set(partition, offset + 1)
-      return offset
-    })
+    return await sendBy(producer, question)
   } finally {
     await producer.disconnect()
   }
+}
+
+async function sendBy(producer, question) {
+  const messages = question.records.map(([partition, timestamp, key, value, headers]) => ({
+    partition,
+    timestamp: timestamp === null ? undefined : String(timestamp),
+    key: decoded(key),
+    value: decoded(value),
+    headers: Object.fromEntries(headers.map(([name, content]) => [name, decoded(content)])),
+  }))
+  const compression = TYPES[(question.config || {})['compression.type'] || 'none']
+  const results = await producer.send({ topic: question.topic, messages, compression, acks: -1 })
+  const next = new Map(results.map(result => [result.partition, Number(result.baseOffset)]))
+  return messages.map(({ partition }) => {
+    const offset = next.get(partition)
+    next.set(partition, offset + 1)
+    return offset
+  })
 }
 
 function row(partition, message) {
@@ -72,9 +76,14 @@ function row(partition, message) {
 
 // Every consumer has a group here; this one's commits nothing.
 async function consume(question) {
-  const consumer = connection(question).consumer({ groupId: `assigned-${process.pid}-${Date.now()}`, maxWaitTimeInMs: 20 })
+  const consumer = connection(question).consumer({
+    groupId: `assigned-${process.pid}-${Date.now()}`,
+    maxWaitTimeInMs: 20,
+    readUncommitted: question.config['isolation.level'] === 'read_uncommitted',
+  })
   const rows = []
-  const left = new Map(Object.entries(question.ends).map(([name, end]) => [Number(name), end - question.starts[name]]))
+  const ends = Object.entries(question.ends).filter(([name, end]) => question.starts[name] < end)
+  const left = new Map(ends.map(([name, end]) => [Number(name), end])) // the end of what is not read to it
   await consumer.connect()
   let late
   try {
@@ -82,13 +91,14 @@ async function consume(question) {
     await new Promise((resolve, reject) => {
       late = setTimeout(() => reject(new Error(`timed out after ${rows.length} records`)), TIMEOUT_MS)
       consumer.on(consumer.events.CRASH, event => reject(event.payload.error))
-      const isDone = () => [...left.values()].every(count => count <= 0)
+      const isDone = () => !left.size
       consumer.run({
         autoCommit: false,
         eachMessage: async ({ partition, message }) => {
-          if (message.offset < (question.starts[partition] || 0) || !(left.get(partition) > 0)) return
-          left.set(partition, left.get(partition) - 1)
-          rows.push(row(partition, message))
+          const offset = Number(message.offset)
+          if (offset < (question.starts[partition] || 0) || !left.has(partition)) return
+          if (offset < left.get(partition)) rows.push(row(partition, message))
+          if (offset >= left.get(partition) - 1) left.delete(partition)
           if (isDone()) resolve()
         },
       }).catch(reject)
@@ -179,7 +189,33 @@ async function close() {
   return null
 }
 
-const ANSWERS = { hello, produce, consume, offset_for_time: offsetForTime, open, poll, commit, close }
+let producer
+let transaction
+
+async function begin(question) {
+  if (!producer) {
+    producer = connection(question).producer({
+      transactionalId: question.id, maxInFlightRequests: 1, idempotent: true, retry: { retries: 5 },
+    })
+    await producer.connect()
+  }
+  transaction = await producer.transaction()
+  return null
+}
+
+const send = question => sendBy(transaction, question)
+
+async function end(question) {
+  if (question.positions) {
+    const partitions = [...polled].map(([partition, offset]) => ({ partition, offset: String(offset) }))
+    polled = new Map()
+    await transaction.sendOffsets({ consumerGroupId: question.group, topics: [{ topic, partitions }] })
+  }
+  await (question.commit ? transaction.commit() : transaction.abort())
+  return null
+}
+
+const ANSWERS = { hello, produce, consume, offset_for_time: offsetForTime, open, poll, commit, close, begin, send, end }
 
 async function main() {
   await zstd.init()

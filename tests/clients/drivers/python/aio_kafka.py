@@ -19,6 +19,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor  # noqa:
 
 loop = asyncio.new_event_loop()
 members: list[AIOKafkaConsumer] = []
+producers: list[AIOKafkaProducer] = []
 starting: list[asyncio.Future[Any]] = []
 
 
@@ -40,15 +41,19 @@ async def produce(question: dict[str, Any]) -> list[int]:
     )
     await producer.start()
     try:
-        futures = [
-            await producer.send(
-                question["topic"], value=value, key=key, partition=partition, timestamp_ms=timestamp, headers=headers
-            )
-            for partition, timestamp, key, value, headers in sent(question)
-        ]
-        done = await asyncio.wait_for(asyncio.gather(*futures), TIMEOUT_S)
+        return await _send(producer, question)
     finally:
         await producer.stop()
+
+
+async def _send(producer: AIOKafkaProducer, question: dict[str, Any]) -> list[int]:
+    futures = [
+        await producer.send(
+            question["topic"], value=value, key=key, partition=partition, timestamp_ms=timestamp, headers=headers
+        )
+        for partition, timestamp, key, value, headers in sent(question)
+    ]
+    done = await asyncio.wait_for(asyncio.gather(*futures), TIMEOUT_S)
     return [-1 if metadata is None else metadata.offset for metadata in done]
 
 
@@ -61,7 +66,11 @@ def _rows(polled: Any) -> list[list[Any]]:
 
 def _assigned_consumer(question: dict[str, Any]) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
-        bootstrap_servers=question["address"], group_id=None, enable_auto_commit=False, fetch_max_wait_ms=20
+        bootstrap_servers=question["address"],
+        group_id=None,
+        enable_auto_commit=False,
+        fetch_max_wait_ms=20,
+        isolation_level=question["config"].get("isolation.level", "read_uncommitted"),
     )
 
 
@@ -125,6 +134,28 @@ async def close(_: dict[str, Any]) -> None:
     await members.pop().stop()
 
 
+async def begin(question: dict[str, Any]) -> None:
+    if not producers:
+        producers.append(AIOKafkaProducer(bootstrap_servers=question["address"], transactional_id=question["id"]))
+        await producers[0].start()
+    await producers[0].begin_transaction()
+
+
+async def send(question: dict[str, Any]) -> None:
+    await _send(producers[0], question)
+
+
+async def end(question: dict[str, Any]) -> None:
+    if question["positions"]:
+        member = members[0]
+        positions = {partition: await member.position(partition) for partition in member.assignment()}
+        await producers[0].send_offsets_to_transaction(positions, question["group"])
+    if question["commit"]:
+        await producers[0].commit_transaction()
+    else:
+        await producers[0].abort_transaction()
+
+
 def on_loop(work: Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]) -> Answer:
     return lambda question: asyncio.run_coroutine_threadsafe(work(question), loop).result()
 
@@ -140,5 +171,8 @@ serve(
         "poll": on_loop(poll),
         "commit": on_loop(commit),
         "close": on_loop(close),
+        "begin": on_loop(begin),
+        "send": on_loop(send),
+        "end": on_loop(end),
     }
 )

@@ -12,6 +12,7 @@ from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Reading, row, sent, serve
 CLASSIC = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 members: list[Consumer] = []
+producers: list[Producer] = []
 revoked: list[list[int]] = []
 
 
@@ -26,6 +27,10 @@ def hello(_: dict[str, Any]) -> dict[str, Any]:
 
 def produce(question: dict[str, Any]) -> list[int]:
     producer = Producer({"bootstrap.servers": question["address"], "linger.ms": 5, **question["config"]})
+    return _send(producer, question)
+
+
+def _send(producer: Producer, question: dict[str, Any]) -> list[int]:
     records = sent(question)
     offsets: dict[int, int] = {}
     failed: list[object] = []
@@ -147,6 +152,27 @@ def close(_: dict[str, Any]) -> None:
     members.pop().close()
 
 
+def begin(question: dict[str, Any]) -> None:
+    if not producers:
+        producers.append(Producer({"bootstrap.servers": question["address"], "transactional.id": question["id"]}))
+        producers[0].init_transactions(TIMEOUT_S)
+    producers[0].begin_transaction()
+
+
+def send(question: dict[str, Any]) -> None:
+    _send(producers[0], question)
+
+
+def end(question: dict[str, Any]) -> None:
+    if question["positions"]:
+        positions = members[0].position(members[0].assignment())
+        producers[0].send_offsets_to_transaction(positions, members[0].consumer_group_metadata(), TIMEOUT_S)
+    if question["commit"]:
+        producers[0].commit_transaction(TIMEOUT_S)
+    else:
+        producers[0].abort_transaction(TIMEOUT_S)
+
+
 serve(
     {
         "hello": hello,
@@ -157,5 +183,8 @@ serve(
         "poll": poll,
         "commit": commit,
         "close": close,
+        "begin": begin,
+        "send": send,
+        "end": end,
     }
 )

@@ -11,15 +11,18 @@ from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Reading, row, sent, serve
 warnings.simplefilter("ignore")
 
 import kafka  # noqa: E402
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition, codec  # noqa: E402
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, codec  # noqa: E402
 
 MAJOR = int(kafka.__version__.partition(".")[0])
+NO_TRANSACTIONS = "transactions came with 2.1"
+CANNOT = {} if MAJOR >= 3 else {"transactions": NO_TRANSACTIONS, "read_committed": NO_TRANSACTIONS}
 members: list[KafkaConsumer] = []
+producers: list[KafkaProducer] = []
 
 
 def hello(_: dict[str, Any]) -> dict[str, Any]:
     known = [name for name in ("gzip", "snappy", "lz4", "zstd") if getattr(codec, f"has_{name}", bool)()]
-    return {"version": kafka.__version__, "codecs": ["none", *known], "cannot": {}}
+    return {"version": kafka.__version__, "codecs": ["none", *known], "cannot": CANNOT}
 
 
 def produce(question: dict[str, Any]) -> list[int]:
@@ -36,16 +39,20 @@ def produce(question: dict[str, Any]) -> list[int]:
         **more,
     )
     try:
-        futures = [
-            producer.send(
-                question["topic"], value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp
-            )
-            for partition, timestamp, key, value, headers in sent(question)
-        ]
-        producer.flush(TIMEOUT_S)
-        return [future.get(TIMEOUT_S).offset for future in futures]
+        return _send(producer, question)
     finally:
         producer.close()
+
+
+def _send(producer: KafkaProducer, question: dict[str, Any]) -> list[int]:
+    futures = [
+        producer.send(
+            question["topic"], value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp
+        )
+        for partition, timestamp, key, value, headers in sent(question)
+    ]
+    producer.flush(TIMEOUT_S)
+    return [future.get(TIMEOUT_S).offset for future in futures]
 
 
 def _rows(polled: Any) -> list[list[Any]]:
@@ -56,8 +63,13 @@ def _rows(polled: Any) -> list[list[Any]]:
 
 
 def _assigned_consumer(question: dict[str, Any]) -> KafkaConsumer:
+    isolation = question["config"].get("isolation.level")
     return KafkaConsumer(
-        bootstrap_servers=question["address"], group_id=None, enable_auto_commit=False, fetch_max_wait_ms=20
+        bootstrap_servers=question["address"],
+        group_id=None,
+        enable_auto_commit=False,
+        fetch_max_wait_ms=20,
+        **({"isolation_level": isolation} if isolation and MAJOR >= 3 else {}),
     )
 
 
@@ -112,6 +124,28 @@ def close(_: dict[str, Any]) -> None:
     members.pop().close(autocommit=False)
 
 
+def begin(question: dict[str, Any]) -> None:
+    if not producers:
+        producers.append(KafkaProducer(bootstrap_servers=question["address"], transactional_id=question["id"]))
+        producers[0].init_transactions()
+    producers[0].begin_transaction()
+
+
+def send(question: dict[str, Any]) -> None:
+    _send(producers[0], question)
+
+
+def end(question: dict[str, Any]) -> None:
+    if question["positions"]:
+        member = members[0]
+        positions = {one: OffsetAndMetadata(member.position(one), "", -1) for one in member.assignment()}
+        producers[0].send_offsets_to_transaction(positions, member.group_metadata())
+    if question["commit"]:
+        producers[0].commit_transaction()
+    else:
+        producers[0].abort_transaction()
+
+
 serve(
     {
         "hello": hello,
@@ -122,5 +156,8 @@ serve(
         "poll": poll,
         "commit": commit,
         "close": close,
+        "begin": begin,
+        "send": send,
+        "end": end,
     }
 )

@@ -18,7 +18,7 @@ from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Reading, Sent, row, sent,
 
 KEY_END = b"<key>"
 VALUE_END = b"<end>"
-CANNOT = {"timestamps": "has no option for them"}
+CANNOT = {"timestamps": "has no option for them", "transactions": "begins no transactions"}
 members: list[subprocess.Popen[bytes]] = []
 arrived: queue.Queue[list[Any]] = queue.Queue()
 
@@ -69,7 +69,8 @@ def _consume(question: dict[str, Any], partition: int, start: int, count: int) -
     if not count:
         return []
     command = ["kcat", "-q", "-C", "-b", question["address"], "-t", question["topic"], "-p", str(partition)]
-    command += ["-o", str(start), "-X", "fetch.wait.max.ms=20", "-c", str(count)]
+    command += ["-o", str(start), "-X", "fetch.wait.max.ms=20", "-c", str(count), "-e"]
+    command += [f"-X{name}={value}" for name, value in question["config"].items()]
     # The formatted output keeps bytes as they are, the JSON tells null headers from the text "NULL".
     data = _run([*command, "-f", r"%p %o %T %K %S\n%k%s\n"])
     envelopes = _run([*command, "-J"]).decode("utf-8", "replace").splitlines()

@@ -22,8 +22,10 @@ var codecs = map[string]kgo.CompressionCodec{
 }
 
 var (
-	member *kgo.Client
-	polled []*kgo.Record
+	member   *kgo.Client
+	polled   []*kgo.Record
+	session  *kgo.GroupTransactSession // has the member, if there are to be transactions with its positions
+	producer *kgo.Client
 )
 
 func hello(*lines.Question) (any, error) {
@@ -36,8 +38,6 @@ func hello(*lines.Question) (any, error) {
 }
 
 func produce(q *lines.Question) (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lines.Timeout)
-	defer cancel()
 	codec := codecs["none"]
 	if name := q.Config["compression.type"]; name != "" {
 		codec = codecs[name]
@@ -52,6 +52,12 @@ func produce(q *lines.Question) (any, error) {
 		return nil, err
 	}
 	defer client.Close()
+	return sendAll(client, q)
+}
+
+func sendAll(client *kgo.Client, q *lines.Question) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lines.Timeout)
+	defer cancel()
 	var records []*kgo.Record
 	for _, sent := range q.Records {
 		record := &kgo.Record{
@@ -85,36 +91,48 @@ func row(record *kgo.Record) lines.Row {
 	}
 }
 
+func isolation(q *lines.Question) kgo.Opt {
+	if q.Config["isolation.level"] == "read_committed" {
+		return kgo.FetchIsolationLevel(kgo.ReadCommitted())
+	}
+	return kgo.FetchIsolationLevel(kgo.ReadUncommitted())
+}
+
 func consume(q *lines.Question) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lines.Timeout)
 	defer cancel()
 	offsets := map[int32]kgo.Offset{}
-	ends := map[int32]int64{}
-	left := int64(0)
+	left := map[int32]int64{} // the end of each partition that is not read to it
 	_ = q.Range(func(partition int32, start, end int64) error {
-		offsets[partition], ends[partition] = kgo.NewOffset().At(start), end
-		left += end - start
+		offsets[partition] = kgo.NewOffset().At(start)
+		if start < end {
+			left[partition] = end
+		}
 		return nil
 	})
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(q.Address),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{q.Topic: offsets}),
 		kgo.FetchMaxWait(20*time.Millisecond),
+		isolation(q),
 	)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
 	rows := []lines.Row{}
-	for left > 0 {
+	for len(left) > 0 {
 		fetches := client.PollFetches(ctx)
 		if errs := fetches.Errors(); len(errs) > 0 {
 			return nil, fmt.Errorf("%v after %d records", errs, len(rows))
 		}
 		fetches.EachRecord(func(record *kgo.Record) {
-			if record.Offset < ends[record.Partition] {
+			end, wanted := left[record.Partition]
+			if wanted && record.Offset < end {
 				rows = append(rows, row(record))
-				left--
+			}
+			if record.Offset >= end-1 {
+				delete(left, record.Partition)
 			}
 		})
 	}
@@ -150,7 +168,16 @@ func open(q *lines.Question) (any, error) {
 	if q.Config["group.protocol"] == "consumer" {
 		options = append(options, kgo.ServerSideBalancer())
 	}
-	member, err = kgo.NewClient(options...)
+	options = append(options, isolation(q))
+	if q.ID == "" {
+		member, err = kgo.NewClient(options...)
+		return nil, err
+	}
+	options = append(options, kgo.TransactionalID(q.ID), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	session, err = kgo.NewGroupTransactSession(options...)
+	if err == nil {
+		member = session.Client()
+	}
 	return nil, err
 }
 
@@ -158,7 +185,12 @@ func poll(q *lines.Question) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.PollTimeout())
 	defer cancel()
 	answer := lines.Polled{Rows: []lines.Row{}}
-	fetches := member.PollFetches(ctx)
+	var fetches kgo.Fetches
+	if session == nil {
+		fetches = member.PollFetches(ctx)
+	} else {
+		fetches = session.PollFetches(ctx)
+	}
 	for _, failed := range fetches.Errors() {
 		if !errors.Is(failed.Err, context.DeadlineExceeded) {
 			return nil, failed.Err
@@ -182,6 +214,51 @@ func closeMember(*lines.Question) (any, error) {
 	return nil, nil
 }
 
+func begin(q *lines.Question) (any, error) {
+	if session != nil {
+		return nil, session.Begin()
+	}
+	if producer == nil {
+		var err error
+		producer, err = kgo.NewClient(
+			kgo.SeedBrokers(q.Address),
+			kgo.TransactionalID(q.ID),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		)
+		if err != nil {
+			return nil, err
+		}
+		if _, _, err = producer.ProducerID(context.Background()); err != nil { // now, not with the first record
+			return nil, err
+		}
+	}
+	return nil, producer.BeginTransaction()
+}
+
+func send(q *lines.Question) (any, error) {
+	if session != nil {
+		return sendAll(session.Client(), q)
+	}
+	return sendAll(producer, q)
+}
+
+// end has a session that takes the positions of all that it has polled into each of its transactions.
+func end(q *lines.Question) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lines.Timeout)
+	defer cancel()
+	if (session != nil) != q.Positions {
+		return nil, errors.New("only a session has positions, and has them always")
+	}
+	if session == nil {
+		return nil, producer.EndTransaction(ctx, kgo.TransactionEndTry(q.Commit))
+	}
+	committed, err := session.End(ctx, kgo.TransactionEndTry(q.Commit))
+	if err == nil && committed != q.Commit {
+		err = errors.New("not committed")
+	}
+	return nil, err
+}
+
 func main() {
 	lines.Serve(map[string]func(*lines.Question) (any, error){
 		"hello":           hello,
@@ -192,5 +269,8 @@ func main() {
 		"poll":            poll,
 		"commit":          commit,
 		"close":           closeMember,
+		"begin":           begin,
+		"send":            send,
+		"end":             end,
 	})
 }

@@ -30,7 +30,7 @@ func hello(*lines.Question) (any, error) {
 		Version:   lines.Version("github.com/segmentio/kafka-go"),
 		Codecs:    []string{"none", "gzip", "snappy", "lz4", "zstd"},
 		Protocols: []string{"classic"},
-		Cannot:    map[string]string{},
+		Cannot:    map[string]string{"transactions": "its Writer has no transactions"},
 	}, nil
 }
 
@@ -77,6 +77,13 @@ func row(message kafka.Message) lines.Row {
 	}
 }
 
+func isolation(q *lines.Question) kafka.IsolationLevel {
+	if q.Config["isolation.level"] == "read_committed" {
+		return kafka.ReadCommitted
+	}
+	return kafka.ReadUncommitted
+}
+
 func consume(q *lines.Question) (any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lines.Timeout)
 	defer cancel()
@@ -84,6 +91,7 @@ func consume(q *lines.Question) (any, error) {
 	err := q.Range(func(partition int32, start, end int64) error {
 		reader := kafka.NewReader(kafka.ReaderConfig{
 			Brokers: []string{q.Address}, Topic: q.Topic, Partition: int(partition), MaxWait: 20 * time.Millisecond,
+			IsolationLevel: isolation(q),
 		})
 		defer reader.Close()
 		if err := reader.SetOffset(start); err != nil {

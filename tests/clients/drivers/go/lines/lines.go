@@ -29,6 +29,9 @@ type Question struct {
 	Partition int32             `json:"partition"`
 	Timestamp int64             `json:"timestamp"`
 	TimeoutMs int64             `json:"timeout_ms"`
+	ID        string            `json:"id"`
+	Commit    bool              `json:"commit"`
+	Positions bool              `json:"positions"`
 }
 
 // PollTimeout is how long a poll may wait.

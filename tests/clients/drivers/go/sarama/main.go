@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,17 +38,25 @@ func config() *sarama.Config {
 
 func produce(q *lines.Question) (any, error) {
 	config := config()
-	config.Producer.RequiredAcks = sarama.WaitForAll
-	config.Producer.Return.Successes = true
-	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.Compression = codecs[q.Config["compression.type"]]
-	config.Producer.Idempotent = true
-	config.Net.MaxOpenRequests = 1
-	producer, err := sarama.NewSyncProducer([]string{q.Address}, config)
+	producer, err := newProducer(q, config)
 	if err != nil {
 		return nil, err
 	}
 	defer producer.Close()
+	return sendAll(producer, q)
+}
+
+func newProducer(q *lines.Question, config *sarama.Config) (sarama.SyncProducer, error) {
+	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Return.Successes = true
+	config.Producer.Partitioner = sarama.NewManualPartitioner
+	config.Producer.Idempotent = true
+	config.Net.MaxOpenRequests = 1
+	return sarama.NewSyncProducer([]string{q.Address}, config)
+}
+
+func sendAll(producer sarama.SyncProducer, q *lines.Question) (any, error) {
 	var messages []*sarama.ProducerMessage
 	for _, sent := range q.Records {
 		message := &sarama.ProducerMessage{Topic: q.Topic, Partition: sent.Partition, Timestamp: sent.Time()}
@@ -64,6 +73,10 @@ func produce(q *lines.Question) (any, error) {
 		messages = append(messages, message)
 	}
 	if err := producer.SendMessages(messages); err != nil {
+		var failed sarama.ProducerErrors
+		if errors.As(err, &failed) && len(failed) > 0 {
+			return nil, fmt.Errorf("%w: %w", err, failed[0].Err)
+		}
 		return nil, err
 	}
 	offsets := []int64{}
@@ -84,8 +97,16 @@ func row(message *sarama.ConsumerMessage) lines.Row {
 	}
 }
 
+func readerConfig(q *lines.Question) *sarama.Config {
+	config := config()
+	if q.Config["isolation.level"] == "read_committed" {
+		config.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
+	return config
+}
+
 func consume(q *lines.Question) (any, error) {
-	consumer, err := sarama.NewConsumer([]string{q.Address}, config())
+	consumer, err := sarama.NewConsumer([]string{q.Address}, readerConfig(q))
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +157,10 @@ type delivery struct {
 	message *sarama.ConsumerMessage
 }
 
-var current *member
+var (
+	current  *member
+	producer sarama.SyncProducer
+)
 
 func (m *member) Setup(sarama.ConsumerGroupSession) error   { return nil }
 func (m *member) Cleanup(sarama.ConsumerGroupSession) error { return nil }
@@ -160,7 +184,7 @@ func (m *member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.
 }
 
 func open(q *lines.Question) (any, error) {
-	config := config()
+	config := readerConfig(q)
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.Group.Session.Timeout = 6 * time.Second
@@ -216,6 +240,51 @@ func closeMember(*lines.Question) (any, error) {
 	return nil, err
 }
 
+func begin(q *lines.Question) (any, error) {
+	if producer == nil {
+		config := config()
+		config.Producer.Transaction.ID = q.ID
+		made, err := newProducer(q, config)
+		if err != nil {
+			return nil, err
+		}
+		producer = made
+	}
+	return nil, producer.BeginTxn()
+}
+
+func send(q *lines.Question) (any, error) { return sendAll(producer, q) }
+
+func end(q *lines.Question) (any, error) {
+	if q.Positions {
+		if err := addPositions(q); err != nil {
+			return nil, err
+		}
+	}
+	if q.Commit {
+		return nil, producer.CommitTxn()
+	}
+	return nil, producer.AbortTxn()
+}
+
+func addPositions(q *lines.Question) error {
+	next := map[int32]int64{}
+	for _, one := range current.polled {
+		next[one.message.Partition] = one.message.Offset + 1
+	}
+	last := current.polled[len(current.polled)-1]
+	session, topic := last.session, last.message.Topic
+	offsets := map[string][]*sarama.PartitionOffsetMetadata{}
+	for partition, offset := range next {
+		position := &sarama.PartitionOffsetMetadata{Partition: partition, Offset: offset, LeaderEpoch: -1}
+		offsets[topic] = append(offsets[topic], position)
+	}
+	current.polled = nil
+	return producer.AddOffsetsToTxnWithGroupMetadata(offsets, &sarama.ConsumerGroupMetadata{
+		GroupID: q.Group, GenerationID: session.GenerationID(), MemberID: session.MemberID(),
+	})
+}
+
 func main() {
 	lines.Serve(map[string]func(*lines.Question) (any, error){
 		"hello":           hello,
@@ -226,5 +295,8 @@ func main() {
 		"poll":            poll,
 		"commit":          commit,
 		"close":           closeMember,
+		"begin":           begin,
+		"send":            send,
+		"end":             end,
 	})
 }

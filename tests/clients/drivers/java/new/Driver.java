@@ -44,7 +44,7 @@ public class Driver {
             try {
                 answer.set("ok", answer(JSON.readTree(line)));
             } catch (Throwable error) {
-                answer.put("error", error.toString());
+                answer.put("error", error + (error.getCause() == null ? "" : ", for " + error.getCause()));
             }
             out.println(JSON.writeValueAsString(answer));
         }
@@ -61,7 +61,7 @@ public class Driver {
             case "poll": return poll(question);
             case "commit": member.commitSync(); return null;
             case "close": member.close(); return null;
-            default: throw new IllegalArgumentException(question.toString());
+            default: return Era.answer(question, member);
         }
     }
 
@@ -84,7 +84,7 @@ public class Driver {
         return node.isNull() ? null : node.binaryValue();
     }
 
-    private static Map<String, Object> config(JsonNode question, String... defaults) {
+    static Map<String, Object> config(JsonNode question, String... defaults) {
         Map<String, Object> config = new HashMap<>();
         config.put("bootstrap.servers", question.get("address").asText());
         for (int at = 0; at < defaults.length; at += 2) {
@@ -97,24 +97,31 @@ public class Driver {
     }
 
     private static JsonNode produce(JsonNode question) throws Exception {
-        String topic = question.get("topic").asText();
         Map<String, Object> config = config(question, "linger.ms", "5", "max.request.size", String.valueOf(4 << 20));
+        try (KafkaProducer<byte[], byte[]> producer = producer(config)) {
+            return send(producer, question);
+        }
+    }
+
+    static KafkaProducer<byte[], byte[]> producer(Map<String, Object> config) {
+        return new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
+    }
+
+    static JsonNode send(KafkaProducer<byte[], byte[]> producer, JsonNode question) throws Exception {
+        String topic = question.get("topic").asText();
         List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode record : question.get("records")) {
+            List<Map.Entry<String, byte[]>> headers = new ArrayList<>();
+            for (JsonNode header : record.get(4)) {
+                headers.add(new SimpleEntry<>(header.get(0).asText(), bytes(header.get(1))));
+            }
+            Long timestamp = record.get(1).isNull() ? null : record.get(1).asLong();
+            sent.add(producer.send(Era.record(
+                topic, record.get(0).asInt(), timestamp, bytes(record.get(2)), bytes(record.get(3)), headers)));
+        }
         ArrayNode answer = JSON.createArrayNode();
-        try (KafkaProducer<byte[], byte[]> producer =
-                new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
-            for (JsonNode record : question.get("records")) {
-                List<Map.Entry<String, byte[]>> headers = new ArrayList<>();
-                for (JsonNode header : record.get(4)) {
-                    headers.add(new SimpleEntry<>(header.get(0).asText(), bytes(header.get(1))));
-                }
-                Long timestamp = record.get(1).isNull() ? null : record.get(1).asLong();
-                sent.add(producer.send(Era.record(
-                    topic, record.get(0).asInt(), timestamp, bytes(record.get(2)), bytes(record.get(3)), headers)));
-            }
-            for (Future<RecordMetadata> future : sent) {
-                answer.add(future.get().offset());
-            }
+        for (Future<RecordMetadata> future : sent) {
+            answer.add(future.get().offset());
         }
         return answer;
     }

@@ -105,6 +105,8 @@ public class Driver {
         cannot.put("timestamps", "messages have timestamps since 0.10");
         cannot.put("offset_for_time", "getOffsetsBefore knows segments, not records");
         cannot.put("group", "its group consumer needs ZooKeeper");
+        cannot.put("transactions", "transactions came with 0.11");
+        cannot.put("read_committed", "transactions came with 0.11");
         return answer;
     }
 

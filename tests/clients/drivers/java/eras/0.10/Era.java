@@ -1,5 +1,6 @@
 // 0.10: records have timestamps.
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
@@ -18,6 +19,12 @@ final class Era {
 
     static {
         CANNOT.put("headers", "messages have headers since 0.11");
+        CANNOT.put("transactions", "transactions came with 0.11");
+        CANNOT.put("read_committed", "transactions came with 0.11");
+    }
+
+    static JsonNode answer(JsonNode question, KafkaConsumer<byte[], byte[]> member) {
+        throw new IllegalArgumentException(question.toString());
     }
 
     static List<String> protocols() {

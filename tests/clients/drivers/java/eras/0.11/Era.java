@@ -1,5 +1,6 @@
 // 0.11 to 1.1: records have headers, too.
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.AbstractMap.SimpleEntry;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -10,7 +11,9 @@ import java.util.Map;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
@@ -26,6 +29,16 @@ final class Era {
 
     static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer, long timeoutMs) {
         return consumer.poll(timeoutMs);
+    }
+
+    static JsonNode answer(JsonNode question, KafkaConsumer<byte[], byte[]> member) throws Exception {
+        return Transactions.answer(question, member);
+    }
+
+    static void sendOffsets(
+            KafkaProducer<byte[], byte[]> producer, Map<TopicPartition, OffsetAndMetadata> offsets,
+            KafkaConsumer<byte[], byte[]> member, String group) {
+        producer.sendOffsetsToTransaction(offsets, group);
     }
 
     static ProducerRecord<byte[], byte[]> record(

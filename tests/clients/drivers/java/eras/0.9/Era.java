@@ -1,5 +1,6 @@
 // 0.9: records have no timestamps and no headers, and nobody asks for times.
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
@@ -18,7 +19,13 @@ final class Era {
     static {
         CANNOT.put("timestamps", "messages have timestamps since 0.10");
         CANNOT.put("headers", "messages have headers since 0.11");
+        CANNOT.put("transactions", "transactions came with 0.11");
+        CANNOT.put("read_committed", "transactions came with 0.11");
         CANNOT.put("offset_for_time", "offsetsForTimes came with 0.10.1");
+    }
+
+    static JsonNode answer(JsonNode question, KafkaConsumer<byte[], byte[]> member) {
+        throw new IllegalArgumentException(question.toString());
     }
 
     static List<String> protocols() {

@@ -1,5 +1,6 @@
 // 2.1 to 4: zstd, and timeouts are durations.
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.time.Duration;
 import java.util.AbstractMap.SimpleEntry;
 import java.util.ArrayList;
@@ -12,7 +13,9 @@ import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
@@ -29,6 +32,16 @@ final class Era {
 
     static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer, long timeoutMs) {
         return consumer.poll(Duration.ofMillis(timeoutMs));
+    }
+
+    static JsonNode answer(JsonNode question, KafkaConsumer<byte[], byte[]> member) throws Exception {
+        return Transactions.answer(question, member);
+    }
+
+    static void sendOffsets(
+            KafkaProducer<byte[], byte[]> producer, Map<TopicPartition, OffsetAndMetadata> offsets,
+            KafkaConsumer<byte[], byte[]> member, String group) {
+        producer.sendOffsetsToTransaction(offsets, member.groupMetadata());
     }
 
     static ProducerRecord<byte[], byte[]> record(

@@ -18,6 +18,7 @@ type Member = BaseConsumer<DefaultConsumerContext>;
 fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut member: Option<Member> = None;
+    let mut producer: Option<FutureProducer> = None;
     serve(|what, question| match what {
         "hello" => Ok(json!({
             "version": version("rdkafka"),
@@ -43,6 +44,14 @@ fn main() {
             member = None;
             Ok(Value::Null)
         }
+        "begin" => {
+            if producer.is_none() {
+                producer = Some(transactional(question)?);
+            }
+            Ok(producer.as_ref().unwrap().begin_transaction().map(|_| Value::Null)?)
+        }
+        "send" => runtime.block_on(send(producer.as_ref().ok_or("not begun")?, question)),
+        "end" => end(producer.as_ref().ok_or("not begun")?, member.as_ref(), question),
         _ => Err(format!("no {what}").into()),
     });
 }
@@ -59,6 +68,30 @@ async fn produce(question: &Value) -> Answer {
         .set("linger.ms", "5")
         .set("enable.idempotence", "true")
         .create()?;
+    send(&producer, question).await
+}
+
+fn transactional(question: &Value) -> Result<FutureProducer, KafkaError> {
+    let producer: FutureProducer = config(question).set("transactional.id", text(&question["id"])).create()?;
+    producer.init_transactions(TIMEOUT)?;
+    Ok(producer)
+}
+
+fn end(producer: &FutureProducer, member: Option<&Member>, question: &Value) -> Answer {
+    if question["positions"].as_bool() == Some(true) {
+        let member = member.ok_or("not open")?;
+        let group = member.group_metadata().ok_or("no group")?;
+        producer.send_offsets_to_transaction(&member.position()?, &group, TIMEOUT)?;
+    }
+    if question["commit"].as_bool() == Some(true) {
+        producer.commit_transaction(TIMEOUT)?;
+    } else {
+        producer.abort_transaction(TIMEOUT)?;
+    }
+    Ok(Value::Null)
+}
+
+async fn send(producer: &FutureProducer, question: &Value) -> Answer {
     let topic = text(&question["topic"]);
     let records = sent(question);
     let mut delivered = Vec::new();
@@ -96,10 +129,12 @@ fn row(message: &BorrowedMessage) -> Value {
 }
 
 fn assigned_consumer(question: &Value) -> Result<Member, KafkaError> {
+    let isolation = question["config"]["isolation.level"].as_str().unwrap_or("read_committed");
     config(question)
         .set("group.id", "none")
         .set("enable.auto.commit", "false")
         .set("fetch.wait.max.ms", "20")
+        .set("isolation.level", isolation)
         .create()
 }
 
@@ -109,19 +144,26 @@ fn consume(question: &Value) -> Answer {
     let mut partitions = TopicPartitionList::new();
     for (partition, start, end) in ranges(question) {
         partitions.add_partition_offset(text(&question["topic"]), partition, Offset::Offset(start))?;
-        left.insert(partition, end - start);
+        if start < end {
+            left.insert(partition, end); // what is not read to its end
+        }
     }
     consumer.assign(&partitions)?;
     let mut rows = Vec::new();
     let began = Instant::now();
-    while left.values().any(|count| *count > 0) {
+    while !left.is_empty() {
         if began.elapsed() > TIMEOUT {
             return Err(format!("timed out after {} records", rows.len()).into());
         }
         if let Some(message) = consumer.poll(std::time::Duration::from_millis(100)) {
             let message = message?;
-            *left.get_mut(&message.partition()).unwrap() -= 1;
-            rows.push(row(&message));
+            let Some(end) = left.get(&message.partition()).copied() else { continue };
+            if message.offset() < end {
+                rows.push(row(&message));
+            }
+            if message.offset() >= end - 1 {
+                left.remove(&message.partition());
+            }
         }
     }
     Ok(json!(rows))

@@ -11,6 +11,7 @@ use rskafka::record::{Record, RecordAndOffset};
 use serde_json::{json, Value};
 
 const NO_GROUPS: &str = "the crate has no consumer groups";
+const NO_TRANSACTIONS: &str = "the crate has no transactions, and does not leave out what was aborted";
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -18,7 +19,10 @@ fn main() {
         "hello" => Ok(json!({
             "version": version("rskafka"),
             "codecs": ["none", "gzip", "snappy", "lz4", "zstd"],
-            "cannot": {"group": NO_GROUPS, "commit": NO_GROUPS},
+            "cannot": {
+                "group": NO_GROUPS, "commit": NO_GROUPS,
+                "transactions": NO_TRANSACTIONS, "read_committed": NO_TRANSACTIONS,
+            },
         })),
         "produce" => runtime.block_on(produce(question)),
         "consume" => runtime.block_on(consume(question)),
