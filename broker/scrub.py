@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+YIELD_EVERY = 100
+"""Segments, most of which may have nothing to be read, before others get their turn on the loop."""
 SAVE_SECONDS = 60.0
 """How much of a pass may have to be done again after a crash."""
 
@@ -147,7 +149,9 @@ class Scrubber:
         verifier = self._verifier()
         before = self.read_bytes
         try:
-            for partition, storage_log, segment in self._segments(log_dir):
+            for number, (partition, storage_log, segment) in enumerate(self._segments(log_dir), 1):
+                if number % YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
                 state.cursor = (partition.topic, partition.partition, segment.base_offset)
                 rate = self._bytes_per_second()
                 if rate <= 0:

@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+REFUSAL_LOG_MS = 1000
+"""A full disk refuses every append: no more than one line in this time."""
+
 
 class Log:
     """The log of one partition. Made by `Log.open` (see `loader.py`) or `LogDir`."""
@@ -69,6 +72,7 @@ class Log:
         "_filesystem",
         "_jitter",
         "_name",
+        "_refusal_told_ms",
         "_replacement",
         "_segment_bytes",
         "_segments",
@@ -117,6 +121,7 @@ class Log:
         self.offline_reason: str | None = None
         self.on_sync_failure: Callable[[str], None] | None = None
         self.before_truncate: Callable[[Log, int], None] | None = None
+        self._refusal_told_ms = 0
         self._snapshot_offset = -1  # of the newest snapshot, once it is known that a clean close needs no other
         self._durability = Durability(
             filesystem, recovery_point, None if recovery_point == log_end_offset else clock.wall_ms()
@@ -422,8 +427,14 @@ class Log:
     def _write_failed(self, error: OSError) -> KafkaStorageError:
         if not is_transient(error) or not self._segments.active.writable:
             self.offline_reason = f"write failed: {describe(error)}"
-        logger.error("%s: append failed: %s", self._name, describe(error))
-        return KafkaStorageError(f"{self._name}: append failed: {describe(error)}")
+        return self._refused("append", error)
+
+    def _refused(self, what: str, error: OSError) -> KafkaStorageError:
+        now_ms = self._clock.wall_ms()
+        if self.offline_reason is not None or not 0 <= now_ms - self._refusal_told_ms < REFUSAL_LOG_MS:
+            self._refusal_told_ms = now_ms
+            logger.error("%s: %s failed: %s", self._name, what, describe(error))
+        return KafkaStorageError(f"{self._name}: {what} failed: {describe(error)}")
 
     def roll(self) -> Segment:
         """Begin a new segment at the log end. KafkaStorageError when the disk refuses: the old one stays active."""
@@ -434,8 +445,7 @@ class Log:
         try:
             segment.create()
         except OSError as error:
-            logger.error("%s: roll failed: %s", self._name, describe(error))
-            raise KafkaStorageError(f"{self._name}: roll failed: {describe(error)}") from error
+            raise self._refused("roll", error) from error
         old.become_inactive()
         try:
             old.write_indexes()

@@ -167,7 +167,8 @@ class RecoveryPool:
                     self._progress.log_begun(number, task.segments)
                     outcome = self._ask(process, number, partition, task)
                 except Exception as error:  # whatever it was, the caller does it
-                    logger.warning("%s: its recovery worker failed: %r", partition, error)
+                    if not self._closed:
+                        logger.warning("%s: its recovery worker failed: %r", partition, error)
                     if process is not None:
                         process.kill()
                         self._end(process)

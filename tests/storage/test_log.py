@@ -242,6 +242,21 @@ def test_full_disk_refuses_appends_serves_reads_and_resumes() -> None:
     assert all_offsets(log) == [0, 1, 2]
 
 
+def test_a_full_disk_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    filesystem, clock = MemoryFilesystem(), ManualClock()
+    log = open_log(filesystem, clock=clock)
+    fill(log, 2)
+    filesystem.space_bytes = 10
+    told = []
+    for _ in range(3):
+        for _ in range(5):
+            with pytest.raises(KafkaStorageError, match="ENOSPC"):
+                fill(log, 1)
+        told.append(sum("append failed" in record.getMessage() for record in caplog.records))
+        clock.advance(1000)
+    assert told == [1, 2, 3]
+
+
 def test_full_disk_at_roll_keeps_the_old_segment() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
