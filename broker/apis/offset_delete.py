@@ -20,6 +20,8 @@ from klamm.protocol.messages.offset_delete import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
+    from klamm.broker.coordinator.group.coordinator import GroupCoordinator
+    from klamm.broker.coordinator.group.pending import Key
 
 
 async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
@@ -45,9 +47,14 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
         for partition in topic.partitions:
             index = partition.partition_index
             answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=int(code)))
-            if code is ErrorCode.NONE and coordinator.offsets.get(group_id, topic.name, index) is not None:
+            if code is ErrorCode.NONE and _is_there(coordinator, (group_id, topic.name, index)):
                 gone.append((topic.name, index))
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
     outcome = coordinator.delete_offsets(group_id, gone)
     code = await outcome if isinstance(outcome, asyncio.Future) else outcome
     return OffsetDeleteResponse(error_code=int(code), topics=topics if code is ErrorCode.NONE else [])
+
+
+def _is_there(coordinator: GroupCoordinator, key: Key) -> bool:
+    """Committed, or in a transaction that is open."""
+    return coordinator.offsets.get(*key) is not None or coordinator.pending.is_pending(key)

@@ -13,6 +13,11 @@ from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
+from klamm.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from tests.support.embedded import EmbeddedBroker
 from tests.support.transactions import READ_COMMITTED, TOPIC, Client, codes
 
@@ -135,6 +140,17 @@ def test_a_member_of_a_consumer_group_with_another_epoch_commits_nothing(room: R
     assert commit(5, epoch) == {0}
     for version in (3, 5):  # what producers have always understood
         assert commit(version, epoch - 1) == commit(version, epoch + 1) == {ErrorCode.ILLEGAL_GENERATION}
+
+
+def test_an_offset_that_is_deleted_does_not_come_back_with_its_transaction(room: Room) -> None:
+    client = room.client
+    who = client.started("x", 5)
+    assert codes(client.commit_offsets("x", who, 5, "g", 7)) == {0}
+    rows = [OffsetDeleteRequestPartition(partition_index=0)]
+    request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name=TOPIC, partitions=rows)])
+    assert codes(room.request(request, 0)) == {0}
+    client.end("x", who, 5, commit=True)
+    assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == -1
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
