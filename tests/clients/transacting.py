@@ -37,10 +37,16 @@ Row = tuple[int, int, bytes | None]
 
 
 def transacts(bench: Bench) -> str:
-    """All of it by a client that has transactions; by the others, what they read of another client's."""
+    """All of it by a client that has transactions; by the others, what they read of another client's.
+
+    A client that cannot read where the "markers" of transactions are says so, and it is tried.
+    """
     bench.needs("consume")
     topic = bench.topic(PARTITIONS)
     story = _story(bench, topic) if bench.can("transactions") else _outcomes(bench, bench.other(WRITER), topic)
+    if not bench.can("markers"):
+        assert _is_misled(bench, topic, story), "reads what it cannot"
+        bench.needs("markers")
     for reader in (bench.client, *map(bench.other, READERS)):
         assert _read(bench, reader, topic, story, UNCOMMITTED) == _told(story), reader.name
         if reader is not bench.client or bench.can("read_committed"):
@@ -124,6 +130,14 @@ def _read(bench: Bench, reader: Driver, topic: str, story: Sequence[Chapter], co
     end = len(story) * STEP - 1
     rows = reader.consume(bench.address, topic, dict.fromkeys(range(PARTITIONS), end), config=config)
     return sorted(((row.partition, row.offset, row.value) for row in rows), key=lambda row: row[0])
+
+
+def _is_misled(bench: Bench, topic: str, story: Sequence[Chapter]) -> bool:
+    """Whether it is so that this client does not get along with the markers of transactions."""
+    try:
+        return _read(bench, bench.client, topic, story, UNCOMMITTED) != _told(story)
+    except DriverError:
+        return True
 
 
 def _told(story: Sequence[Chapter]) -> list[Row]:

@@ -14,8 +14,11 @@ import kafka  # noqa: E402
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, codec  # noqa: E402
 
 MAJOR = int(kafka.__version__.partition(".")[0])
-NO_TRANSACTIONS = "transactions came with 2.1"
-CANNOT = {} if MAJOR >= 3 else {"transactions": NO_TRANSACTIONS, "read_committed": NO_TRANSACTIONS}
+BEFORE_TRANSACTIONS = {
+    "transactions": "transactions came with 2.1",
+    "markers": "transactions came with 2.1, and its consumer takes their markers for records",
+}
+CANNOT = {} if MAJOR >= 3 else BEFORE_TRANSACTIONS
 members: list[KafkaConsumer] = []
 producers: list[KafkaProducer] = []
 

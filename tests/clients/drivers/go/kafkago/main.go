@@ -30,7 +30,10 @@ func hello(*lines.Question) (any, error) {
 		Version:   lines.Version("github.com/segmentio/kafka-go"),
 		Codecs:    []string{"none", "gzip", "snappy", "lz4", "zstd"},
 		Protocols: []string{"classic"},
-		Cannot:    map[string]string{"transactions": "its Writer has no transactions"},
+		Cannot: map[string]string{
+			"transactions": "its Writer has no transactions",
+			"markers":      "its Writer has no transactions, and its Reader takes their markers for records",
+		},
 	}, nil
 }
 

@@ -11,7 +11,8 @@ use rskafka::record::{Record, RecordAndOffset};
 use serde_json::{json, Value};
 
 const NO_GROUPS: &str = "the crate has no consumer groups";
-const NO_TRANSACTIONS: &str = "the crate has no transactions, and does not leave out what was aborted";
+const NO_TRANSACTIONS: &str = "the crate has no transactions";
+const NO_MARKERS: &str = "the crate has no transactions, and fails where it reads their markers";
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -21,7 +22,7 @@ fn main() {
             "codecs": ["none", "gzip", "snappy", "lz4", "zstd"],
             "cannot": {
                 "group": NO_GROUPS, "commit": NO_GROUPS,
-                "transactions": NO_TRANSACTIONS, "read_committed": NO_TRANSACTIONS,
+                "transactions": NO_TRANSACTIONS, "markers": NO_MARKERS,
             },
         })),
         "produce" => runtime.block_on(produce(question)),
