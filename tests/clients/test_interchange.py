@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.campaign, pytest.mark.java]
 
 TOPIC: Final = "moving"
 PARTITION: Final = f"{TOPIC}-0"
-CONFIG: Final = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}
+CONFIG: Final = {"segment.bytes": "1048576", "index.interval.bytes": "4096", "retention.ms": "-1"}
 OWN_FILES: Final = ("partition.metadata",)
 FIRST_TIMESTAMP: Final = 1_700_000_000_000
 
