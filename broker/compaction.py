@@ -2,7 +2,7 @@
 
 One log at a time, the one with the largest dirty part first. Its records are made durable and the recovery points
 written (so that after a power cut no gap above one is ever the cleaner's), then a worker process started for it writes
-the new segments, then they are swapped in one by one: renamed in the disk thread, taken into the list on the loop.
+the new segments, and each is swapped in when it is there: renamed in the disk thread, taken into the list on the loop.
 
 A log with a batch that cannot be read, or a worker that fails on it for any other reason than the disk's or an early
 end, is uncleanable until the next start: logged once, and counted in `klamm_uncleanable_partitions`.
@@ -17,12 +17,12 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.cleanable import Cleanable, cleanable, is_due, make_job
-from klamm.storage.cleaner import Job, Result
-from klamm.storage.cleaner_worker import decode_result, encode_job
+from klamm.storage.cleaner import Cleaned, Job, Result
+from klamm.storage.cleaner_worker import decode_group, decode_result, encode_job
 from klamm.storage.log import Log
 from klamm.storage.paths import TopicPartition
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LINE_BYTES = 16 << 20
+"""An answer of the worker at most: it names all segments that were made into one."""
+
 
 class Damaged(Exception):
     """A log cannot be compacted as it is."""
@@ -45,8 +48,12 @@ class Failed(Exception):
     """It did not work this time."""
 
 
-async def run_worker(job: Job) -> Result:
-    """Do the job in a process of its own. Raises Damaged or Failed."""
+Swap: TypeAlias = Callable[[Cleaned], Awaitable[None]]
+"""Puts a compacted segment in its place."""
+
+
+async def run_worker(job: Job, swap: Swap) -> Result:
+    """Do the job in a process of its own; `swap` is awaited for what is ready. Raises Damaged or Failed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",
@@ -54,11 +61,19 @@ async def run_worker(job: Job) -> Result:
         "klamm.storage.cleaner_worker",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        limit=LINE_BYTES,
     )
     assert process.stdin is not None and process.stdout is not None
+    answer = None
     try:
         process.stdin.write(encode_job(job))  # and left open: its end is the worker's
-        content = await process.stdout.read()
+        async for line in process.stdout:
+            if not line.endswith(b"\n"):
+                break
+            answer = json.loads(line)
+            if "group" in answer:
+                await swap(decode_group(answer["group"]))
+                answer = None
         code = await process.wait()
     except BaseException:
         if process.returncode is None:
@@ -67,9 +82,8 @@ async def run_worker(job: Job) -> Result:
         raise
     finally:
         process.stdin.close()
-    if not content:
+    if answer is None:
         raise Damaged(f"the worker ended with code {code}") if code > 0 else Failed(f"the worker got signal {-code}")
-    answer = json.loads(content)
     if "damaged" in answer:
         raise Damaged(answer["damaged"])
     if "failed" in answer:
@@ -86,7 +100,7 @@ class Compaction:
         retention: Retention,
         config: Callable[[], BrokerConfig],
         disk: Executor | None,
-        worker: Callable[[Job], Awaitable[Result]] = run_worker,
+        worker: Callable[[Job, Swap], Awaitable[Result]] = run_worker,
     ) -> None:
         self._partitions = partitions
         self._retention = retention
@@ -155,15 +169,19 @@ class Compaction:
         if storage_log.recovery_point < found.first_uncleanable:
             raise Failed("its indexes are not on the disk")
         job = self._job(storage_log, found)
-        result = await self._worker(job)
-        self.bytes_read += result.bytes_read
-        self.bytes_written += result.bytes_written
-        for group in result.groups:
+
+        async def swap(group: Cleaned) -> None:
+            if partition.is_moving:
+                raise Failed("it moves to another log directory")
             if partition.log is not storage_log or not storage_log.begin_swap(group):
                 raise Failed("it was cut meanwhile")
             files = await asyncio.shield(loop.run_in_executor(self._disk, storage_log.swap_files, group))
             storage_log.finish_swap()
             self._retention.doom(storage_log, files)
+
+        result = await self._worker(job, swap)
+        self.bytes_read += result.bytes_read
+        self.bytes_written += result.bytes_written
         await loop.run_in_executor(self._disk, log_dir.note_cleaned, _key(partition), storage_log, result.end_offset)
         log.info(
             "%s: compacted up to offset %d: bytes_read=%d bytes_written=%d segments=%d",

@@ -4,7 +4,8 @@
 1. The keys of the dirty part are read into a map of bounded memory (`offset_map.py`); where it is full, the end is.
 2. All segments below the end are filtered, batch by batch (`batch_filter.py`), neighbours together as long as they fit
    into one segment, into `<base offset>.log.cleaned` and its indexes, which are synced.
-3. The broker swaps them in (`swap.py`). Until then nothing that a reader or a start looks at has changed.
+3. The broker swaps each in as soon as it is there (`swap.py`): no room is needed for a second log, and what is done is
+   done. Until then nothing that a reader or a start looks at has changed.
 
 This is the work that burns CPU: it runs in a process of its own (`cleaner_worker.py`) and knows of the log what `Job`
 says. A damaged batch raises InvalidRecord or CorruptMessage: nothing is ever rewritten that does not fit its CRC.
@@ -95,8 +96,8 @@ class Cleaner:
         self._bytes_read = self._bytes_written = 0
         self._aborted: list[AbortedTransaction] = []
 
-    def run(self) -> Result:
-        """Raises InvalidRecord, CorruptMessage, OSError."""
+    def run(self, on_group: Callable[[Cleaned], None] = lambda _: None) -> Result:
+        """`on_group` is told of each group when its files are there. Raises InvalidRecord, CorruptMessage, OSError."""
         job = self._job
         self._aborted = [*self._read_aborted(), *job.aborted]
         offsets = self._read_keys()
@@ -113,9 +114,13 @@ class Cleaner:
             job.first_uncleanable,
         )
         end_offset = offsets.latest + 1
-        groups = [self._clean(group, rules) for group in grouped(job, end_offset)]
-        cleaned = tuple(group for group in groups if group is not None)
-        return Result(end_offset, cleaned, self._bytes_read, self._bytes_written)
+        groups = []
+        for sources in grouped(job, end_offset):
+            group = self._clean(sources, rules)
+            if group is not None:
+                groups.append(group)
+                on_group(group)
+        return Result(end_offset, tuple(groups), self._bytes_read, self._bytes_written)
 
     def _read_aborted(self) -> Iterator[AbortedTransaction]:
         """What the transaction indexes of the sources say; they were checked when the log was opened."""

@@ -1,8 +1,9 @@
 """The process that compacts: `python -m klamm.storage.cleaner_worker`, one run for each.
 
-One line of JSON in, a `Job`; one line out, `{"result": Result}` or `{"damaged": why}` or `{"failed": why}`. It is nice
-to the others on the machine, keeps to `bytes_per_second`, and ends at once when its standard input does: a broker that
-dies leaves none behind, whose files the next one would find under its hands.
+One line of JSON in, a `Job`; out, a line `{"group": Cleaned}` for each segment that is ready to be swapped in, and at
+last `{"result": Result}` or `{"damaged": why}` or `{"failed": why}`. It is nice to the others on the machine, keeps to
+`bytes_per_second`, and ends at once when its standard input does: a broker that dies leaves none behind, whose files
+the next one would find under its hands.
 """
 
 from __future__ import annotations
@@ -52,21 +53,31 @@ def decode_job(line: bytes) -> Job:
     return Job(**fields)
 
 
+def decode_group(fields: dict[str, Any]) -> Cleaned:
+    return Cleaned(fields["base_offset"], tuple(fields["sources"]), fields["size_bytes"])
+
+
 def decode_result(fields: dict[str, Any]) -> Result:
-    groups = (Cleaned(group["base_offset"], tuple(group["sources"]), group["size_bytes"]) for group in fields["groups"])
-    return Result(fields["end_offset"], tuple(groups), fields["bytes_read"], fields["bytes_written"])
+    groups = tuple(map(decode_group, fields["groups"]))
+    return Result(fields["end_offset"], groups, fields["bytes_read"], fields["bytes_written"])
 
 
 def answer(line: bytes) -> dict[str, Any]:
     job = decode_job(line)
     try:
-        return {"result": asdict(Cleaner(job, OsFilesystem(), Throttle(job.bytes_per_second)).run())}
+        cleaner = Cleaner(job, OsFilesystem(), Throttle(job.bytes_per_second))
+        return {"result": asdict(cleaner.run(lambda group: tell({"group": asdict(group)})))}
     except (CorruptMessage, InvalidRecord) as error:
         return {"damaged": error.message}
     except KafkaError as error:
         return {"damaged": str(error)}
     except OSError as error:
         return {"failed": f"{error.filename or job.directory}: {describe(error)}"}
+
+
+def tell(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 def _end_with_the_broker() -> None:
@@ -79,7 +90,7 @@ def main() -> None:
     os.nice(NICENESS)
     line = sys.stdin.buffer.readline()
     threading.Thread(target=_end_with_the_broker, daemon=True).start()
-    sys.stdout.write(json.dumps(answer(line)) + "\n")
+    tell(answer(line))
 
 
 if __name__ == "__main__":

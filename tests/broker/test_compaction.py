@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from klamm.broker.compaction import Damaged, Failed, run_worker
+from klamm.broker.compaction import Damaged, Failed, Swap, run_worker
 from klamm.broker.partition import Partition
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
-from klamm.storage.cleaner import Job, Result
+from klamm.storage.cleaner import Cleaned, Job, Result
 from klamm.storage.paths import TopicPartition
 from tests.support.embedded import NOW_MS, EmbeddedBroker
 
@@ -71,7 +71,7 @@ def test_a_dirty_log_is_compacted_in_a_worker_process_and_served_with_gaps(tmp_p
 
 
 def test_nothing_is_compacted_while_the_cleaner_is_off_or_the_log_is_clean(tmp_path: Path) -> None:
-    async def refuse(job: Job) -> Result:
+    async def refuse(job: Job, _: Swap) -> Result:
         raise AssertionError(job)
 
     with EmbeddedBroker(tmp_path, {"log.cleaner.enable": "false"}) as broker:
@@ -106,12 +106,12 @@ def test_a_damaged_log_is_left_alone_logged_once_and_counted(tmp_path: Path, cap
 def test_a_worker_that_fails_is_tried_again(tmp_path: Path) -> None:
     outcomes = [Failed("no space left"), None]
 
-    async def fail_once(job: Job) -> Result:
+    async def fail_once(job: Job, swap: Swap) -> Result:
         outcome = outcomes.pop(0)
         if outcome is not None:
             (tmp_path / "data" / "t-0" / f"{0:020d}.log.cleaned").write_bytes(b"a large part of the disk")
             raise outcome
-        return await run_worker(job)
+        return await run_worker(job, swap)
 
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", config=CONFIG)
@@ -125,11 +125,49 @@ def test_a_worker_that_fails_is_tried_again(tmp_path: Path) -> None:
         assert fetch(broker, 0)[0] == (4, b"1")
 
 
+def test_what_is_ready_is_swapped_in_at_once_and_stays(tmp_path: Path) -> None:
+    """There need not be room for a second log, and what fails later takes nothing back."""
+    seen: list[tuple[Cleaned, int]] = []
+
+    def sizes() -> list[int]:
+        log = partition_of(broker).log
+        assert log is not None
+        return [segment.size_bytes for segment in log.segments]
+
+    async def fail_in_the_third(job: Job, swap: Swap) -> Result:
+        async def counting(group: Cleaned) -> None:
+            if len(seen) == 2:
+                raise Failed("no space left")
+            await swap(group)
+            seen.append((group, sizes()[len(seen)]))
+
+        return await run_worker(job, counting)
+
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker, 8)
+        before = sizes()
+        broker.broker.compaction._worker = fail_in_the_third
+        compact(broker)
+        assert [group.size_bytes for group, _ in seen] == [size for _, size in seen]
+        after = sizes()
+        assert after[0] < before[0] and after[1] < before[1] and after[2:] == before[2:]
+        assert not list((tmp_path / "data" / "t-0").glob("*.cleaned"))
+        broker.broker.compaction._worker = run_worker
+        compact(broker)
+        assert sum(sizes()) < sum(after)
+        assert {value for _, value in fetch(broker, 0)[-8:]} <= {b"6", b"7"}
+
+
 def test_a_worker_that_breaks_makes_the_log_uncleanable(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with EmbeddedBroker(tmp_path) as broker:
+
+        async def never(group: Cleaned) -> None:
+            raise AssertionError(group)
+
         job = Job(str(tmp_path), (), 0, 0, 0, 0, 0, 0, 0, "not a limit")  # type: ignore[arg-type]
-        assert broker.run(run_worker(job)).groups == ()
+        assert broker.run(run_worker(job, never)).groups == ()
         job = Job(None, (), 0, 0, 0, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
         with pytest.raises(Damaged, match="the worker ended with code 1"):
-            broker.run(run_worker(job))
+            broker.run(run_worker(job, never))
         assert "Traceback" in capfd.readouterr().err
