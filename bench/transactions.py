@@ -205,7 +205,9 @@ async def end_to_end(target: Target, table: Table, seconds: float) -> None:
             work.seconds.clear()
         await asyncio.sleep(max(0.0, began + number / RATE - time.perf_counter()))
         await producer.transaction(repr(time.perf_counter()).encode())
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(1.0)
+    if reader.done():
+        reader.result()
     reader.cancel()
     assert len(work.seconds) > seconds * RATE * 0.8, len(work.seconds)
     figures = {"p50_us": work.percentile_us(0.5), "p99_us": work.percentile_us(0.99)}
