@@ -1,7 +1,7 @@
 """DescribeGroups (15): v0-6. State, members and assignments of classic groups.
 
 A group that is not there, or is of the consumer protocol, is Dead; v6 has GROUP_ID_NOT_FOUND for it (KIP-1043). Members
-show their metadata and assignment only while the group is stable.
+show their metadata only while the group is stable, and the assignment that they had last.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _described(group: ClassicGroup, operations: int) -> DescribedGroup:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata(group.protocol_name) if stable else b"",
-                member_assignment=member.assignment if stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],

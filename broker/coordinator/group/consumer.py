@@ -249,7 +249,8 @@ class ConsumerGroups:
             if current is not None and current.member_id != member_id:
                 if not joins:
                     raise fenced(member_id, current)
-                if current.epoch != LEFT_FOR_A_WHILE:
+                # One of the classic protocol does not say that it has left: who migrates takes its place.
+                if current.epoch != LEFT_FOR_A_WHILE and current.classic is None:
                     raise UnreleasedInstanceId(f"{current.member_id!r} still holds the instance id {instance_id!r}")
                 return successor(current, member_id), current
         member = group.members.get(member_id)

@@ -95,6 +95,8 @@ class ConsumerGroup:
         for topic, indexes in member.held().items():
             for index in indexes:
                 self._owners[topic, index] = member.member_id
+        if old is not None and old.instance_id is not None and old.instance_id != member.instance_id:
+            self._forget_instance(old)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if old is None or (old.topic_names, old.topic_regex) != (member.topic_names, member.topic_regex):
@@ -103,11 +105,14 @@ class ConsumerGroup:
     def remove(self, member_id: str) -> ConsumerMember:
         member = self.members.pop(member_id)
         self._release(member)
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
-            del self.static_members[member.instance_id]
+        self._forget_instance(member)
         self.target.pop(member_id, None)
         self._names = None
         return member
+
+    def _forget_instance(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
 
     def _release(self, member: ConsumerMember) -> None:
         for topic, indexes in member.held().items():

@@ -156,6 +156,15 @@ def test_a_static_member_that_comes_back_has_what_it_had_and_moves_nothing() -> 
     assert set(room.group.members) == {"a2", "b"}
 
 
+def test_a_member_that_takes_another_instance_id_gives_the_first_one_up() -> None:
+    room = Room({"t": 2})
+    room.ask("a", 0, ["t"], instance_id="i")
+    room.ask("a", 0, ["t"], instance_id="j")
+    assert room.group.static_members == {"j": "a"}
+    room.ask("a", -1, instance_id="j")
+    assert room.ask("b", 0, ["t"], instance_id="i").error_code == 0
+
+
 def test_a_static_member_that_does_not_come_back_expires() -> None:
     room = Room({"t": 4})
     room.ask("a", 0, ["t"], instance_id="i")

@@ -488,6 +488,14 @@ def test_describe_groups(broker: EmbeddedBroker, version: int) -> None:
     assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else NONE)
 
 
+def test_members_show_their_last_assignment_in_a_rebalance(broker: EmbeddedBroker) -> None:
+    member = enter(broker)
+    join(broker, member)
+    (found,) = broker.call(DescribeGroupsRequest(groups=["g"]), 6).groups
+    assert found.group_state == "CompletingRebalance"
+    assert (found.members[0].member_metadata, found.members[0].member_assignment) == (b"", b"all")
+
+
 def test_delete_groups(broker: EmbeddedBroker) -> None:
     enter(broker, "busy")
     commit(broker, 5)

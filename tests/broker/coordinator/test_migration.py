@@ -319,6 +319,19 @@ def test_a_classic_member_that_does_not_sync_or_join_in_time_is_fenced() -> None
     assert list(room.group.members) == ["c"]
 
 
+def test_a_static_member_that_restarts_with_the_consumer_protocol_has_what_it_had() -> None:
+    """It does not say that it leaves, and must not wait until its former self expires."""
+    room = Room({"t": 6})
+    (one,) = classic_group(room, {"t": list(range(6))}, instance="i")
+    c = ConsumerClient(room, "c", ["t"], instance_id="i")
+    assert c.beat() is E.NONE and c.owned == {"t": list(range(6))}
+    assert set(room.group.members) == {"c"} and room.group.static_members == {"i": "c"}
+    assert one.heartbeat() is E.FENCED_INSTANCE_ID
+    assert {key[2] for key in room.timers._deadlines} == {"c"}
+    back = room.read_back()
+    assert back is not None and back.members == room.group.members and back.target == room.group.target
+
+
 def test_a_static_member_changes_its_protocol_and_moves_nothing() -> None:
     room = Room({"t": 6})
     one, two = classic_group(room, {"t": [0, 1, 2]}, {"t": [3, 4, 5]})
