@@ -60,11 +60,14 @@ def link_or_copy(filesystem: Filesystem, source: Path, target: Path, size_bytes:
 
 
 def copy_file(filesystem: Filesystem, source: Path, target: Path, *, sync: bool = True) -> int:
-    """The bytes of one file, synced unless the caller does that; how many."""
+    """The bytes of one file, synced unless the caller does that; how many. Zeros (`preallocate`) take no space."""
     old, new = filesystem.open_read(source), filesystem.open(target, create=True)
     size = old.size()
+    new.truncate(0)
     for position in range(0, size, CHUNK_BYTES):
-        new.write_at(old.read_at(min(CHUNK_BYTES, size - position), position), position)
+        data = old.read_at(min(CHUNK_BYTES, size - position), position)
+        if data.count(0) < len(data):
+            new.write_at(data, position)
     new.truncate(size)
     if sync:
         new.sync()

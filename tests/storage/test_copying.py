@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klamm.storage.clock import SystemClock
-from klamm.storage.copying import Copied, copy_partition
+from klamm.storage.copying import CHUNK_BYTES, Copied, copy_file, copy_partition
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
@@ -86,3 +86,13 @@ def test_the_copy_survives_a_power_cut_once_its_name_is_synced() -> None:
     filesystem.crash()
     for name in ("00000000000000000000.log", "00000000000000000007.log"):
         assert filesystem.read_bytes(Path("/b/t-0") / name) == name.encode()
+
+
+def test_what_was_preallocated_is_not_written_again(tmp_path: Path) -> None:
+    content = b"x" + bytes(3 * CHUNK_BYTES) + b"y" + bytes(5 * CHUNK_BYTES)
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(content)
+    target.write_bytes(b"an older one" * CHUNK_BYTES)
+    assert copy_file(OsFilesystem(), source, target) == len(content)
+    assert target.read_bytes() == content
+    assert target.stat().st_blocks * 512 <= 3 * CHUNK_BYTES
