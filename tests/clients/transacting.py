@@ -43,7 +43,11 @@ def transacts(bench: Bench) -> str:
     """
     bench.needs("consume")
     topic = bench.topic(PARTITIONS)
-    story = _story(bench, topic) if bench.can("transactions") else _outcomes(bench, bench.other(WRITER), topic)
+    if bench.can("transactions"):
+        story = _story(bench, topic)
+    else:
+        with Driver(WRITER) as writer:
+            story = _outcomes(bench, writer, topic)
     if not bench.can("markers"):
         assert _is_misled(bench, topic, story), "reads what it cannot"
         bench.needs("markers")
