@@ -182,7 +182,12 @@ class Copying:
     def _await_progress(self, count: int) -> None:
         """So many records are copied between two kills, or they would show little."""
         due = self._committed() + count
-        wait_for(lambda: self._committed() >= due or self._are_at_their_end(), PATIENCE_S, "a committed transaction")
+        try:
+            wait_for(lambda: self._committed() >= due or self._are_at_their_end(), PATIENCE_S, "transactions")
+        except AssertionError:
+            print(f"{due - self._committed()} records are missing", *(copier.events[-2:] for copier in self.copiers))
+            print(self.broker.log()[-4000:])
+            raise
         assert not self._are_at_their_end(), "too fast: everything is copied"
 
     def _are_at_their_end(self) -> bool:
