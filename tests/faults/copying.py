@@ -130,7 +130,7 @@ class Copying:
         with Tool(self.directory, "VerifiableProducer", *arguments, class_path=classpath("tools")) as producer:
             for number in range(1, kills + 1):
                 due = self.count * number // (kills + 1)
-                wait_for(lambda due=due: len(producer.events) > due, PATIENCE_S, "records")  # type: ignore[misc]
+                wait_for(lambda due=due: len(producer.events) > due, PATIENCE_S, "records")
                 self._kill_broker()
             producer.finish()
             acked = sum(event["name"] == "producer_send_success" for event in producer.events)
@@ -159,7 +159,7 @@ class Copying:
         with ExitStack() as stack:
             reader = stack.enter_context(self._reader())
             self.copiers = [self._copier(partition) for partition in range(PARTITIONS)]
-            stack.callback(lambda: [copier.kill() for copier in self.copiers])
+            stack.callback(self._kill_copiers)
             for what in kills:
                 self._await_progress(self.rng.randint(1, self.count * 2 // 3 // len(kills)))
                 time.sleep(self.rng.uniform(0, MAX_PAUSE_S))
@@ -201,6 +201,10 @@ class Copying:
         if copier.process.poll() is not None:
             copier.finish()
         return copier.process.poll() is not None
+
+    def _kill_copiers(self) -> None:
+        for copier in self.copiers:
+            copier.kill()
 
     def _kill_broker(self) -> None:
         self.broker.kill()

@@ -119,7 +119,7 @@ class WordCounts:
                 before = reader.total
                 self._write(producer, lines)
                 due = before + self.rng.randint(1, lines * WORDS_A_LINE // 2)
-                self._wait(lambda due=due: reader.total >= due, streams, "counts")  # type: ignore[misc]
+                self._wait(lambda due=due: reader.total >= due, streams, "counts")
                 time.sleep(self.rng.uniform(0, 0.1))
                 self._kill(streams)
             self._write(producer, lines)
