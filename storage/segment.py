@@ -225,22 +225,30 @@ class Segment:
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Position and head of the first batch whose last offset is at least `offset`.
 
-        Raises CorruptMessage where it is known to be damaged.
+        Raises CorruptMessage where it is known to be damaged, or turns out to be: what is behind must not be skipped.
         """
         if self.damage:
             return self._find_around_damage(offset)
-        if offset >= self.last_batch_offset >= 0:
-            return find_offset(self.file, self.last_batch_position, self.size_bytes, offset)
-        start = max(0, self.offset_index.lookup(offset))
+        at_the_end = offset >= self.last_batch_offset >= 0
+        start = self.last_batch_position if at_the_end else max(0, self.offset_index.lookup(offset))
         found = find_offset(self.file, start, self.size_bytes, offset)
-        if start and (found is None or found[0] == start) and not self._index_rebuilt and self._lies(start, offset):
+        doubtful = not at_the_end and start > 0 and (found is None or found[0] == start)
+        if doubtful and not self._index_rebuilt and self._lies(start, offset):
             logger.warning(
                 "%s: index does not fit, rebuilding it: offset=%d position=%d", self._log_path, offset, start
             )
             self.rebuild_indexes()
             self._index_rebuilt = True
             return self.find(offset)
+        if found is None and (whole := self._whole_until(start)) < self.size_bytes:
+            raise CorruptMessage(f"{self._log_path}: no whole batch at position {whole}, looked for offset {offset}")
         return found
+
+    def _whole_until(self, position: int) -> int:
+        """Where the whole batches from `position` on end."""
+        for at, head in heads(self.file, position, self.size_bytes):
+            position = at + head.size_bytes
+        return position
 
     def _find_around_damage(self, offset: int) -> tuple[int, BatchHeader] | None:
         start = max(0, self.offset_index.lookup(offset))

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from klamm.protocol.errors import InvalidProducerEpoch, KafkaStorageError, OffsetOutOfRange, OutOfOrderSequenceNumber
+from klamm.protocol.errors import (
+    CorruptMessage,
+    InvalidProducerEpoch,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    OutOfOrderSequenceNumber,
+)
 from klamm.protocol.records.batch import batches, read_header
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
@@ -489,3 +495,19 @@ def test_config_changes_take_effect_at_once() -> None:
     log.config = SMALL
     fill(log, 10)
     assert len(log.segments) > 1
+
+
+def test_a_batch_length_that_is_damaged_in_a_sealed_segment_is_told_not_skipped() -> None:
+    filesystem = MemoryFilesystem()
+    config = LogConfig(segment_bytes=400, index_interval_bytes=10_000)
+    log = open_log(filesystem, config=config)
+    fill(log, 20)
+    sealed, following = log.segments[1:3]
+    *_, (position, head) = sealed.heads()
+    path = sealed.path
+    log.close()
+    filesystem.open(path).write_at(b"\x7f", position + 8)
+    log = open_log(filesystem, config=config, clean=True)
+    with pytest.raises(CorruptMessage):
+        log.read(head.base_offset, max_bytes=10_000, max_offset=EVERYTHING)
+    assert read_header(read_bytes(log, following.base_offset)).base_offset == following.base_offset
