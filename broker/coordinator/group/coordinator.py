@@ -161,6 +161,7 @@ class GroupCoordinator:
         group = self.consumers.groups.get(group_id)
         if group is not None and not group.members:
             self._remove_group(group_id, lambda code: None, now)
+            self._simple(group_id, now.wall_ms)  # if nobody joins in the end, its offsets still belong to a group
 
     def group(self, group_id: str) -> Group | None:
         """A group of either protocol."""
@@ -311,6 +312,8 @@ class GroupCoordinator:
             return
         self.pending.overtake(key)
         self.offsets.put(*key, committed)
+        if self._is_stale(key[1], committed):  # its topic was deleted while it waited for the disk
+            self.remove_offsets(key[0], [(key[1], key[2])])
 
     def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
         """The partition ``index`` has the marker of a transaction: its offsets count, or never will."""
@@ -361,7 +364,7 @@ class GroupCoordinator:
             def forgotten(code: ErrorCode, now: Now, piece: Sequence[Offset] = piece) -> None:
                 if code is ErrorCode.NONE:
                     for topic, partition in piece:
-                        self.pending.overtake((group_id, topic, partition))
+                        self.pending.drop((group_id, topic, partition))
                         self.offsets.remove(group_id, topic, partition)
                 stored(code)
 
@@ -408,11 +411,16 @@ class GroupCoordinator:
         gone: dict[str, list[Offset]] = {}
         for group_id, partition, _ in self.offsets.of_topic(topic):
             gone.setdefault(group_id, []).append((topic, partition))
+        for group_id, partition in self.pending.of_topic(topic):
+            if self.offsets.get(group_id, topic, partition) is None:
+                gone.setdefault(group_id, []).append((topic, partition))
         for group_id, offsets in gone.items():
             self.remove_offsets(group_id, offsets)
 
     def _offsets_of(self, group_id: str) -> list[Offset]:
-        return [(topic, partition) for topic, found in self.offsets.of(group_id).items() for partition in found]
+        """The committed ones, and those that open transactions have."""
+        offsets = [(topic, partition) for topic, found in self.offsets.of(group_id).items() for partition in found]
+        return list(dict.fromkeys([*offsets, *self.pending.of(group_id)]))
 
     # -- time ---------------------------------------------------------------------------------------------------
 

@@ -82,6 +82,10 @@ class PendingOffsets:
         """Topic and partition of each offset of a group that is pending."""
         return ((topic, partition) for name, topic, partition in self._holders if name == group)
 
+    def of_topic(self, topic: str) -> list[tuple[str, int]]:
+        """Group and partition of each offset of a topic that is pending."""
+        return [(group, partition) for group, name, partition in self._holders if name == topic]
+
     def merge(self, read: PendingOffsets) -> None:
         """Take over what was read back of partitions that were not looked after here before."""
         self._open.update(read._open)

@@ -11,6 +11,7 @@ import pytest
 from klamm.broker.metrics.exposition import Exposition
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from klamm.protocol.messages.delete_groups import DeleteGroupsRequest
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.offset_delete import (
@@ -151,6 +152,17 @@ def test_an_offset_that_is_deleted_does_not_come_back_with_its_transaction(room:
     assert codes(room.request(request, 0)) == {0}
     client.end("x", who, 5, commit=True)
     assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == -1
+
+
+def test_a_group_that_is_deleted_does_not_come_back_with_a_transaction(room: Room) -> None:
+    client = room.client
+    who = client.started("x", 5)
+    assert codes(client.commit_offsets("x", who, 5, "g", 7)) == {0}
+    assert codes(room.request(DeleteGroupsRequest(groups_names=["g"]), 2)) == {0}
+    assert codes(client.offsets("g", stable=True)) == {0}  # nobody waits for the outcome
+    client.end("x", who, 5, commit=True)
+    assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == -1
+    assert room.broker.broker.groups.group("g") is None
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])

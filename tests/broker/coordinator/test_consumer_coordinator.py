@@ -24,6 +24,7 @@ from klamm.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from klamm.protocol.messages.join_group import JoinGroupRequest
 from klamm.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from klamm.protocol.messages.list_groups import ListGroupsRequest
 from klamm.protocol.messages.offset_commit import (
@@ -332,3 +333,14 @@ def test_answers_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             for flushed in held:
                 flushed.set_result(None)
             assert "error_code=0" in repr(broker.run(answer))
+
+
+def test_a_classic_join_that_is_refused_leaves_the_offsets_to_a_group(broker: EmbeddedBroker) -> None:
+    beat(broker, "a", 0, ["t"])
+    assert commit(broker, "a", 2) == 0
+    beat(broker, "a", -1)
+    refused = JoinGroupRequest(group_id="g", member_id="x", session_timeout_ms=10_000, protocol_type="consumer")
+    assert broker.call(refused, 9).error_code != 0
+    assert broker.broker.groups.group("g") is not None
+    (deleted,) = broker.call(DeleteGroupsRequest(groups_names=["g"]), 2).results
+    assert deleted.error_code == 0 and not broker.broker.groups.offsets.of("g")
