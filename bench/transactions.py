@@ -39,6 +39,7 @@ TOPIC = "transactions"
 PARTITIONS = 12
 PRODUCERS = (1, 10, 100)
 PRODUCE, END, INIT, FETCH, FIND = 12, 5, 5, 12, 4  # versions
+FILLER = b"x" * 100  # a record that nobody times
 RATE = 50  # transactions a second, end to end
 RETRY_S = 0.001
 WARM_UP_S = 3.0
@@ -131,11 +132,10 @@ async def rush(producers: list[Producer], seconds: float) -> Work:
     """All producers, each without a pause."""
     work = Work()
     end = time.perf_counter() + seconds
-    value = b"x" * 100
 
     async def one(producer: Producer) -> None:
         while (began := time.perf_counter()) < end:
-            await producer.transaction(value)
+            await producer.transaction(FILLER)
             work.seconds.append(time.perf_counter() - began)
 
     for producer in producers:
@@ -190,8 +190,8 @@ async def read(target: Target, work: Work) -> None:
         data = bytes(part.records or b"")
         for place, header in batches(data):
             if not header.is_control and header.base_offset >= position:
-                began = (float(record.value) for record in records(data, header, LIMIT, place) if record.value)
-                work.seconds += [now - each for each in began]
+                values = (record.value for record in records(data, header, LIMIT, place))
+                work.seconds += [now - float(value) for value in values if value and value != FILLER]
             position = header.next_offset
 
 
