@@ -23,6 +23,8 @@ GROUP_ASSIGNORS: Final = {
 }
 _DEFAULTS: Final[dict[str, Value]] = {name: row.default for name, row in BROKER_KEYS.items()}
 
+CODEC_COUNT = 5  # none, gzip, snappy, lz4, zstd
+
 
 class ConfigSource(NamedTuple):
     """One place that gives a key a value: the name it is set under there, the text, and the kind of place."""
@@ -173,10 +175,7 @@ class BrokerConfig:
                 f"queued.max.request.bytes={queued_bytes} must be at least socket.request.max.bytes={request_bytes}",
             ),
         )
-        assignors = cast(list[str], self._values["group.consumer.assignors"])
-        unknown = [name for name in assignors if name not in GROUP_ASSIGNORS]
-        if unknown or not assignors:
-            raise ConfigError(f"group.consumer.assignors={','.join(assignors)}: there are uniform and range, no others")
+        self._check_groups()
         for holds, problem in rules:
             if not holds:
                 raise ConfigError(problem)
@@ -185,6 +184,24 @@ class BrokerConfig:
             host, colon, count = pair.rpartition(":")
             if not (colon and host.strip() and count.strip().isdecimal()):
                 raise ConfigError(f"max.connections.per.ip.overrides: {pair!r} is not host:count")
+
+    def _check_groups(self) -> None:
+        for name in ("session.timeout.ms", "heartbeat.interval.ms"):
+            least, most = (self.integer(f"group.consumer.{bound}.{name}") for bound in ("min", "max"))
+            value = self.integer(f"group.consumer.{name}")
+            if not least <= value <= most:
+                raise ConfigError(f"group.consumer.{name}={value} must be in [{least}, {most}]")
+        if self.integer("group.consumer.heartbeat.interval.ms") >= self.integer("group.consumer.session.timeout.ms"):
+            raise ConfigError("group.consumer.heartbeat.interval.ms must be below group.consumer.session.timeout.ms")
+        if "classic" not in cast(list[str], self._values["group.coordinator.rebalance.protocols"]):
+            raise ConfigError("group.coordinator.rebalance.protocols must have classic: it cannot be turned off")
+        codec = self.integer("offsets.topic.compression.codec")
+        if not 0 <= codec < CODEC_COUNT:
+            raise ConfigError(f"offsets.topic.compression.codec={codec} must be in [0, {CODEC_COUNT - 1}]")
+        assignors = cast(list[str], self._values["group.consumer.assignors"])
+        unknown = [name for name in assignors if name not in GROUP_ASSIGNORS]
+        if unknown or not assignors:
+            raise ConfigError(f"group.consumer.assignors={','.join(assignors)}: there are uniform and range, no others")
 
 
 def expand_aliases(texts: Mapping[str, str], aliases: Mapping[str, Sequence[str]]) -> Mapping[str, str]:

@@ -81,6 +81,7 @@ class InternalTopic(Generic[R]):
         self._unreadable: set[int] = set()
         self._load_task: asyncio.Task[None] | None = None
         self._creation: asyncio.Task[KafkaError | None] | None = None
+        self._said = ""
         self._take_topic()
 
     # -- which keys are ours ------------------------------------------------------------------------------------
@@ -142,6 +143,9 @@ class InternalTopic(Generic[R]):
             self._creation = asyncio.get_running_loop().create_task(self._create())
         error = await asyncio.shield(self._creation)
         if error is not None:
+            if error.message != self._said:
+                self._said = error.message
+                log.error("%s cannot be made: %s", self.name, error.message)
             raise CoordinatorNotAvailable(f"{self.name} cannot be made: {error.message}")
 
     async def _create(self) -> KafkaError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from klamm.config import ConfigError, Source, load, topic_values, validate_topic
+from klamm.config.broker_config import BrokerConfig
 from klamm.config.topic_keys import TOPIC_KEYS
 
 HOUR_MS = 3_600_000
@@ -112,3 +113,17 @@ def test_sources_list_the_keys_that_are_fallen_back_to():
 def test_log_dirs_wins_over_log_dir():
     assert [str(path) for path in config("log.dir=a", "log.dirs=b, c").log_dirs] == ["b", "c"]
     assert [str(path) for path in config("log.dir=a").log_dirs] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("group.consumer.session.timeout.ms", "30000", r"must be in \[45000, 60000\]"),
+        ("group.consumer.heartbeat.interval.ms", "70000", r"must be in \[5000, 15000\]"),
+        ("group.coordinator.rebalance.protocols", "consumer", "must have classic"),
+        ("offsets.topic.compression.codec", "9", r"must be in \[0, 4\]"),
+    ],
+)
+def test_what_groups_could_not_work_with_is_refused_as_by_kafka(name: str, value: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        BrokerConfig({name: value})

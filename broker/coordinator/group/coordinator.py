@@ -97,7 +97,7 @@ class GroupCoordinator:
         self._clock = clock
         self._controller = controller
         self._alarm = Alarm(self._timers, self.now, self._due)
-        self._journal = Journal(flusher, self.now, _codec(config))
+        self._journal = Journal(flusher, self.now, Codec(config.integer("offsets.topic.compression.codec")))
         self._commits: dict[TimerKey, asyncio.Future[ErrorCode]] = {}
         self._commit_number = 0
         self.commit_count = 0
@@ -483,12 +483,3 @@ def _worst(codes: Sequence[ErrorCode]) -> ErrorCode:
 
 def _commit_error(code: ErrorCode) -> ErrorCode:
     return told(code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-
-
-def _codec(config: BrokerConfig) -> Codec:
-    number = config.integer("offsets.topic.compression.codec")
-    try:
-        return Codec(number)
-    except ValueError:
-        log.error("offsets.topic.compression.codec=%d is not a codec (0-4); offsets are not compressed", number)
-        return Codec.NONE
