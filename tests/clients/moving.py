@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klamm.client.blocking import NodeClient
@@ -120,7 +120,18 @@ def _others(producer: Producer, rng: random.Random) -> None:
 def _commit(address: str, group: str, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": address, "group.id": group, "log_level": 0})
     places = [TopicPartition("codecs", index, offset + index, f"note {index}") for index in range(3)]
-    consumer.commit(offsets=places, asynchronous=False)
+
+    def is_committed() -> bool:
+        """No: the partitions of __consumer_offsets, which it has created, have no leader yet."""
+        try:
+            consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE):
+                raise
+            return False
+        return True
+
+    wait_for(is_committed, 60, f"the commit of {group}")
     consumer.close()
 
 
