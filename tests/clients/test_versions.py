@@ -77,7 +77,7 @@ def server_node(server: BrokerProcess | ApacheKafka) -> Iterator[NodeClient]:
 @pytest.fixture
 def topic(server_node: NodeClient) -> str:
     name = f"versions-{next(names)}"
-    raw.create(server_node, name)
+    raw.create(server_node, name, config={"retention.ms": "-1"})  # the records are of 1970
     return name
 
 
