@@ -29,6 +29,8 @@ LEFT_OUT: Final = (
 )  # fmt: skip
 NAMES: Final = ("name", "topic", "topic_name", "resource_name", "partition_index", "partition", "index")
 
+OWN: Final = "klamm."  # keys that Apache Kafka does not have
+
 SETTLE_S: Final = 0.2  # Apache Kafka answers an alteration before its brokers have applied it
 
 DIFFERENT: Final = (
@@ -115,6 +117,7 @@ def settled(question: Any) -> Any:
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
     """(path, leaf) of everything in a message, in which items of lists go by their name."""
     if isinstance(value, list):
+        value = [item for item in value if not str(getattr(item, "name", "")).startswith(OWN)]
         for index, item in enumerate(value):
             yield from flat(item, f"{path}[{_label(item, index)}]")
         yield f"{path}.count", len(value)
