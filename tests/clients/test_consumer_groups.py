@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from klamm.client.blocking import NodeClient
 from tests.clients.raw import create
@@ -59,7 +59,11 @@ class Reader:
     def poll(self) -> None:
         message = self._consumer.poll(0.02)
         if message is not None and not message.error():
-            self._consumer.commit(message, asynchronous=False)
+            try:
+                self._consumer.commit(message, asynchronous=False)
+            except KafkaException as error:  # the group has gone on meanwhile: who has the partition now reads it again
+                if error.args[0].code() not in (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
+                    raise
 
     @property
     def partitions(self) -> set[int]:

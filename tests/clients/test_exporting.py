@@ -38,7 +38,7 @@ from tests.support.apache_kafka import CLUSTER_ID, ApacheKafka, apache_kafka
 from tests.support.broker_process import BrokerProcess
 from tests.support.java_process import JavaProcess
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.campaign, pytest.mark.java, pytest.mark.timeout(400)]
 
 LOG_DIRS = ("one", "two")
 

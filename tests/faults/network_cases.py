@@ -484,7 +484,7 @@ CASES = [
     Case(45, "old epoch", lambda b: b.sequence((3, 0), (2, 1)), (0, E.INVALID_PRODUCER_EPOCH)),
     Case(46, "producer id with sequence -1", lambda b: b.produce(one(producer_id=1, producer_epoch=0)), E.INVALID_RECORD),
     Case(47, "transactional batch without id", lambda b: b.produce(one(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)), E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-    Case(47, "transactional batch, partition not verified", lambda b: b.produce(one(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0), transactional_id="x"), E.INVALID_TXN_STATE, E.NOT_ENOUGH_REPLICAS),
+    Case(47, "transactional batch, partition not verified", lambda b: b.produce(one(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0), transactional_id="x"), E.NOT_ENOUGH_REPLICAS),  # nobody has asked for a coordinator yet
     Case(49, "InitProducerId with an empty id", lambda b: init_producer_id(b, transactional_id=""), E.INVALID_REQUEST),
     Case(51, "create: unknown config", lambda b: b.create("n", configs={"no.such.key": "1"}), E.INVALID_CONFIG),
     Case(51, "create: bad config value", lambda b: b.create("n", configs={"retention.ms": "soon"}), E.INVALID_CONFIG),

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.campaign import LONG, scaled, seeded
 from tests.faults.copying import Copying
 
-pytestmark = [pytest.mark.faults, pytest.mark.java, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.campaign, pytest.mark.faults, pytest.mark.java, pytest.mark.timeout(1800)]
 
 SAMPLE = {"group_mode": False, "reader_protocol": "classic"}
 CASES = {

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.campaign import scaled, seeded
 from tests.faults.word_count import WordCounts
 
-pytestmark = [pytest.mark.faults, pytest.mark.java, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.campaign, pytest.mark.faults, pytest.mark.java, pytest.mark.timeout(1800)]
 
 
 def test_counts_are_exact(tmp_path: Path) -> None:
