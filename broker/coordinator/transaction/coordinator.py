@@ -133,10 +133,10 @@ class TransactionCoordinator:
 
     def _take(self, index: int, replay: Replay) -> None:
         now = self.now()
-        for transaction in replay.transactions.values():
-            if transaction.state is not State.DEAD:
-                self.machine.take(transaction, now)
-        self.machine.resume(replay.transactions, now)
+        alive = [found for found in replay.transactions.values() if found.state is not State.DEAD]
+        for transaction in alive:
+            self.machine.take(transaction, now)
+        self.machine.resume([transaction.transactional_id for transaction in alive], now)
         log.info(
             "%s-%d: loaded, transactional_ids=%d records=%d skipped=%d",
             TRANSACTION_TOPIC,
@@ -157,11 +157,7 @@ class TransactionCoordinator:
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> Outcome:
         """Raises NotCoordinator or CoordinatorLoadInProgress."""
-        self.topic.check(transactional_id)
-        fresh_id = NO_PRODUCER_ID
-        while fresh_id == NO_PRODUCER_ID and self.machine.needs_producer_id(transactional_id):
-            fresh_id = await self._producer_ids.next()
-            self.topic.check(transactional_id)
+        fresh_id = await self._fresh_id(transactional_id)
         now = self.now()
         answer: Answer[Outcome] = Answer()
         self.machine.init_producer_id(
@@ -218,11 +214,7 @@ class TransactionCoordinator:
 
     async def end(self, transactional_id: str, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> Outcome:
         """Raises NotCoordinator or CoordinatorLoadInProgress."""
-        self.topic.check(transactional_id)
-        fresh_id = NO_PRODUCER_ID
-        while fresh_id == NO_PRODUCER_ID and self.machine.needs_producer_id(transactional_id, ends=True):
-            fresh_id = await self._producer_ids.next()
-            self.topic.check(transactional_id)
+        fresh_id = await self._fresh_id(transactional_id, ends=True)
         now = self.now()
         answer: Answer[Outcome] = Answer()
         self.machine.end(
@@ -230,6 +222,15 @@ class TransactionCoordinator:
         )
         self._alarm.arm(now)
         return await answer.wait()
+
+    async def _fresh_id(self, transactional_id: str, *, ends: bool = False) -> int:
+        """A producer id, if the machine is going to need one. Raises NotCoordinator or CoordinatorLoadInProgress."""
+        self.topic.check(transactional_id)
+        fresh_id = NO_PRODUCER_ID
+        while fresh_id == NO_PRODUCER_ID and self.machine.needs_producer_id(transactional_id, ends=ends):
+            fresh_id = await self._producer_ids.next()
+            self.topic.check(transactional_id)
+        return fresh_id
 
     def transactions(self) -> Iterator[Transaction]:
         """All that are looked after here."""
