@@ -206,6 +206,7 @@ class Partition:
         need be asked. Raises KafkaStorageError."""
         log = self.online_log()
         if log.producers.is_in_transaction(producer_id):
+            log.producers.check_epoch(producer_id, producer_epoch)
             return None
         return log.verifications.begin(
             producer_id, producer_epoch, base_sequence, begins_at_zero=begins_at_zero, now_ms=now_ms

@@ -56,6 +56,7 @@ SEQUENCE_ERRORS = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )  # the producer wants to know whether the records before were deleted
@@ -189,6 +190,7 @@ class Production:
             partition = _writable(found, entry.index, self._context, acks)
             admitted = self._admitted.get(id(entry)) if self._admitted else None
             if isinstance(admitted, KafkaError):
+                partition = None  # the log has not been asked
                 raise admitted
             result = partition.append(
                 cast("memoryview | None", entry.records),
