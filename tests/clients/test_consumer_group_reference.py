@@ -36,6 +36,7 @@ from klamm.protocol.messages.offset_delete import (
 )
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.clients.comparison import differences
 from tests.clients.raw import create
 from tests.clients.test_group_reference import await_coordinator
 from tests.clients.test_reference import flat
@@ -393,10 +394,5 @@ def test_both_give_the_same_answers(tmp_path: Path) -> None:
     with apache_kafka(tmp_path / "apache", CONFIG) as kafka:
         theirs = answers(kafka.port)
     assert len(ours) > 150
-    differences = [
-        f"{question}: {path} is {ours[question].get(path)!r}, Apache Kafka has {theirs[question].get(path)!r}"
-        for question in ours
-        for path in sorted({*ours[question], *theirs[question]})
-        if ours[question].get(path) != theirs[question].get(path)
-    ]
-    assert not differences, "\n".join(differences)
+    found = differences(ours, theirs)
+    assert not found, found

@@ -38,6 +38,7 @@ from klamm.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.clients.comparison import differences
 from tests.clients.raw import create
 from tests.clients.test_reference import flat
 from tests.support.apache_kafka import apache_kafka
@@ -221,10 +222,5 @@ def test_both_give_the_same_answers(tmp_path: Path) -> None:
     with apache_kafka(tmp_path / "apache", {DELAY: "0"}) as kafka:
         theirs = answers(kafka.port)
     assert len(ours) > 100
-    differences = [
-        f"{question}: {path} is {ours[question].get(path)!r}, Apache Kafka has {theirs[question].get(path)!r}"
-        for question in ours
-        for path in sorted({*ours[question], *theirs[question]})
-        if ours[question].get(path) != theirs[question].get(path)
-    ]
-    assert not differences, "\n".join(differences)
+    found = differences(ours, theirs)
+    assert not found, found

@@ -17,6 +17,7 @@ import pytest
 from klamm.client.blocking import NodeClient
 from klamm.client.errors import ClientError
 from klamm.protocol.errors import ErrorCode
+from tests.clients.comparison import differences
 from tests.clients.questions import questions
 from tests.support.apache_kafka import ApacheKafka, apache_kafka
 from tests.support.broker_process import BrokerProcess
@@ -71,13 +72,8 @@ def test_both_give_the_same_answers(klamm_alone: BrokerProcess, apache_alone: Ap
     theirs = dict(answers(apache_alone.port))
     assert list(ours) == list(theirs)
     assert len(ours) > 200
-    differences = [
-        f"{question}: {path} is {ours[question].get(path)}, Apache Kafka has {theirs[question].get(path)}"
-        for question in ours
-        for path in sorted({*ours[question], *theirs[question]})
-        if ours[question].get(path) != theirs[question].get(path) and not on_purpose(question, path)
-    ]
-    assert not differences, "\n".join(differences)
+    found = differences(ours, theirs, on_purpose)
+    assert not found, found
     assert "Traceback" not in klamm_alone.log()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from klamm.client.blocking import NodeClient
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.clients.comparison import differences
 from tests.clients.raw import create
 from tests.clients.test_reference import flat
 from tests.clients.transaction_questions import questions
@@ -64,10 +65,5 @@ def test_both_give_the_same_answers(tmp_path: Path) -> None:
     with apache_kafka(tmp_path / "apache") as kafka:
         theirs = answers(kafka.port)
     assert len(ours) > 200
-    differences = [
-        f"{question}: {path} is {ours[question].get(path)!r}, Apache Kafka has {theirs[question].get(path)!r}"
-        for question in ours
-        for path in sorted({*ours[question], *theirs[question]})
-        if ours[question].get(path) != theirs[question].get(path)
-    ]
-    assert not differences, "\n".join(differences)
+    found = differences(ours, theirs)
+    assert not found, found
