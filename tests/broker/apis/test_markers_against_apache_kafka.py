@@ -102,8 +102,8 @@ def produce_here(
     """A transactional batch at Klamm, verified by nobody, as Kafka here has its verification switched off."""
     partition = broker.broker.partitions.get("t", 0)
     assert partition is not None and partition.log is not None
-    guard = partition.begin_verification(producer_id, epoch, sequence, begins_at_zero=False, now_ms=NOW_MS)
     try:
+        guard = partition.begin_verification(producer_id, epoch, sequence, begins_at_zero=False, now_ms=NOW_MS)
         result = partition.append(
             memoryview(bytearray(records)), produce_version=11, now_ms=NOW_MS, transactional_id="x", guard=guard
         )
