@@ -15,7 +15,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-JAR_SETS := clients clients-old broker tools streams
+JAR_SETS := clients clients-old broker tools streams spark
 JARS := $(JAR_SETS:%=tests/support/java/%/target/.complete)
 
 # $(call need,test command,packages): install Debian packages when root, else name them in one line.
@@ -46,7 +46,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.run
 	@echo "Installing the test tools"
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev,pipeline]'
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.run
@@ -130,7 +130,7 @@ test: $(VENV)/.test $(JARS) $(TESTED_DRIVERS) kcat ## all tests
 
 .PHONY: quick
 quick: $(VENV)/.test ## the tests that need no Java and no other process
-	@$(BIN)/python -m pytest -n $(JOBS) -m "not java and not clients and not faults and not slow and not campaign" $(PYTEST)
+	@$(BIN)/python -m pytest -n $(JOBS) -m "not java and not spark and not clients and not faults and not slow and not campaign" $(PYTEST)
 
 .PHONY: clients
 clients: $(VENV)/.test $(JARS) drivers kcat ## all real clients and Kafka's tools (CLIENT=sarama: one, and its row of the table)

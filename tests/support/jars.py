@@ -1,8 +1,8 @@
 """The Java class paths of the tests, filled by `make jars` from the Maven files in tests/support/java/<set>/pom.xml.
 
 Sets: `clients` (newest client and codecs), `clients-old` (3.9, for the API versions that 4.0 removed), `broker` (Apache
-Kafka's own broker), `tools` (its command line tools), `streams` (Kafka Streams without RocksDB). A missing set is an
-error, never a skip.
+Kafka's own broker), `tools` (its command line tools), `streams` (Kafka Streams without RocksDB), `spark` (Spark's own
+Kafka connector). A missing set is an error, never a skip.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 JAVA: Final = Path(__file__).parent / "java"
 
-JarSet = Literal["clients", "clients-old", "broker", "tools", "streams"]
+JarSet = Literal["clients", "clients-old", "broker", "tools", "streams", "spark"]
 
 
 class JarsMissing(RuntimeError):

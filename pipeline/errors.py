@@ -1,0 +1,29 @@
+"""What stops a job: one line for the user, and an exit status."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+"""The job could not go on: the cluster, a disk, a poisoned batch. Nothing half is visible; run it again."""
+EXIT_MISMATCH: Final = 2
+"""`audit` and `verify`: it ran, and the counts or offsets are not equal. argparse, too, ends so for a wrong option."""
+
+
+class PipelineError(Exception):
+    """A job cannot start or go on; the message is the one line that the user gets."""
+
+    exit_status = EXIT_FAILED
+
+
+class BadOption(PipelineError):
+    """An option, or the combination of several, is wrong; the message names it, its value and what would be right."""
+
+
+class DataLoss(PipelineError):
+    """Records that should be read next are no longer in the log."""
+
+
+class PoisonedBatch(PipelineError):
+    """A batch cannot be decoded; the message names topic, partition, offset and, for segments, file and position."""

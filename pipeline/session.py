@@ -1,0 +1,65 @@
+"""A Spark session for jobs on one machine, or whatever `spark-submit` or the environment has configured.
+
+Spark on loopback, no user interface, UTC, Arrow on, and the workers run the Python that the driver runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from klamm.pipeline.errors import BadOption, PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULTS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(name: str, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The running session, or a new one with the data source `klamm` registered. `master` such as `local[4]`.
+
+    Raises PipelineError when pyspark or Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise PipelineError(f"{error}: install it with: pip install 'klamm[pipeline]'") from None
+    if not (shutil.which("java") or Path(os.environ.get("JAVA_HOME", ""), "bin", "java").is_file()):
+        raise PipelineError("Spark needs Java 17 or newer: install one, or set JAVA_HOME")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master is None or master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", "local[*]"))
+    for key, value in {**DEFAULTS, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+
+    from klamm.pipeline.source import KlammDataSource
+
+    spark.dataSource.register(KlammDataSource)
+    return spark
+
+
+def settings(given: list[str]) -> dict[str, str]:
+    """Of `--conf key=value` options. Raises BadOption."""
+    found = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not separator or not key.startswith("spark."):
+            raise BadOption(f"--conf {text}: it has the form spark.some.key=value")
+        found[key] = value
+    return found

@@ -1,0 +1,33 @@
+"""One Spark session per test module, on two cores, with everything it writes below a temporary directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.jars import jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """With the data sources `klamm` and, to compare with, Spark's own `kafka`. Tests mark themselves `spark`."""
+    from klamm.pipeline.session import session
+
+    directory: Path = tmp_path_factory.mktemp("spark")
+    conf = {
+        "spark.jars": ",".join(str(path) for path in jars("spark")),
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+    }
+    session_ = session("tests", "local[2]", conf)
+    yield session_
+    session_.stop()
