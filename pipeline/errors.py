@@ -27,3 +27,11 @@ class DataLoss(PipelineError):
 
 class PoisonedBatch(PipelineError):
     """A batch cannot be decoded; the message names topic, partition, offset and, for segments, file and position."""
+
+
+class ClusterError(PipelineError):
+    """A Kafka cluster cannot be reached, or refuses; the message names the broker, topic or partition and the error."""
+
+
+class UnknownTopic(ClusterError):
+    """A topic, or all that match a pattern, are not there."""
