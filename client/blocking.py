@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from klamm.client.errors import ClientError, ClientTimeout, ConnectionClosed, UnexpectedResponse
 from klamm.client.exchange import Exchange
+from klamm.protocol.framing import SIZE
 
 TIMEOUT_S = 30.0
 
@@ -69,6 +70,24 @@ class NodeClient:
         if not self.exchange.in_flight:
             raise ClientError("nothing was asked")
         return self._receive(self._deadline(timeout_s))
+
+    def receive_into(self, allocate: Callable[[int], memoryview], *, timeout_s: float | None = None) -> Any:
+        """`receive`, the frame read into memory that `allocate` gives for its size; record data lies in there."""
+        assert not self.exchange.buffer.buffered_bytes, "a response was received in part"
+        deadline = self._deadline(timeout_s)
+        prefix = bytearray(SIZE.size)
+        self._fill(memoryview(prefix), deadline)
+        (size,) = SIZE.unpack(prefix)
+        if not 0 < size <= self.exchange.buffer.max_frame_bytes:
+            self.close()
+            raise UnexpectedResponse(f"frame size {size} is not in 1..{self.exchange.buffer.max_frame_bytes}")
+        frame = allocate(size)
+        self._fill(frame, deadline)
+        try:
+            return self.exchange.response(frame)
+        except UnexpectedResponse:
+            self.close()
+            raise
 
     def send_bytes(self, data: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> None:
         """Send bytes as they are, for tests of what the node makes of them."""
@@ -135,16 +154,24 @@ class NodeClient:
         return response
 
     def _read(self, deadline: float) -> None:
+        self.exchange.buffer.received(self._read_into(self.exchange.buffer.writable(), deadline))
+
+    def _fill(self, room: memoryview, deadline: float) -> None:
+        done = 0
+        while done < len(room):
+            done += self._read_into(room[done:], deadline)
+
+    def _read_into(self, room: memoryview, deadline: float) -> int:
         connected = self._connected(deadline)
         try:
             connected.settimeout(self._left(deadline))
-            size = connected.recv_into(self.exchange.buffer.writable())
+            size = connected.recv_into(room)
         except OSError as error:
             raise self._failed("read", error) from error
         if not size:
             self.close()
             raise ConnectionClosed(f"{self.host}:{self.port} closed the connection")
-        self.exchange.buffer.received(size)
+        return size
 
     def _write(self, data: bytes | bytearray | memoryview, deadline: float) -> None:
         connected = self._connected(deadline)

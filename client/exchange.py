@@ -116,14 +116,20 @@ class Exchange:
         if frame is None:
             self.buffer.settle()
             return None
+        return self.response(bytes(frame))  # record data in the response refers to it after the buffer is used again
+
+    def response(self, frame: bytes | memoryview) -> Any:
+        """The next response, in a frame that was not read through `buffer`; its record data lies in `frame`.
+
+        Raises UnexpectedResponse.
+        """
         if not self._in_flight:
             raise UnexpectedResponse(f"a frame of {len(frame)} bytes answers no request")
         asked = self._in_flight.popleft()
-        kept = bytes(frame)  # record data in the response refers to it after the buffer is used again
         if asked.api_key is None:
-            return kept
+            return frame
         try:
-            return decode_response(kept, asked)
+            return decode_response(frame, asked)
         except Malformed as error:
             api = API[asked.api_key].name
             raise UnexpectedResponse(f"not a {api} response v{asked.version}: {error}") from error
@@ -165,7 +171,7 @@ class Exchange:
         return _highest_common(request, self.node_versions[key])
 
 
-def decode_response(frame: bytes, asked: Asked) -> Any:
+def decode_response(frame: bytes | memoryview, asked: Asked) -> Any:
     """The response in a frame, header included. Raises UnexpectedResponse and Malformed."""
     assert asked.api_key is not None
     version, cls = asked.version, response_class(asked.api_key)
@@ -173,7 +179,7 @@ def decode_response(frame: bytes, asked: Asked) -> Any:
     header, position = as_message(ResponseHeader).decode[header_version](frame)
     if header.correlation_id != asked.correlation_id:
         raise UnexpectedResponse(f"correlation id {header.correlation_id} instead of {asked.correlation_id}")
-    if asked.api_key == ApiKey.API_VERSIONS and frame.startswith(UNKNOWN_API_VERSIONS_VERSION, position):
+    if asked.api_key == ApiKey.API_VERSIONS and frame[position : position + 2] == UNKNOWN_API_VERSIONS_VERSION:
         version = 0
     return cls.decode[version](frame, position)[0]
 

@@ -11,6 +11,7 @@ import pytest
 from klamm.client.blocking import NodeClient
 from klamm.client.errors import ClientError, ClientTimeout, ConnectionClosed, UnexpectedResponse
 from klamm.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.protocol.messages.produce import ProduceRequest
 
@@ -76,6 +77,30 @@ def test_produce_without_acks_gives_none(start_node: Start) -> None:
     with NodeClient(node.host, node.port) as client:
         assert client.request(ProduceRequest(acks=0), 9) is None
         assert client.request(HEARTBEAT, 0).error_code == 1
+
+
+def test_a_response_is_read_into_memory_of_the_caller(start_node: Start) -> None:
+    answer = FetchResponse(
+        responses=[FetchableTopicResponse(topic="t", partitions=[PartitionData(partition_index=0, records=b"abc")])]
+    )
+    node = start_node(lambda asked: asked.answer(answer))
+    memory = bytearray(b"." * 200)
+    with NodeClient(node.host, node.port) as client:
+        client.send(FetchRequest(), 4)
+        records = client.receive_into(lambda size: memoryview(memory)[:size]).responses[0].partitions[0].records
+        assert records == b"abc"
+        memory[memory.index(b"abc")] = ord("x")
+        assert records == b"xbc"
+
+
+def test_a_frame_of_impossible_size_closes_the_connection(start_node: Start) -> None:
+    node = start_node(lambda asked: b"\xff\xff\xff\xff")
+    client = NodeClient(node.host, node.port)
+    client.send(HEARTBEAT, 0)
+    with pytest.raises(UnexpectedResponse, match="frame size -1"):
+        client.receive_into(lambda size: memoryview(bytearray(size)))
+    with pytest.raises(ConnectionClosed, match="was closed"):
+        client.connect()
 
 
 def test_raw_bytes_are_answered_by_a_raw_frame(start_node: Start) -> None:
