@@ -53,7 +53,7 @@ from klamm.protocol.records.batch import (
 )
 from klamm.protocol.records.check import check_records
 from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of, compress, decompress
-from klamm.protocol.records.crc import crc32c
+from klamm.protocol.records.crc import BytesLike, crc32c
 
 TARGET_CODECS: dict[str, Codec | None] = {
     "producer": None,
@@ -160,10 +160,9 @@ def validate(
     if client and (producer_id > NO_PRODUCER_ID or attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG)):
         _check_producer(attributes, producer_id, producer_epoch, base_sequence)
 
+    body: BytesLike = records[HEADER_BYTES:]
     if codec:
-        body = decompress(codec_of(codec), records[HEADER_BYTES:], rules.max_decompressed_bytes)
-    else:
-        body = bytes(records[HEADER_BYTES:])
+        body = decompress(codec_of(codec), body, rules.max_decompressed_bytes)
     lowest, highest, highest_index, null_key = check_records(body, count)
     if null_key and rules.compacted and client:
         _check_each_record(body, count, base_timestamp, rules, now_ms)
@@ -272,9 +271,10 @@ def _check_producer(attributes: int, producer_id: int, producer_epoch: int, base
         raise InvalidRecord(f"producer id {producer_id} with epoch {producer_epoch} and base sequence {base_sequence}")
 
 
-def _check_each_record(body: bytes, count: int, base_timestamp: int, rules: AppendRules, now_ms: int) -> None:
+def _check_each_record(body: BytesLike, count: int, base_timestamp: int, rules: AppendRules, now_ms: int) -> None:
     """Raises with one error for each record that breaks a rule of the topic. Slow; some record probably does."""
     checks = _RecordChecks(rules, now_ms)
+    body = bytes(body)
     pos = 0
     for index in range(count):
         delta, _, key, _, _, pos = read_record(body, pos)
@@ -315,7 +315,7 @@ def _refuse_append_time(count: int) -> NoReturn:
     raise InvalidTimestamp("a producer set the timestamp type LogAppendTime", errors)
 
 
-def _rebuild(records: memoryview, body: bytes, target: Codec, rules: AppendRules) -> bytearray:
+def _rebuild(records: memoryview, body: BytesLike, target: Codec, rules: AppendRules) -> bytearray:
     """The batch with its records in another codec; attributes and CRC are left to the caller."""
     data = bytearray(records[:HEADER_BYTES])
     data += compress(target, body, rules.compression_level)

@@ -1,0 +1,3 @@
+from klamm.protocol.records.crc import BytesLike
+
+def check_records(data: BytesLike, count: int, /) -> tuple[int, int, int, bool]: ...
