@@ -144,9 +144,19 @@ endif
 faults: $(VENV)/.test $(JARS) $(TESTED_DRIVERS) kcat ## the long rounds of kill -9, bad input and mutated frames
 	@KLAMM_FAULTS=long $(BIN)/python -m pytest tests/faults --timeout 7200 -rP $(PYTEST)
 
+# The load generator, and librdkafka's own out of the crate that the Rust driver is built with.
+.PHONY: bench-tools
+bench-tools: rust-drivers
+	@! command -v go >/dev/null || { cd bench/load && go build -o target/ .; }
+	@! command -v cargo >/dev/null || test -x bench/load/target/rdkafka_performance || { \
+	    out=$$(dirname "$$(dirname "$$(ls $(DRIVERS)/rust/target/release/build/rdkafka-sys-*/out/src/librdkafka.a | head -n 1)")") && \
+	    mkdir -p bench/load/target && \
+	    cc -O2 -w -I "$$out/src" -o bench/load/target/rdkafka_performance "$$out/examples/rdkafka_performance.c" \
+	        "$$out/src/librdkafka.a" $(DRIVERS)/rust/target/release/build/zstd-sys-*/out/libzstd.a -lpthread -lz -lm -ldl -lrt; }
+
 .PHONY: bench
-bench: $(VENV)/.test $(JARS) ## measure beside Apache Kafka (SUITE=...)
-	@$(BIN)/python -m bench $(SUITE)
+bench: $(VENV)/.test $(JARS) bench-tools ## measure beside Apache Kafka (SUITE=... QUICK=1)
+	@$(BIN)/python -m bench $(or $(SUITE),speed) $(if $(QUICK),--quick)
 
 .PHONY: check
 check: $(VENV)/.test ## format, lint, types, import contracts, YAML, Dockerfile

@@ -2,7 +2,7 @@
 
     python -m bench durability [--rounds 3] [--quick] [--directory DIR]
 
-The loads are those of `bench/speed.py`: Apache Kafka's producer with acks=all, and one record per request over 1, 16
+The loads are those of `bench/loads.py`: Apache Kafka's producer with acks=all, and one record per request over 1, 16
 and 64 connections; then 16 connections that write to 16 partitions, where no two share a log. Before them: what one
 fdatasync of an appended 4 KiB costs on the same disk. Medians over the rounds. `--directory` chooses the disk.
 """
@@ -17,7 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.speed import Table, Target, create_topic, java_producer, one_record
+from bench.loads import java_producer, one_record
+from bench.measure import Table, Target, create_topic
 from tests.support.broker_process import BrokerProcess
 
 MODES: dict[str, dict[str, object]] = {"default": {}, "fsync": {"klamm.acks.fsync": "true"}}

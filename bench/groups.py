@@ -25,7 +25,7 @@ from typing import Any
 
 import uvloop
 
-from bench.speed import KAFKA_HEAP, Table, Target
+from bench.measure import KAFKA_HEAP, Table, Target
 from klamm.client.asynchronous import AsyncNodeClient
 from klamm.client.blocking import NodeClient
 from klamm.client.exchange import Exchange

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from bench.speed import KAFKA_HEAP, Target, _ask, create_topic
+from bench.measure import KAFKA_HEAP, Target, create_topic, first_answer
 from klamm.storage.paths import RECOVERY_POINT_CHECKPOINT
 from tests.support.apache_kafka import ApacheKafka, apache_kafka
 from tests.support.broker_process import BrokerProcess
@@ -46,7 +46,7 @@ def killed(start: Callable[[], AbstractContextManager[Running]], work: Callable[
     """Start, work, kill -9; the seconds that the start took."""
     begin = time.perf_counter()
     with start() as broker:
-        _ask(broker.port)
+        first_answer(broker.port)
         elapsed = time.perf_counter() - begin
         work(broker)
         if isinstance(broker, BrokerProcess):

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.speed import Target, _medians, _text, create_topic, one_record
+from bench.loads import one_record
+from bench.measure import Target, create_topic, medians, text
 from tests.support.broker_process import BrokerProcess
 
 PARTITIONS_PER_TOPIC = 1000
@@ -76,8 +77,8 @@ def main() -> None:
             size = len(response.read())
         elapsed_ms = (time.perf_counter() - begin) * 1e3
     print(f"{partitions} partitions, one connection, {rounds} round(s) of {seconds:g} s")
-    print(f"  not scraped:          {_text(_medians(alone))}")
-    print(f"  scraped every second: {_text(_medians(beside))}")
+    print(f"  not scraped:          {text(medians(alone))}")
+    print(f"  scraped every second: {text(medians(beside))}")
     print(f"  one scrape: {size / 1e6:.1f} MB in {elapsed_ms:.0f} ms")
 
 

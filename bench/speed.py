@@ -1,259 +1,186 @@
-"""Klamm beside Apache Kafka 4.4: the same load, alternately, on brokers started fresh; prints a Markdown table.
+"""Klamm beside Apache Kafka 4.4: the same load, alternately, on brokers started fresh; writes docs/performance.md.
 
-    python -m bench speed [--rounds 3] [--quick]
+    python -m bench speed [--rounds 3] [--quick] [--only ROW ...]
 
-Loads: Apache Kafka's own producer (ProducerPerformance of its tools, idempotent, acks=all), and one record per request
-over 1, 16 and 64 connections from a small load generator here (`one_record`; on two cores it takes about one of them,
-so the requests per second are of both together). Beside each: the CPU seconds of the broker's process. Then the time
-from exec to the first ApiVersions answer, and the resident memory, idle and after the loads. Medians over the rounds.
+Loads: Apache Kafka's own producer (idempotent, acks=all), consumer and end-to-end latency test, librdkafka's consumer,
+and the generator of `bench/load`: one record per request over 1, 16 and 64 connections, fetches of a partition from the
+page cache, latency from producer to reader. Beside each: the CPU of the broker's process. Then the time from exec to
+the first ApiVersions answer, resident memory idle and after the loads, and the same with 10,000 partitions. Medians
+over the rounds, and the ratio with its spread.
 
 Apache Kafka runs with a heap of 1 GB and its defaults; both keep their logs in a temporary directory. Warm means that
-the same process has served the load before; cold is the first load of a fresh process.
+the same process has served the load before; cold is the first load of a fresh process. `--quick` is one round with a
+tenth of the loads, some three minutes; it prints and writes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import re
-import select
-import socket
-import statistics
-import struct
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from bench import loads
+from bench.measure import BROKERS, KAFKA_HEAP, Table, Target, create_topic, first_answer, free_port, klamm, machine
+from bench.page import plot, write_section
 from klamm.client.blocking import NodeClient
-from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from klamm.protocol.records.batch import Record, encode_batch
+from klamm.protocol.messages.metadata import MetadataRequest
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_process import BrokerProcess
-from tests.support.jars import classpath, java
 
-TICKS = os.sysconf("SC_CLK_TCK")
-PRODUCE_VERSION = 9
-API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
-PERF_LINE = re.compile(r"^\d+ records sent, ([\d.]+) records/sec", re.MULTILINE)
-KAFKA_HEAP = "1g"
-COLUMNS = {"klamm": "Klamm", "kafka": "Apache Kafka 4.4"}
+Broker = Callable[[Path], AbstractContextManager[Target]]
+TOPICS_OF_MANY = 20
 
 
-@dataclass(slots=True)
-class Target:
-    """A broker under load."""
-
-    name: str
-    host: str
-    port: int
-    pid: int
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
-    def rss_mb(self) -> float:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    small_records: int
+    large_records: int
+    seconds: float
+    latency_records: int
+    partitions: int
 
 
-@dataclass(slots=True)
-class Table:
-    """Figures by row and broker; the median of a cell is shown."""
-
-    cells: dict[str, dict[str, list[dict[str, float]]]] = field(default_factory=dict)
-
-    def add(self, row: str, broker: str, **figures: float) -> None:
-        self.cells.setdefault(row, {}).setdefault(broker, []).append(figures)
-        print(f"  {broker:>7} {row}: " + _text(figures), file=sys.stderr, flush=True)
-
-    def markdown(self, columns: Mapping[str, str] = COLUMNS) -> str:
-        lines = [f"| work | {' | '.join(columns.values())} |", "|---" * (len(columns) + 1) + "|"]
-        for row, brokers in self.cells.items():
-            shown = [_text(_medians(brokers.get(name, []))) for name in columns]
-            lines.append(f"| {row} | {' | '.join(shown)} |")
-        return "\n".join(lines)
+FULL = Sizes(5_000_000, 1_000_000, seconds=5.0, latency_records=10_000, partitions=10_000)
+QUICK = Sizes(500_000, 100_000, seconds=2.0, latency_records=2_000, partitions=1_000)
 
 
-def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(figures[name] for figures in rounds) for name in rounds[0]} if rounds else {}
-
-
-UNITS: dict[str, Callable[[float], str]] = {
-    "records_s": lambda value: f"{value / 1000:,.0f} k records/s",
-    "requests_s": lambda value: f"{value / 1000:,.1f} k requests/s",
-    "transactions_s": lambda value: f"{value:,.0f} transactions/s",
-    "retries": lambda value: f"{value:.2f} retries each",
-    "p50_us": lambda value: f"p50 {value:,.0f} us",
-    "p99_us": lambda value: f"p99 {value:,.0f} us",
-    "cpu_s": lambda value: f"{value:.1f} s CPU",
-    "cpu_us": lambda value: f"{value:.0f} us CPU each",
-    "look_ups_s": lambda value: f"{value:,.0f} look-ups/s",
-    "appends_s": lambda value: f"{value:,.0f} appends/s",
-    "ratio": lambda value: f"{value:.2f} of it",
-    "p99_ratio": lambda value: f"{value:.2f} times the idle p99",
-    "mb_s": lambda value: f"{value:,.0f} MB/s",
-    "loop_ms": lambda value: f"{value:.1f} ms of them on the loop",
-    "seconds": lambda value: f"{value:.2f} s",
-    "mb": lambda value: f"{value:.0f} MB",
-    "percent": lambda value: f"{value:.0f} %",
-}
-
-
-def _text(figures: dict[str, float]) -> str:
-    return ", ".join(UNITS[name](value) for name, value in figures.items())
-
-
-# -- the brokers
-
-
-@contextmanager
-def klamm(directory: Path) -> Iterator[Target]:
-    with BrokerProcess(directory / "klamm") as broker:
-        yield Target("klamm", broker.host, broker.port, broker.pid)
-
-
-@contextmanager
-def kafka(directory: Path) -> Iterator[Target]:
-    with apache_kafka(directory / "kafka", heap=KAFKA_HEAP) as broker:
-        yield Target("kafka", "127.0.0.1", broker.port, broker.pid)
-
-
-BROKERS = (klamm, kafka)
-
-
-# -- the loads
-
-
-def create_topic(target: Target, name: str, partitions: int) -> None:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
-    with NodeClient(target.host, target.port) as client:
-        response = client.request(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
-    assert response.topics[0].error_code == 0, response
-
-
-def java_producer(target: Target, topic: str, count: int, size: int, *properties: str) -> dict[str, float]:
-    """ProducerPerformance at full speed; acks=all, idempotent unless `properties` say otherwise."""
-    command = [java(), "-Xmx512m", "-cp", classpath("tools"), "org.apache.kafka.tools.ProducerPerformance"]
-    command += ["--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1"]
-    command += ["--command-property", f"bootstrap.servers={target.host}:{target.port}", "acks=all", *properties]
-    before = target.cpu_s()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
-    rates = PERF_LINE.findall(done.stdout)
-    assert rates and f"{count} records sent" in done.stdout, done.stdout + done.stderr
-    return {"records_s": float(rates[-1]), "cpu_s": target.cpu_s() - before}
-
-
-def one_record(
-    target: Target, topic: str, connections: int, seconds: float, *, partitions: int = 1
-) -> dict[str, float]:
-    """One record of 100 B per request, one request in flight per connection, which writes to one partition."""
-    sockets = [socket.create_connection((target.host, target.port)) for _ in range(connections)]
-    poll = select.epoll()
-    by_fd, frames = {}, {}
-    for number, each in enumerate(sockets):
-        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        frames[each.fileno()] = frame = produce_frame(topic, number % partitions)
-        each.sendall(frame)
-        check_answer(each.recv(4096))
-        poll.register(each, select.EPOLLIN)
-        by_fd[each.fileno()] = each
-    before, started = target.cpu_s(), time.perf_counter()
-    latencies = []
-    sent_at = {}
-    for fd, each in by_fd.items():
-        sent_at[fd] = time.perf_counter()
-        each.sendall(frames[fd])
-    end = started + seconds
-    now = started
-    while now < end:
-        for fd, _ in poll.poll():
-            each = by_fd[fd]
-            answer = each.recv(4096)
-            assert answer, "the broker closed the connection"
-            now = time.perf_counter()
-            latencies.append(now - sent_at[fd])
-            sent_at[fd] = now
-            each.sendall(frames[fd])
-    elapsed, used = now - started, target.cpu_s() - before
-    for each in sockets:
-        each.close()
-    latencies.sort()
-    count = len(latencies)
-    return {
-        "requests_s": count / elapsed,
-        "p50_us": latencies[count // 2] * 1e6,
-        "p99_us": latencies[count * 99 // 100] * 1e6,
-        "cpu_us": used / count * 1e6,
-    }
-
-
-def produce_frame(topic: str, partition: int = 0) -> bytes:
-    batch = bytes(encode_batch([Record(0, int(time.time() * 1000), None, b"x" * 100, ())]))
-    data = [PartitionProduceData(index=partition, records=batch)]
-    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
-    body = struct.pack(">hhih", 0, PRODUCE_VERSION, 1, 1) + b"b\0"
-    body += ProduceRequest.encode[PRODUCE_VERSION](request, bytearray())
-    return struct.pack(">i", len(body)) + body
-
-
-def check_answer(answer: bytes) -> None:
-    """The error code of the one partition: after size, correlation id, tags, topics, name, partitions and index."""
-    name_size = answer[10] - 1
-    (error_code,) = struct.unpack_from(">h", answer, 11 + name_size + 1 + 4)
-    assert error_code == 0, f"error {error_code}"
-
-
-def first_answer_s(start: Callable[[Path], object], directory: Path) -> tuple[float, float]:
-    """Seconds from exec to the first ApiVersions answer, and the resident MB then."""
+def one_round(table: Table, broker: Broker, directory: Path, sizes: Sizes) -> None:
+    """Every load once on one fresh broker."""
     directory.mkdir()
-    if start is klamm:
-        with BrokerProcess(directory / "format"):
-            pass  # both are measured on a data directory that exists
-        process = BrokerProcess(directory / "format", port=_free_port())
-        started = time.perf_counter()
-        command = [sys.executable, "-m", "klamm", "start", "--override", f"log.dirs={process.data}"]
-        command += ["--override", f"listeners=PLAINTEXT://127.0.0.1:{process.port}"]
+    with broker(directory) as target:
+        for topic, partitions in (("six", 6), ("one", 1), ("large", 1), ("lz4", 1), ("zstd", 1), ("single", 1)):
+            create_topic(target, topic, partitions)
+        produced(table, target, sizes)
+        requests(table, target, sizes)
+        consumed(table, target, sizes)
+        table.add("memory after the loads", target.name, mb=target.rss_mb())
+
+
+def produced(table: Table, target: Target, sizes: Sizes) -> None:
+    count = sizes.small_records
+    name = f"{count / 1e6:g} M x 100 B, Java producer"
+    table.add(f"{name}, 6 partitions, cold", target.name, **loads.java_producer(target, "six", count, 100))
+    table.add(f"{name}, 6 partitions, warm", target.name, **loads.java_producer(target, "six", count, 100))
+    table.add(f"{name}, 1 partition", target.name, **loads.java_producer(target, "one", count, 100))
+    count = sizes.large_records
+    for topic, codec in (("large", "none"), ("lz4", "lz4"), ("zstd", "zstd")):
+        figures = loads.java_producer(target, topic, count, 1000, f"compression.type={codec}")
+        table.add(f"{count / 1e6:g} M x 1 KB, Java producer, {codec}", target.name, **figures)
+
+
+def requests(table: Table, target: Target, sizes: Sizes) -> None:
+    """What the generator loads; without Go, the one in Python does the first rows."""
+    has_load = loads.available(loads.LOAD)
+    for connections in (1, 16, 64):
+        ask = loads.produce if has_load else loads.one_record
+        row = f"one record per request, {connections} connection(s)"
+        table.add(row, target.name, **ask(target, "single", connections, sizes.seconds))
+    figures = loads.java_latency(target, "single", sizes.latency_records)
+    table.add("end to end, Java, acks=all", target.name, **figures)
+    if not has_load:
+        print("  without Go no latencies and no fetches by the generator", file=sys.stderr)
+        return
+    table.add("end to end, 200 records/s", target.name, **loads.latency(target, "single", sizes.seconds))
+    for size, connections in ((1 << 20, 1), (1 << 20, 4), (1 << 16, 4)):
+        row = f"fetch {size >> 10} KB at a time, {connections} connection(s)"
+        table.add(row, target.name, **loads.fetch(target, "large", connections, size, sizes.seconds))
+
+
+def consumed(table: Table, target: Target, sizes: Sizes) -> None:
+    count = sizes.small_records
+    table.add(f"{count / 1e6:g} M x 100 B, Java consumer", target.name, **loads.java_consumer(target, "six", count))
+    if loads.available(loads.RDKAFKA):
+        figures = loads.rdkafka_consumer(target, "six", 6, count)
+        table.add(f"{count / 1e6:g} M x 100 B, librdkafka consumer", target.name, **figures)
+
+
+def bare(table: Table, directory: Path, seconds: float) -> None:
+    """What a loop of nothing but sendfile sends."""
+    path = directory / "bare"
+    path.write_bytes(bytes(256 << 20))
+    for size, connections in ((1 << 20, 1), (1 << 20, 4), (1 << 16, 4)):
+        command = [sys.executable, "-m", "bench.bare", str(path), str(size)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            target = Target("bare", "127.0.0.1", int(server.stdout.readline()), server.pid)
+            found = loads.load(target, "raw", "-", "-connections", str(connections), "-seconds", str(seconds))
+            server.terminate()
+        gb_s, requests_s = found["bytes"] / found["seconds"] / 1e9, found["requests"] / found["seconds"]
+        for name in ("klamm", "kafka"):
+            row = f"(a bare sendfile loop, {size >> 10} KB, {connections} connection(s))"
+            table.add(row, name, gb_s=gb_s, requests_s=requests_s)
+    path.unlink()
+
+
+# -- starts
+
+
+@contextmanager
+def started(broker: Broker, directory: Path) -> Iterator[tuple[float, Target]]:
+    """Start on what `directory` has; the seconds from exec to the first answer, and the broker."""
+    began = time.perf_counter()
+    if broker is klamm:
+        port = free_port()
+        command = [sys.executable, "-m", "klamm", "start", "--override", f"log.dirs={directory / 'klamm'}"]
+        command += ["--override", f"listeners=PLAINTEXT://127.0.0.1:{port}"]
         command += ["--override", "klamm.metrics.listener=127.0.0.1:0"]
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            _ask(process.port)
-            elapsed = time.perf_counter() - started
-            return elapsed, Target("klamm", "", 0, running.pid).rss_mb()
+            first_answer(port)
+            yield time.perf_counter() - began, Target("klamm", "127.0.0.1", port, running.pid)
         finally:
             running.terminate()
-            running.wait(30)
-    with apache_kafka(directory / "kafka", heap=KAFKA_HEAP) as broker:
+            running.wait(120)
+    else:
+        with apache_kafka(directory / "kafka", heap=KAFKA_HEAP) as process:
+            first_answer(process.port)
+            yield time.perf_counter() - began, Target("kafka", "127.0.0.1", process.port, process.pid)
+
+
+def formatted(broker: Broker, directory: Path) -> None:
+    """Both are measured on a data directory that exists."""
+    directory.mkdir()
+    with BrokerProcess(directory / "klamm") if broker is klamm else apache_kafka(directory / "kafka", heap=KAFKA_HEAP):
         pass
-    started = time.perf_counter()
-    with apache_kafka(directory / "kafka", heap=KAFKA_HEAP) as broker:
-        _ask(broker.port)
-        return time.perf_counter() - started, Target("kafka", "", 0, broker.pid).rss_mb()
 
 
-def _ask(port: int) -> None:
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", port), 5) as asking:
-                asking.sendall(API_VERSIONS)
-                if asking.recv(4096):
-                    return
-        except OSError:
-            time.sleep(0.002)
+def start(table: Table, broker: Broker, directory: Path) -> None:
+    formatted(broker, directory)
+    with started(broker, directory) as (seconds, target):
+        table.add("start to first answer", target.name, seconds=seconds)
+        time.sleep(2)
+        table.add("memory, idle", target.name, mb=target.rss_mb())
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def many(table: Table, broker: Broker, directory: Path, partitions: int) -> None:
+    """Start, metadata answer and memory with many partitions."""
+    formatted(broker, directory)
+    with started(broker, directory) as (_, target):
+        for number in range(TOPICS_OF_MANY):
+            create_topic(target, f"many-{number}", partitions // TOPICS_OF_MANY)
+    with started(broker, directory) as (seconds, target):
+        table.add(f"start with {partitions:,} partitions", target.name, seconds=seconds)
+        with NodeClient(target.host, target.port, timeout_s=600) as client:
+            while True:
+                began = time.perf_counter()
+                answer = client.request(MetadataRequest(topics=None), 9)
+                if sum(len(topic.partitions) for topic in answer.topics) == partitions:
+                    break
+                time.sleep(0.5)  # it answers before it knows all
+            taken = []
+            for _ in range(5):
+                began = time.perf_counter()
+                client.request(MetadataRequest(topics=None), 9)
+                taken.append(time.perf_counter() - began)
+        table.add(f"metadata of {partitions:,} partitions", target.name, ms=min(taken) * 1e3)
+        table.add(f"memory with {partitions:,} partitions", target.name, mb=target.rss_mb())
 
 
 # -- the run
@@ -262,42 +189,27 @@ def _free_port() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Klamm beside Apache Kafka.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the load")
+    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the load; writes nothing")
     options = parser.parse_args()
-    rounds, scale, seconds = (1, 10, 2.0) if options.quick else (options.rounds, 1, 5.0)
+    rounds, sizes = (1, QUICK) if options.quick else (options.rounds, FULL)
     table = Table()
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as temporary:
         for number in range(rounds):
-            for start in BROKERS:
-                directory = Path(temporary) / f"{start.__name__}-{number}"
-                elapsed, rss = first_answer_s(start, directory)
-                table.add("start to first answer; memory then", start.__name__, seconds=elapsed, mb=rss)
-                one_round(table, start, directory / "load", scale, seconds)
-                subprocess.run(["rm", "-rf", str(directory)], check=True)
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, {rounds} round(s)\n")
-    print(table.markdown())
-
-
-def one_round(table: Table, start: Callable[..., object], directory: Path, scale: int, seconds: float) -> None:
-    """Every load once on one fresh broker."""
-    directory.mkdir()
-    with start(directory) as target:  # type: ignore[attr-defined]
-        name = target.name
-        for topic, partitions in (("six", 6), ("one", 1), ("large", 1), ("single", 1)):
-            create_topic(target, topic, partitions)
-        count = 5_000_000 // scale
-        for state in ("cold", "warm"):
-            row = f"{count / 1e6:g} M x 100 B, 6 partitions, Java producer, {state}"
-            table.add(row, name, **java_producer(target, "six", count, 100))
-        row = f"{count / 1e6:g} M x 100 B, 1 partition, Java producer"
-        table.add(row, name, **java_producer(target, "one", count, 100))
-        count = 1_000_000 // scale
-        row = f"{count / 1e6:g} M x 1 KB, 1 partition, Java producer"
-        table.add(row, name, **java_producer(target, "large", count, 1000))
-        for connections in (1, 16, 64):
-            row = f"one record per request, {connections} connection(s)"
-            table.add(row, name, **one_record(target, "single", connections, seconds))
-        table.add("memory after the load", name, mb=target.rss_mb())
+            for broker in BROKERS if number % 2 == 0 else reversed(BROKERS):
+                directory = Path(temporary) / f"{broker.__name__}-{number}"
+                directory.mkdir()
+                start(table, broker, directory / "start")
+                one_round(table, broker, directory / "load", sizes)
+                if number == 0:
+                    many(table, broker, directory / "many", sizes.partitions)
+                shutil.rmtree(directory)
+            if loads.available(loads.LOAD):
+                bare(table, Path(temporary), sizes.seconds)
+    body = f"Measured on {machine(rounds)}.\n\n{table.markdown()}"
+    print(body)
+    if not options.quick:
+        plot(table, "Klamm beside Apache Kafka 4.4, client and broker on the same two cores")
+        write_section("speed", f"{body}\n\n![ratios](performance.svg)")
 
 
 if __name__ == "__main__":

@@ -31,9 +31,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bench.loads import one_record
 from bench.log import batch, open_log
+from bench.measure import KAFKA_HEAP, Table, Target, create_topic, first_answer
 from bench.recovery import Running, fill
-from bench.speed import KAFKA_HEAP, Table, Target, _ask, create_topic, one_record
 from klamm.client.blocking import NodeClient
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -94,7 +95,7 @@ def clean_start(table: Table, name: str, start: Start, sizes: Sizes) -> None:
                 time.sleep(0.5)  # Apache Kafka answers before it serves
     began = time.perf_counter()
     with start() as broker:
-        _ask(broker.port)
+        first_answer(broker.port)
         table.add(f"clean start, {sizes.partitions:,} partitions", name, seconds=time.perf_counter() - began)
 
 

@@ -25,7 +25,8 @@ from typing import Any
 
 import uvloop
 
-from bench.speed import BROKERS, Table, Target, create_topic, java_producer
+from bench.loads import java_producer
+from bench.measure import BROKERS, Table, Target, create_topic
 from klamm.client.asynchronous import AsyncNodeClient
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.end_txn import EndTxnRequest

@@ -1,0 +1,47 @@
+"""A bare sendfile loop: what this machine can send at all, with nothing around it.
+
+    python -m bench.bare FILE SIZE
+
+Prints its port, and answers each frame on a connection with SIZE bytes of the file, the next ones each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import sys
+import threading
+
+SIZE = struct.Struct(">i")
+
+
+def serve(connection: socket.socket, file: int, end: int, size: int) -> None:
+    head = SIZE.pack(size)
+    at = 0
+    with contextlib.suppress(ConnectionError):  # the client went away
+        while connection.recv(4096):
+            connection.send(head, socket.MSG_MORE)
+            if at + size > end:
+                at = 0
+            left = size
+            while left:
+                sent = os.sendfile(connection.fileno(), file, at, left)
+                at, left = at + sent, left - sent
+
+
+def main() -> None:
+    path, size = sys.argv[1], int(sys.argv[2])
+    file = os.open(path, os.O_RDONLY)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        print(listener.getsockname()[1], flush=True)
+        while True:
+            connection, _ = listener.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            arguments = (connection, file, os.fstat(file).st_size, size)
+            threading.Thread(target=serve, args=arguments, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()
