@@ -35,3 +35,23 @@ class ClusterError(PipelineError):
 
 class UnknownTopic(ClusterError):
     """A topic, or all that match a pattern, are not there."""
+
+
+class NotWritten(ClusterError):
+    """A cluster did not take a batch, or the end of a transaction: what was in the transaction is not visible."""
+
+
+class ProducerFenced(NotWritten):
+    """Another producer has taken over the transactional id: a rival job, or a newer attempt of the same task."""
+
+
+class NotATable(PipelineError):
+    """What a path or URL holds is no Delta table, not one of ours, or cannot be read."""
+
+
+class RivalLoader(PipelineError):
+    """Another job changed the same table meanwhile; nothing of this run is visible."""
+
+
+class BadRecord(PipelineError):
+    """A record does not parse; the message names topic, partition, offset and the reason."""
