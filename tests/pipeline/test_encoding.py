@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.pipeline.encoding import EncodedBatch, encode_batches, header_tails
-from klamm.protocol.records.batch import Record, crc_is_valid, encode_batch, read_header, records
+from klamm.protocol.records.batch import Header, Record, crc_is_valid, encode_batch, read_header, records
 from klamm.protocol.records.compression import Codec
 
 LIMIT = 1 << 30
@@ -16,6 +16,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 content = st.none() | st.binary(max_size=200)
 header = st.tuples(st.text(max_size=4), content)
+Row = tuple[int, bytes, bytes, tuple[Header, ...]]
 record = st.tuples(st.integers(-1, 2**62), content, content, st.lists(header, max_size=3).map(tuple))
 
 
@@ -35,7 +36,7 @@ def encoded(rows: list[Record], codec: Codec, batch_bytes: int, *, headers: bool
 
 
 @given(st.lists(record, max_size=40), st.sampled_from(Codec), st.sampled_from([200, 1000, 1 << 20]))
-def test_what_goes_in_comes_out(rows: list[tuple[int, bytes, bytes, tuple]], codec: Codec, batch_bytes: int) -> None:
+def test_what_goes_in_comes_out(rows: list[Row], codec: Codec, batch_bytes: int) -> None:
     given_ = [Record(0, *row) for row in rows]
     found: list[Record] = []
     for batch in encoded(given_, codec, batch_bytes):
@@ -53,7 +54,7 @@ def test_what_goes_in_comes_out(rows: list[tuple[int, bytes, bytes, tuple]], cod
 
 
 @given(st.lists(record, min_size=1, max_size=10))
-def test_bytes_are_those_of_the_plain_encoder(rows: list[tuple[int, bytes, bytes, tuple]]) -> None:
+def test_bytes_are_those_of_the_plain_encoder(rows: list[Row]) -> None:
     given_ = [Record(at, *row) for at, row in enumerate(rows)]
     (batch,) = encoded(given_, Codec.NONE, 1 << 20)
     assert batch.data == encode_batch(given_)
