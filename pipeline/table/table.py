@@ -1,0 +1,260 @@
+"""A Delta table with the offsets that its rows were loaded up to, and commits that are exact.
+
+A commit is made on top of the version that the job has seen, never on a later one: another commit in between is looked
+at first. If it left our offsets and files alone (somebody optimised the table), ours follows it; if not, a rival works
+on the same table, and nothing of this run becomes visible. delta-rs takes an app transaction of a version that is
+equal or lower than the last, so it is here that this is checked.
+
+After a crash there is nothing to repair: files without a commit are invisible, and `vacuum` deletes them.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from klamm.pipeline.errors import NotATable, PipelineError, RivalLoader
+from klamm.pipeline.ranges import NO_TOPIC_ID, TopicPartition
+from klamm.pipeline.table.files import MIXED, DataFile
+from klamm.pipeline.table.location import LOG_DIRECTORY, Location
+from klamm.pipeline.table.log import Commit, Log
+from klamm.pipeline.table.offsets import next_offsets, offset_app, topic_app, topic_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+PARTITION_BY: Final = ("topic", "date")
+ATTEMPTS: Final = 10
+"""Commits that others may make while we try to make one."""
+
+
+@dataclass(slots=True)
+class Change:
+    """What one commit does. `expected` and `offsets` are next offsets, before and after; None: not loaded yet."""
+
+    expected: Mapping[TopicPartition, int | None]
+    offsets: Mapping[TopicPartition, int]
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+class Table:
+    """See the module. Not for use by several threads at once."""
+
+    def __init__(
+        self, location: Location, delta: DeltaTable, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        self.location = location
+        self._delta = delta
+        self._log = Log(location)
+        self._now_ms = now_ms
+        self._seen = -1
+        self._transactions: dict[str, int] = {}
+        self.refresh()
+
+    # -- life
+
+    @classmethod
+    def open(cls, location: Location, version: int | None = None) -> Self:
+        """Raises NotATable."""
+        return cls(location, _delta(location, version))
+
+    @classmethod
+    def open_if_there(cls, location: Location) -> Self | None:
+        """None where a table can be made. Raises NotATable where there is something else."""
+        from pyarrow import fs
+
+        if location.is_local and Path(location.uri).is_file():
+            raise NotATable(f"{location} is a file: a table is a directory")
+        try:
+            filesystem = location.filesystem()
+            there = [info.base_name for info in filesystem.get_file_info(fs.FileSelector("", allow_not_found=True))]
+        except Exception as error:
+            raise NotATable(f"{location} cannot be read: {first_line(error)}") from None
+        if LOG_DIRECTORY in there:
+            return cls.open(location)
+        if there:
+            raise NotATable(
+                f"{location} is not a Delta table: it has no {LOG_DIRECTORY}, but {min(there)}. "
+                "Name a table, or a path where nothing is"
+            )
+        return None
+
+    @classmethod
+    def create(
+        cls, location: Location, schema: pa.Schema, *, partition_by: Sequence[str] = PARTITION_BY, job: str = "load"
+    ) -> Self:
+        """An empty table: a commit of its own."""
+        from deltalake import CommitProperties, DeltaTable
+
+        try:
+            delta = DeltaTable.create(
+                location.uri,
+                schema=schema,
+                partition_by=list(partition_by),
+                storage_options=location.storage_options,
+                commit_properties=CommitProperties(custom_metadata={"klamm": {"job": job}}),
+            )
+        except Exception as error:
+            if (rival := cls.open_if_there(location)) is not None:
+                raise RivalLoader(
+                    f"{location}: another job has created it meanwhile (version {rival.version})"
+                ) from None
+            raise PipelineError(f"{location}: cannot be created: {first_line(error)}") from None
+        location.sync_log(0)
+        return cls(location, delta)
+
+    # -- what it has
+
+    @property
+    def version(self) -> int:
+        return int(self._delta.version())
+
+    @property
+    def schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema(self._delta.schema())
+
+    @property
+    def partition_by(self) -> list[str]:
+        return list(self._delta.metadata().partition_columns)
+
+    @property
+    def delta(self) -> DeltaTable:
+        """For what only delta-rs can do."""
+        return self._delta
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Of all topic partitions that were loaded."""
+        return next_offsets(self._transactions)
+
+    @property
+    def topic_ids(self) -> dict[str, set[bytes]]:
+        return topic_ids(self._transactions)
+
+    def files(self) -> list[DataFile]:
+        """All files of this version."""
+        return list(_files(self._delta))
+
+    def commits(self) -> Iterator[Commit]:
+        """Newest first."""
+        return self._log.commits()
+
+    # -- changing it
+
+    def refresh(self) -> None:
+        """See the commits that were made since."""
+        if self._seen >= 0:
+            self._delta.update_incremental()
+        version = self.version
+        if self._seen < 0 or version < self._seen:
+            self._transactions = self._log.transactions(version)
+        else:
+            for at in range(self._seen + 1, version + 1):
+                self._transactions.update(self._log.committed(at))
+        self._seen = version
+
+    def commit(self, change: Change) -> int:
+        """All of it or nothing. Raises RivalLoader; returns the new version."""
+        token = uuid.uuid4().hex
+        for _ in range(ATTEMPTS):
+            self._check_rivals(change)
+            try:
+                self._write(change, token)
+            except Exception as error:
+                self.refresh()
+                if not self._is_ours(token):
+                    reason = first_line(error)
+                    continue
+            else:
+                self.refresh()
+            self.location.sync_log(self.version)
+            return self.version
+        raise RivalLoader(f"{self.location}: the commit failed {ATTEMPTS} times, nothing is visible of it: {reason}")
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """Make the table's schema this one, which has more columns, or more fields below `value`."""
+        from deltalake import Schema
+
+        self._delta.alter.add_columns(Schema.from_arrow(schema).fields)
+        self.refresh()
+        self.location.sync_log(self.version)
+
+    def _check_rivals(self, change: Change) -> None:
+        current = self.next_offsets
+        for partition, expected in change.expected.items():
+            if current.get(partition) != expected:
+                raise RivalLoader(
+                    f"{self.location}: another job has loaded {partition} meanwhile, up to {current.get(partition)} "
+                    f"where this one began at {expected}. Nothing of this run is visible; let only one run"
+                )
+        if change.removed:
+            gone = {file.path for file in change.removed} - {file.path for file in self.files()}
+            if gone:
+                raise RivalLoader(f"{self.location}: another job has replaced {min(gone)} meanwhile; run this again")
+
+    def _write(self, change: Change, token: str) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        now_ms = self._now_ms()
+        apps = {offset_app(partition): offset for partition, offset in change.offsets.items()}
+        apps.update({topic_app(name, item): 1 for name, item in change.topic_ids.items() if item != NO_TOPIC_ID})
+        self._delta.create_write_transaction(
+            [*(file.remove(now_ms) for file in change.removed), *(file.add(now_ms) for file in change.added)],
+            mode="append",
+            schema=self._delta.schema(),
+            partition_by=self.partition_by,
+            commit_properties=CommitProperties(
+                custom_metadata={"klamm": {**change.facts, "commit": token}},
+                max_commit_retries=0,
+                app_transactions=[Transaction(app, offset) for app, offset in apps.items()],
+            ),
+        )
+
+    def _is_ours(self, token: str) -> bool:
+        """Whether a commit whose answer was an error is there after all."""
+        return any(commit.facts.get("commit") == token for commit in islice(self.commits(), ATTEMPTS))
+
+
+def _delta(location: Location, version: int | None) -> DeltaTable:
+    from deltalake import DeltaTable
+
+    try:
+        return DeltaTable(location.uri, version=version, storage_options=location.storage_options)
+    except Exception as error:
+        at = "" if version is None else f" version {version}"
+        raise NotATable(f"{location}{at} is not a Delta table that can be read: {first_line(error)}") from None
+
+
+def _files(delta: DeltaTable) -> Iterator[DataFile]:
+    import pyarrow as pa
+
+    names = delta.metadata().partition_columns
+    for row in pa.table(delta.get_add_actions(flatten=True)).to_pylist():
+        values = tuple((name, str(row[f"partition.{name}"])) for name in names)
+        low, high = (row.get(f"{end}.partition", row.get("partition.partition")) for end in ("min", "max"))
+        known = low is not None and low == high and row.get("min.offset") is not None
+        yield DataFile(
+            path=row["path"],
+            size_bytes=row["size_bytes"],
+            values=values,
+            partition=int(low) if known else MIXED,
+            records=row["num_records"],
+            first=row["min.offset"] if known else 0,
+            last=row["max.offset"] if known else 0,
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """Of what delta-rs says, which may be a page."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(":. ")
