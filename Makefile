@@ -35,7 +35,8 @@ help: ## this list
 
 # ---- set-up
 
-$(VENV)/.run: pyproject.toml constraints.txt
+# Installing compiles what hatch_build.py says, where there is a compiler.
+$(VENV)/.run: pyproject.toml constraints.txt hatch_build.py protocol/records/_check.c
 	$(call need,command -v $(PYTHON),python3 python3-venv)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Klamm needs Python 3.11 or newer; name one with PYTHON=..." >&2; exit 1; }
 	$(call need,$(PYTHON) -c "import venv; import ensurepip",python3-venv)
@@ -45,6 +46,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
+	$(call need,command -v cc && test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h",gcc libc6-dev python3-dev)
 	@echo "Installing the test tools"
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,dev,pipeline]'
 	@touch $@

@@ -47,6 +47,7 @@ from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.upkeep import Upkeep
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.errors import KafkaError
+from klamm.protocol.records import check
 from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import Filesystem, OsFilesystem
 from klamm.storage.identity import WrongOwner, known_cluster_id
@@ -82,6 +83,16 @@ def run(config: BrokerConfig) -> int:
         return EXIT_OK
     stop.interrupts = False
     return uvloop.run(server.serve(stop))
+
+
+def tell_how_records_are_checked() -> None:
+    if check.IS_COMPILED:
+        log.info("the records of produced batches are checked by compiled code")
+        return
+    log.warning(
+        "the records of produced batches are checked in pure Python, which takes fifty times as long. For compiled "
+        "code install a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev), then Klamm anew"
+    )
 
 
 class StopRequested(BaseException):
@@ -254,6 +265,7 @@ class Server:
         for listener in network.listeners:
             listener.start()
         await broker.relocations.resume()
+        tell_how_records_are_checked()
         listeners = ",".join(addresses)
         print(f"klamm ready node={self.config.node_id} listeners={listeners} metrics={metrics_url}", flush=True)
         spare_the_collector()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import klamm
 from klamm.protocol.apis import API
 from klamm.protocol.errors import ErrorCode
+from klamm.protocol.records import check
 
 if TYPE_CHECKING:
     from klamm.broker.network.network import Network
@@ -217,8 +218,10 @@ class Metrics:
     def families(self) -> Iterator[Family]:
         """All but the series per partition, see `exposition`."""
         version, python = klamm.__version__, platform.python_version()
-        labels = f'{{version="{version}",python="{python}"}}'
-        yield Family("klamm_build_info", "gauge", "Version of Klamm and of Python.", [(labels, 1)])
+        record_check = "compiled" if check.IS_COMPILED else "python"
+        labels = f'{{version="{version}",python="{python}",record_check="{record_check}"}}'
+        help_text = "Version of Klamm and of Python, and what checks the records of produced batches."
+        yield Family("klamm_build_info", "gauge", help_text, [(labels, 1)])
         yield from self._api_families()
         yield from self._topic_families()
         if self._network is not None:

@@ -176,6 +176,7 @@ def test_process_and_build_are_told() -> None:
     found = scrape(Metrics())
     assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_open_fds"} <= found.keys()
     assert {"process_start_time_seconds", "klamm_build_info"} <= found.keys()
+    assert found["klamm_build_info"].samples[0].labels["record_check"] == "compiled"
 
 
 def test_loop_lag_is_sampled_until_stopped() -> None:

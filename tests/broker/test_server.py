@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,24 @@ def test_sigterm_while_starting_exits_with_0(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_a_start_tells_what_checks_records(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "compiled") as broker:
+        assert build_info(broker).endswith('record_check="compiled"} 1')
+    assert " INFO " in (line := line_about_records(broker)) and "compiled code" in line
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['klamm.protocol.records._check'] = None")
+    with BrokerProcess(tmp_path / "portable", prefix=["env", f"PYTHONPATH={tmp_path}"]) as broker:
+        assert build_info(broker).endswith('record_check="python"} 1')
+    assert " WARNING " in (line := line_about_records(broker)) and "install a C compiler" in line
+
+
+def build_info(broker: BrokerProcess) -> str:
+    with urllib.request.urlopen(broker.metrics_url, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(line for line in lines if line.startswith("klamm_build_info{"))
+
+
+def line_about_records(broker: BrokerProcess) -> str:
+    (line,) = [line for line in broker.log().splitlines() if "the records of produced batches" in line]
+    return line
