@@ -288,6 +288,19 @@ class Segment:
                 next_offset = head.last_offset + 1
         return next_offset
 
+    def offset_behind(self, start: int, stop: int) -> int:
+        """The same or, where the batch that is cut at `stop` is in the index, its base offset: one look at the file."""
+        indexed = self.offset_index.floor_of_position(stop)
+        if indexed <= start:
+            return self.next_offset_at(start, stop)
+        next_offset = -1
+        for _, head in self.heads(indexed):
+            if head.size_bytes > stop - indexed:
+                return head.base_offset if next_offset < 0 else next_offset
+            indexed += head.size_bytes
+            next_offset = head.last_offset + 1
+        return next_offset
+
     def heads(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return heads(self.file, position, self.size_bytes)
 

@@ -113,7 +113,7 @@ def _region(
         else:
             return LogRead(FileRegion(segment.file, position, size), size, True)
     if position + size != end or segment.damage:
-        next_offset = segment.next_offset_at(position, position + size)
+        next_offset = segment.offset_behind(position, position + size)
     return LogRead(FileRegion(segment.file, position, size), size, False, next_offset)
 
 
