@@ -1,0 +1,53 @@
+"""Which batches a reader gets that reads committed transactions only."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import numpy as np
+
+from klamm.protocol.errors import InvalidRecord
+from klamm.protocol.records.batch import CONTROL_FLAG, NO_PRODUCER_ID, TRANSACTIONAL_FLAG, read_header
+from klamm.protocol.records.columnar.heads import Bools, Bytes, DamagedBatch, Heads
+from klamm.protocol.records.control import read_end_marker
+
+
+class Aborts:
+    """Leaves out control batches and what was aborted, as batches pass in the order of their offsets.
+
+    A transaction that is given, (producer id, first offset), begins with the first batch whose last offset reaches its
+    first one, and ends with the abort marker of its producer: the rule of Kafka's consumer.
+    """
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._pending = deque(sorted((first_offset, producer_id) for producer_id, first_offset in aborted))
+        self._active: set[int] = set()
+
+    def kept(self, data: Bytes, heads: Heads) -> Bools:
+        """Of each of the next batches, whether its records count. Raises DamagedBatch for a marker that is none."""
+        control = (heads.attributes & CONTROL_FLAG) != 0
+        kept: Bools = ~control
+        if not self._pending and not self._active:
+            return kept
+        transactional = (heads.attributes & TRANSACTIONAL_FLAG != 0) & (heads.producer_ids > NO_PRODUCER_ID)
+        for row in np.flatnonzero(transactional).tolist():
+            while self._pending and self._pending[0][0] <= heads.last_offsets[row]:
+                self._active.add(self._pending.popleft()[1])
+            producer_id = int(heads.producer_ids[row])
+            if producer_id in self._active:
+                if not control[row]:
+                    kept[row] = False
+                elif _is_abort(data, heads, row):
+                    self._active.remove(producer_id)
+        return kept
+
+
+def _is_abort(data: Bytes, heads: Heads, row: int) -> bool:
+    position = int(heads.positions[row])
+    view = data.data
+    try:
+        marker = read_end_marker(view, read_header(view, position), position)
+    except InvalidRecord as error:
+        raise DamagedBatch(int(heads.base_offsets[row]), position, error.message) from None
+    return marker is not None and not marker.is_commit

@@ -1,0 +1,236 @@
+"""Batches become columns: which batches count, what is in them, and what is wrong with them. See the package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from klamm.protocol.errors import InvalidRecord, UnsupportedCompressionType
+from klamm.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_BYTES, LOG_APPEND_TIME_FLAG
+from klamm.protocol.records.columnar.aborts import Aborts
+from klamm.protocol.records.columnar.fields import (
+    MIN_RECORD_BYTES,
+    Headers,
+    Spans,
+    read_fields,
+    read_headers,
+    record_starts,
+)
+from klamm.protocol.records.columnar.heads import PADDING_BYTES, Bytes, DamagedBatch, Heads, Int64s
+from klamm.protocol.records.columnar.old import converted
+from klamm.protocol.records.columnar.varints import Malformed, refuse
+from klamm.protocol.records.compression import CODEC_MASK, codec_of, decompress
+from klamm.protocol.records.crc import crc32c
+
+CHUNK_RECORDS: Final = 8192
+"""Records that become one `Columns`: as many as make numpy's calls cheap and stay in the processor's cache."""
+GROUP_BYTES: Final = 16 << 20
+"""Batches, decompressed, that advance in lockstep."""
+DECOMPRESSED_LIMIT_BYTES: Final = 1 << 30
+"""What the records of one batch may come to."""
+NO_END: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Some records, a row each, with ascending offsets. Positions are those of `data`, less than 2 GiB apart.
+
+    `timestamps` are milliseconds, -1 for none; `timestamp_types` as in `Heads`. `tails` are the headers as they are
+    stored, their number first; `headers` has them taken apart, and is None when no record has any.
+    """
+
+    data: Bytes
+    offsets: Int64s
+    timestamps: Int64s
+    timestamp_types: Int64s
+    keys: Spans
+    values: Spans
+    tails: Spans
+    headers: Headers | None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+def columns(
+    data: Bytes,
+    heads: Heads,
+    *,
+    start_offset: int = 0,
+    end_offset: int = NO_END,
+    aborted: Iterable[tuple[int, int]] = (),
+    chunk_records: int = CHUNK_RECORDS,
+    check_crcs: bool = True,
+    limit: int = DECOMPRESSED_LIMIT_BYTES,
+) -> Iterator[Columns]:
+    """The records with offsets in [start_offset, end_offset), in order, in chunks. Raises DamagedBatch.
+
+    Batches that lie outside are not looked at. `limit` is how large a batch may be when decompressed.
+    """
+    assert not len(heads) or len(data) >= int((heads.positions + heads.sizes)[-1]) + PADDING_BYTES
+    wanted = _Wanted(start_offset, end_offset, chunk_records)
+    aborts = Aborts(aborted)
+    for group in _groups(_within(heads, start_offset, end_offset)):
+        if check_crcs:
+            _check_crcs(data, group)
+        for opened in _opened(data, group[aborts.kept(data, group)], limit):
+            yield from _decoded(opened, wanted)
+
+
+@dataclass(slots=True)
+class _Wanted:
+    start_offset: int
+    end_offset: int
+    chunk_records: int
+    last_offset: int = -1
+    """Of the records that are through."""
+
+
+def _within(heads: Heads, start_offset: int, end_offset: int) -> Heads:
+    """The batches that may hold such offsets. Raises DamagedBatch unless they ascend."""
+    first = np.where(heads.magics < 2, 0, heads.base_offsets)  # a wrapper of old begins nobody knows where
+    first[1:] = np.where(heads.magics[1:] < 2, heads.last_offsets[:-1] + 1, first[1:])
+    inside = heads[(heads.last_offsets >= start_offset) & (first < end_offset)]
+    wrong = inside.base_offsets[1:] <= inside.last_offsets[:-1]
+    if wrong.any():
+        row = int(wrong.argmax()) + 1
+        raise damaged(inside, row, f"the batch before it ends with offset {inside.last_offsets[row - 1]}")
+    return inside
+
+
+def damaged(heads: Heads, row: int, reason: str) -> DamagedBatch:
+    return DamagedBatch(int(heads.base_offsets[row]), int(heads.positions[row]), reason)
+
+
+def _groups(heads: Heads) -> Iterator[Heads]:
+    """Of some size, and either of magic 2 or older."""
+    ends = np.cumsum(heads.sizes)
+    changes = np.flatnonzero(np.diff(heads.magics < 2)) + 1
+    first = done = 0
+    while first < len(heads):
+        after = max(int(np.searchsorted(ends, done + GROUP_BYTES, side="right")), first + 1)
+        change = int(np.searchsorted(changes, first, side="right"))
+        if change < len(changes):
+            after = min(after, int(changes[change]))
+        yield heads[first:after]
+        done, first = int(ends[after - 1]), after
+
+
+def _check_crcs(data: Bytes, heads: Heads) -> None:
+    """Of magic 2; those of the old formats are checked when they are read."""
+    view = data.data
+    modern = heads.magics == 2
+    starts = (heads.positions + ATTRIBUTES_POSITION)[modern].tolist()
+    ends = (heads.positions + heads.sizes)[modern].tolist()
+    computed = [crc32c(view[start:end]) for start, end in zip(starts, ends, strict=True)]
+    wrong = np.array(computed, np.uint32) != heads.crcs[modern]
+    if wrong.any():
+        row = int(wrong.argmax())
+        stored, found = int(heads.crcs[modern][row]), computed[row]
+        raise damaged(heads[modern], row, f"its CRC is {stored:#010x}, that of its content {found:#010x}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """Batches whose records, not compressed (any more), are at [starts, ends) in `data`."""
+
+    data: Bytes
+    heads: Heads
+    starts: Int64s
+    ends: Int64s
+
+
+def _opened(data: Bytes, heads: Heads, limit: int) -> Iterator[_Opened]:
+    if not len(heads):
+        return
+    if heads.magics[0] < 2:
+        data, heads = converted(data, heads, limit)
+    starts, ends = heads.positions + HEADER_BYTES, heads.positions + heads.sizes
+    if not (heads.attributes & CODEC_MASK).any():
+        yield _Opened(data, heads, starts, ends)
+        return
+    view = data.data
+    parts: list[bytes] = []
+    first = size = 0
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        try:
+            part = decompress(codec_of(int(heads.attributes[row])), view[start:end], limit)
+        except (InvalidRecord, UnsupportedCompressionType) as error:
+            raise damaged(heads, row, error.message) from None
+        parts.append(part)
+        size += len(part)
+        if size >= GROUP_BYTES:
+            yield _joined(heads[first : row + 1], parts)
+            parts, first, size = [], row + 1, 0
+    if parts:
+        yield _joined(heads[first:], parts)
+
+
+def _joined(heads: Heads, parts: list[bytes]) -> _Opened:
+    ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
+    data = np.frombuffer(b"".join([*parts, bytes(PADDING_BYTES)]), np.uint8)
+    return _Opened(data, heads, np.append(np.int64(0), ends[:-1]), ends)
+
+
+def _decoded(opened: _Opened, wanted: _Wanted) -> Iterator[Columns]:
+    heads, counts = opened.heads, opened.heads.counts
+    wrong = (counts < 0) | (counts * MIN_RECORD_BYTES > opened.ends - opened.starts)
+    if wrong.any():
+        row = int(wrong.argmax())
+        size = int(opened.ends[row] - opened.starts[row])
+        raise damaged(heads, row, f"{size} bytes do not hold {int(counts[row])} records")
+    try:
+        starts = record_starts(opened.data, opened.starts, opened.ends, counts)
+    except Malformed as error:
+        raise damaged(heads, error.row, error.reason) from None
+    ends = np.append(starts[1:], 0)
+    ends[(np.cumsum(counts) - 1)[counts > 0]] = opened.ends[counts > 0]
+    batch_rows = np.repeat(np.arange(len(heads)), counts)
+    for first in range(0, len(starts), wanted.chunk_records):
+        rows = slice(first, first + wanted.chunk_records)
+        try:
+            found = _chunk(opened, starts[rows], ends[rows], batch_rows[rows], wanted)
+        except Malformed as error:
+            raise damaged(heads, int(batch_rows[first + error.row]), error.reason) from None
+        if found is not None:
+            yield found
+
+
+def _chunk(opened: _Opened, starts: Int64s, ends: Int64s, batch_rows: Int64s, wanted: _Wanted) -> Columns | None:
+    heads = opened.heads
+    fields = read_fields(opened.data, starts, ends)
+    deltas = fields.offset_deltas
+    bases = heads.base_offsets[batch_rows]
+    offsets = bases + deltas
+    wrong = (deltas < 0) | (offsets > heads.last_offsets[batch_rows])
+    wrong[1:] |= offsets[1:] <= offsets[:-1]
+    wrong[0] |= offsets[0] <= wanted.last_offset
+    refuse(wrong, "the offsets of its records do not ascend within it")
+    wanted.last_offset = int(offsets[-1])
+    first, after = np.searchsorted(offsets, (wanted.start_offset, wanted.end_offset)).tolist()
+    if first == after:
+        return None
+    rows = slice(first, after)
+    timestamps = heads.base_timestamps[batch_rows] + fields.timestamp_deltas  # may wrap, as Java's do on both sides
+    append_time = heads.attributes & LOG_APPEND_TIME_FLAG != 0
+    if append_time.any():
+        timestamps = np.where(append_time[batch_rows], heads.max_timestamps[batch_rows], timestamps)
+    try:
+        headers = read_headers(
+            opened.data, fields.header_counts[rows], fields.header_positions[rows], fields.tails.ends[rows]
+        )
+    except Malformed as error:
+        raise Malformed(first + error.row, error.reason) from None
+    return Columns(
+        data=opened.data,
+        offsets=offsets[rows],
+        timestamps=timestamps[rows],
+        timestamp_types=heads.timestamp_types[batch_rows[rows]],
+        keys=fields.keys[rows],
+        values=fields.values[rows],
+        tails=fields.tails[rows],
+        headers=headers,
+    )
