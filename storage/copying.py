@@ -64,10 +64,11 @@ def copy_file(filesystem: Filesystem, source: Path, target: Path, *, sync: bool 
     old, new = filesystem.open_read(source), filesystem.open(target, create=True)
     size = old.size()
     new.truncate(0)
-    for position in range(0, size, CHUNK_BYTES):
-        data = old.read_at(min(CHUNK_BYTES, size - position), position)
-        if data.count(0) < len(data):
-            new.write_at(data, position)
+    for start, end in old.data_ranges(0, size):
+        for position in range(start, end, CHUNK_BYTES):
+            data = old.read_at(min(CHUNK_BYTES, end - position), position)
+            if data.count(0) < len(data):
+                new.write_at(data, position)
     new.truncate(size)
     if sync:
         new.sync()

@@ -58,6 +58,10 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def data_ranges(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [start, end) where bytes may be that are not zero, in order. Between are only zeros that take no
+        room, or that were preallocated and never written. Ask before reading: what was read may count as data."""
+
     def modified_ms(self) -> int:
         """When it was last written to."""
 
@@ -163,6 +167,19 @@ class OsFile:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def data_ranges(self, start: int, end: int) -> list[tuple[int, int]]:
+        found = []
+        try:
+            while start < end and (data := os.lseek(self._fd, start, os.SEEK_DATA)) < end:
+                start = os.lseek(self._fd, data, os.SEEK_HOLE)
+                found.append((data, min(start, end)))
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # a filesystem that does not know
+                return [(start, end)]
+            if error.errno != errno.ENXIO:  # nothing follows
+                raise
+        return found
 
     def modified_ms(self) -> int:
         return os.fstat(self._fd).st_mtime_ns // 1_000_000

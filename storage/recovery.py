@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from klamm.protocol.errors import CorruptMessage
-from klamm.protocol.records.batch import HEADER_BYTES, MIN_BATCH_BYTES, BatchHeader, crc_is_valid, read_header
+from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 from klamm.storage.filesystem import File
 from klamm.storage.index import MAX_RELATIVE_OFFSET
 from klamm.storage.leader_epochs import EpochCache
@@ -85,13 +85,13 @@ def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_ba
 
 def end_of_content(file: File, position: int, end: int) -> int:
     """Where, a page behind what is not zero, nothing but zeros follow up to `end`, as preallocation leaves them."""
-    last = end
-    while end > position:
-        start = max(position, end - SEARCH_BYTES)
-        content = file.read_at(end - start, start).rstrip(b"\0")
-        if content:
-            return min(last, start + len(content) + PAGE_BYTES)
-        end = start
+    for first, last in reversed(file.data_ranges(position, end)):
+        while last > first:
+            start = max(first, last - SEARCH_BYTES)
+            content = file.read_at(last - start, start).rstrip(b"\0")
+            if content:
+                return min(end, start + len(content) + PAGE_BYTES)
+            last = start
     return position
 
 
@@ -105,16 +105,18 @@ def find_batch_after(file: File, position: int, end: int, next_offset: int) -> i
     upper = next_offset >> 32
     halves = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (upper, upper + 1))
     candidate = re.compile(b"(?=(?:" + halves + b").{4}(?!\0\0\0[\0-\x0d]).{8}[\0-\2])", re.DOTALL)
-    while position + MIN_BATCH_BYTES <= end:
-        window = file.read_at(min(SEARCH_BYTES, end - position), position)
-        if window.count(0) < len(window):
-            for match in candidate.finditer(window):
-                at = position + match.start()
-                if _is_good(file, at, end, next_offset):
-                    return at
-        if len(window) < SEARCH_BYTES:
-            break
-        position += SEARCH_BYTES - HEADER_BYTES
+    for start, stop in file.data_ranges(position, end):
+        at = max(position, start - HEADER_BYTES)  # a header may begin with zeros
+        position = stop
+        while at < stop:
+            window = file.read_at(min(SEARCH_BYTES, end - at, stop + HEADER_BYTES - at), at)
+            if window.count(0) < len(window):
+                for match in candidate.finditer(window):
+                    if _is_good(file, at + match.start(), end, next_offset):
+                        return at + match.start()
+            if at + len(window) >= stop:
+                break
+            at += SEARCH_BYTES - HEADER_BYTES
     return None
 
 

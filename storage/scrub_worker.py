@@ -90,6 +90,9 @@ class CarefulFile:
     def size(self) -> int:
         return self._file.size()
 
+    def data_ranges(self, start: int, end: int) -> list[tuple[int, int]]:
+        return self._file.data_ranges(start, end)
+
     def modified_ms(self) -> int:
         return self._file.modified_ms()
 

@@ -177,6 +177,19 @@ def test_retention_gets_in_between(at: int) -> None:
     assert taken.log_start_offset == (4 if pauses else 0)
 
 
+def test_what_was_preallocated_is_not_read() -> None:
+    """It would take seconds for segments of 1 GiB."""
+    reads = []
+    for preallocate in (False, True):
+        filesystem = MemoryFilesystem()
+        fill(open_log(filesystem, config=LogConfig(segment_bytes=16 << 20, preallocate=preallocate)), 3)
+        reads.append(-filesystem.reads)
+        assert take(filesystem).end_offset == 3
+        reads[-1] += filesystem.reads
+    without, having = reads
+    assert having <= without + 1  # whether a batch lies behind the end
+
+
 def test_another_file_under_the_same_name_is_noticed() -> None:
     filesystem = Interrupted()
     log = open_log(filesystem)

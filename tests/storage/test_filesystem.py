@@ -52,6 +52,19 @@ class FilesystemContract:
         file.truncate(4)
         assert file.read_at(10, 0) == b"he\0\0"
 
+    def test_zeros_that_were_never_written_are_told(self, filesystem: Filesystem, root: Path) -> None:
+        file = filesystem.open(root / "f", create=True)
+        assert file.data_ranges(0, 100) == []
+        file.allocate(1 << 20)
+        assert file.data_ranges(0, 1 << 20) == file.data_ranges(5000, 6000) == []
+        file.write_at(b"x" * 10_000, 300_000)
+        file.write_at(b"y", 0)
+        (first, second) = file.data_ranges(0, 1 << 20)
+        assert first[0] == 0 < first[1] < second[0] <= 300_000
+        assert 310_000 <= second[1] < 400_000
+        assert file.data_ranges(301_000, 302_000) == [(301_000, 302_000)]
+        assert file.data_ranges(second[1], 2 << 20) == []
+
     def test_an_empty_file_maps_to_nothing(self, filesystem: Filesystem, root: Path) -> None:
         filesystem.open(root / "f", create=True)
         assert len(filesystem.map(root / "f")) == 0

@@ -101,6 +101,22 @@ def test_a_large_tail_of_zeros_is_passed_over(tmp_path: Path) -> None:
     assert path.stat().st_size == again.size_bytes
 
 
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_recovery_does_not_read_the_zeros(power_loss: bool) -> None:
+    reads = []
+    for segment_bytes in (10_000, 16 << 20):
+        filesystem = MemoryFilesystem()
+        log = open_log(filesystem, config=LogConfig(segment_bytes=segment_bytes, preallocate=True))
+        fill(log, 17)
+        filesystem.kill()
+        reads.append(-filesystem.reads)
+        again = open_log(filesystem, config=CONFIG, power_loss=power_loss)
+        assert all_offsets(again) == list(range(17))
+        reads[-1] += filesystem.reads
+    small, large = reads
+    assert large <= small + 1
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EOPNOTSUPP])
 def test_a_disk_that_has_not_so_much_room_is_used_as_it_is(code: int, caplog: pytest.LogCaptureFixture) -> None:
     filesystem = MemoryFilesystem()

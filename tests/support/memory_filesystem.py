@@ -25,6 +25,7 @@ from pathlib import Path
 from klamm.storage.filesystem import Buffer, Entry
 from klamm.storage.log_dir import BOOT_ID
 
+PAGE_BYTES = 4096
 SECTOR_BYTES = 512
 
 
@@ -134,6 +135,19 @@ class MemoryFile:
 
     def size(self) -> int:
         return len(self._inode.data)
+
+    def data_ranges(self, start: int, end: int) -> list[tuple[int, int]]:
+        """As a disk with pages of 4 KiB would tell them."""
+        found: list[tuple[int, int]] = []
+        end = min(end, len(self._inode.data))
+        while start < end:
+            stop = min(end, start + PAGE_BYTES - start % PAGE_BYTES)
+            if any(self._inode.data[start:stop]):
+                if found and found[-1][1] == start:
+                    start = found.pop()[0]
+                found.append((start, stop))
+            start = stop
+        return found
 
     def modified_ms(self) -> int:
         return self._inode.modified_ms
