@@ -588,8 +588,9 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Remove every batch that holds `offset` or a later one.
 
-        Where no segment reaches that far down, the log begins anew at `offset`. Blocks: when it returns, a power cut
-        does not bring anything back.
+        Where no segment reaches that far down, the log begins anew at `offset`. A log start within a batch that goes
+        moves down to where the batch began, as no checkpoint may be above the log end. Blocks: when it returns, a power
+        cut does not bring anything back.
         """
         if offset >= self.log_end_offset:
             return

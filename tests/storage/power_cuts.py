@@ -250,12 +250,14 @@ class World:
         end = topic.log.log_end_offset
         offset = self.rng.randint(max(topic.log.log_start_offset, topic.cleaned, end - 8), end)
         topic.acked_ms = {acked: at_ms for acked, at_ms in topic.acked_ms.items() if acked <= offset}
-        topic.durable = min(topic.durable, topic.acked)  # a batch goes as a whole
+        topic.durable = min(topic.durable, topic.acked)  # a batch goes as a whole, and the log start with it
+        topic.log_start = min(topic.log_start, topic.acked)
         topic.log.truncate_to(offset)
         assert topic.partition is not None
         topic.partition.high_watermark = topic.log.high_watermark
         end = topic.log.log_end_offset
         assert end in (offset, topic.acked)
+        topic.log_start_attempted = topic.log.log_start_offset
         topic.written = {known: values for known, values in topic.written.items() if known < end}
         topic.attempted = end
 
