@@ -1,18 +1,21 @@
-"""What a batch costs: `validate`, `encode_batch`, and reading, by codec and number of records.
+"""What a batch costs: `validate` with either check of records, `encode_batch`, and reading, by codec and records.
 
     python bench/records.py [--value-bytes 100] [--seconds 0.3]
 
-Prints microseconds a batch and a record, the best of five rounds, so that a busy machine disturbs little.
+Prints microseconds of CPU a batch and a record, the best of five rounds, so that a busy machine disturbs little.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import time
 import timeit
 from collections.abc import Callable
+from unittest.mock import patch
 
 from klamm.protocol.records.batch import Record, encode_batch, read_header, records
+from klamm.protocol.records.check import check_records, portable_check_records
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import down_convert
 from klamm.protocol.records.validate import AppendRules, validate
@@ -33,10 +36,10 @@ def made(count: int, value_bytes: int) -> list[Record]:
 
 def best_us(work: Callable[[], object], seconds: float) -> float:
     number = 1
-    while (once := timeit.timeit(work, number=number)) < seconds / 20:
+    while (once := timeit.timeit(work, timer=time.process_time, number=number)) < seconds / 20:
         number *= 4
     rounds = max(1, int(number * seconds / 5 / once))
-    return min(timeit.repeat(work, number=rounds, repeat=5)) / rounds * 1e6
+    return min(timeit.repeat(work, timer=time.process_time, number=rounds, repeat=5)) / rounds * 1e6
 
 
 def main() -> None:
@@ -46,7 +49,8 @@ def main() -> None:
     options = parser.parse_args()
     rules = AppendRules(max_message_bytes=LIMIT)
     print(f"values of {options.value_bytes} bytes; us a batch (us a record)")
-    print(f"{'codec':8}{'records':>8}{'bytes':>9}{'validate':>20}{'encode':>20}{'read':>20}{'to magic 1':>20}")
+    columns = "".join(f"{name:>20}" for name in ("validate", "portable", "encode", "read", "to magic 1"))
+    print(f"{'codec':8}{'records':>8}{'bytes':>9}{columns}")
     for codec in Codec:
         for count in COUNTS:
             listed = made(count, options.value_bytes)
@@ -60,7 +64,11 @@ def main() -> None:
             ]
             if codec != Codec.ZSTD:
                 works.append(lambda batch=batch: down_convert(batch, 1))  # type: ignore[misc]
-            costs = [best_us(work, options.seconds) for work in works]
+            costs = []
+            for check in (check_records, portable_check_records):
+                with patch("klamm.protocol.records.validate.check_records", check):
+                    costs.append(best_us(works[0], options.seconds))
+            costs += [best_us(work, options.seconds) for work in works[1:]]
             columns = "".join(f"{f'{cost:.1f} ({cost / count:.2f})':>20}" for cost in costs)
             print(f"{codec.name.lower():8}{count:8}{len(batch):9}{columns}")
 
