@@ -113,6 +113,11 @@ class Cluster:
 
     # -- topics and offsets
 
+    @property
+    def place(self) -> str:
+        """For messages: where this is."""
+        return self.bootstrap_servers
+
     def topics(self, names: Iterable[str] | None = None, *, missing_ok: bool = False) -> dict[str, Topic]:
         """The topics of these names, or all, by name. Raises UnknownTopic for one that is not there."""
         wanted = None if names is None else list(dict.fromkeys(names))
@@ -124,7 +129,7 @@ class Cluster:
             code = error_code(item.error_code)
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 if not missing_ok:
-                    raise UnknownTopic(f"topic {item.name} does not exist on {self.bootstrap_servers}")
+                    raise UnknownTopic(f"topic {item.name} does not exist on {self.place}")
             elif code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
                 raise ClusterError(f"topic {item.name}: {code.name}, {code.default_message}")
             elif item.name is not None:

@@ -6,12 +6,15 @@ Spark on loopback, no user interface, UTC, Arrow on, and the workers run the Pyt
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from klamm.pipeline import errors
 from klamm.pipeline.errors import BadOption, PipelineError
 
 if TYPE_CHECKING:
@@ -25,8 +28,11 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.log.level": "ERROR",
 }
+
+_RAISED = re.compile(r"^klamm\.pipeline\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 def session(name: str, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -52,6 +58,32 @@ def session(name: str, master: str | None = None, conf: Mapping[str, str] | None
 
     spark.dataSource.register(KlammDataSource)
     return spark
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Around actions of Spark: what a task, or a planner, raised as a PipelineError is raised again as that.
+
+    Spark hands over the text of a Python traceback, inside the text of its own error, whose last line is ours.
+    """
+    try:
+        yield
+    except PipelineError:
+        raise
+    except Exception as error:
+        if (found := pipeline_error(error)) is None:
+            raise
+        raise found from None
+
+
+def pipeline_error(error: BaseException | None) -> PipelineError | None:
+    """The PipelineError that an error of Spark tells of, such as the `exception()` of a streaming query."""
+    if error is None or isinstance(error, PipelineError):
+        return error
+    if (raised := _RAISED.search(str(error))) is None:
+        return None
+    kind = getattr(errors, raised[1], PipelineError)
+    return kind(raised[2]) if issubclass(kind, PipelineError) else None
 
 
 def settings(given: list[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from klamm.pipeline.cluster import Cluster, Topic, kafka_error
 from klamm.pipeline.errors import BadOption, ClusterError, UnknownTopic
@@ -37,16 +37,25 @@ def compiled(pattern: str, *, option: str = "subscribePattern") -> re.Pattern[st
         raise BadOption(f"{option} {pattern} is not a regular expression: {error}") from None
 
 
-def matching(cluster: Cluster, pattern: str, *, option: str = "subscribePattern") -> dict[str, Topic]:
+class HasTopics(Protocol):
+    """A cluster, or log directories."""
+
+    @property
+    def place(self) -> str: ...
+
+    def topics(self) -> dict[str, Topic]: ...
+
+
+def matching(logs: HasTopics, pattern: str, *, option: str = "subscribePattern") -> dict[str, Topic]:
     """The topics whose whole name matches. Raises UnknownTopic when there is none."""
     expression = compiled(pattern, option=option)
     found = {
         name: topic
-        for name, topic in cluster.topics().items()
+        for name, topic in logs.topics().items()
         if not topic.is_internal and expression.fullmatch(name) is not None
     }
     if not found:
-        raise UnknownTopic(f"no topic on {cluster.bootstrap_servers} matches {option} {pattern}")
+        raise UnknownTopic(f"no topic on {logs.place} matches {option} {pattern}")
     return found
 
 

@@ -1,10 +1,41 @@
-"""`spark.read.format("klamm")`: the entry that Spark calls."""
+"""`spark.read.format("klamm")`: the entry that Spark calls.
+
+Options and columns are those of Spark's Kafka connector, see `options`.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from typing import Final
 
-SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from klamm.pipeline.errors import BadOption
+from klamm.pipeline.source.batch import BatchReader
+from klamm.pipeline.source.options import BATCH, STREAM, parse
+
+SCHEMA: Final = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+SCHEMA_WITH_HEADERS: Final = StructType([*SCHEMA.fields, StructField("headers", ArrayType(HEADER))])
 
 
 class KlammDataSource(DataSource):
@@ -14,5 +45,22 @@ class KlammDataSource(DataSource):
     def name(cls) -> str:
         return "klamm"
 
-    def schema(self) -> str:
-        return SCHEMA
+    def schema(self) -> StructType:
+        """Of a batch or a stream, which is not known yet. Raises BadOption for what neither may have."""
+        try:
+            options = parse(self.options, BATCH)
+        except BadOption as error:
+            try:
+                options = parse(self.options, STREAM)
+            except BadOption:
+                raise error from None
+        return SCHEMA_WITH_HEADERS if options.include_headers else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        self._check(schema)
+        return BatchReader(parse(self.options, BATCH))
+
+    def _check(self, schema: StructType) -> None:
+        wanted = self.schema()
+        if schema != wanted:
+            raise BadOption(f"the columns are {wanted.simpleString()}, they cannot be {schema.simpleString()}")

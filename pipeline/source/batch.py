@@ -1,0 +1,84 @@
+"""`spark.read.format("klamm")`: plan on the driver, then one task per range of offsets.
+
+The offsets are fixed when the query is planned: what arrives later is not read, and a task that is tried again reads
+the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from klamm.pipeline.arrow import record_batches
+from klamm.pipeline.errors import PoisonedBatch
+from klamm.pipeline.ranges import OffsetRange
+from klamm.pipeline.source.filters import Pushed
+from klamm.pipeline.source.logs import columns_of, opened
+from klamm.pipeline.source.options import SourceOptions
+from klamm.pipeline.source.planning import batch_ranges, tasks
+from klamm.protocol.errors import InvalidRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(wanted)
+
+
+class BatchReader(DataSourceReader):
+    """Planned in a Python process beside the driver, and sent to the tasks from there."""
+
+    pushFilters: Any  # noqa: N815
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.pushed = Pushed()
+        self.pushFilters = _OptionalPushdown(self._push)
+
+    def partitions(self) -> list[InputPartition]:
+        """Fixes the offsets."""
+        with opened(self.options) as logs:
+            ranges = batch_ranges(logs, self.options)
+            since_ms = self.pushed.since_ms
+            since = {}
+            if since_ms is not None:
+                times = {item.topic_partition: since_ms for item in ranges}
+                since = logs.offsets_for_times(times, self.options.isolation)
+        return [RangePartition(item) for item in tasks(self.pushed.cut(ranges, since), self.options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return arrow_batches(self.options, partition.value)
+
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self.pushed.push(filters)
+
+
+class _OptionalPushdown:
+    """Spark refuses a reader that overrides `pushFilters` while pushdown is switched off, as if filters would be lost.
+
+    They are not: without pushdown Spark filters by itself. So this looks like the method of the base class.
+    """
+
+    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
+        self.__func__ = DataSourceReader.pushFilters
+        self._push = push
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._push(filters)
+
+
+def arrow_batches(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[pa.RecordBatch]:
+    """The records of one task; of none when there was nothing to read, for which Spark has a task, too."""
+    if wanted is None:
+        return
+    parts = columns_of(options, wanted)
+    try:
+        yield from record_batches(parts, wanted.topic, wanted.partition, headers=options.include_headers)
+    except InvalidRecord as error:
+        raise PoisonedBatch(f"{wanted.topic}-{wanted.partition}: {error.message}") from None
