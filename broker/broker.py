@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.broker.compaction import Compaction
+from klamm.broker.metadata.answers import TopicAnswers
 from klamm.broker.relocations import Relocations
 from klamm.broker.retention import Retention
 from klamm.broker.scrub import Scrubber
@@ -56,6 +57,7 @@ class Broker:
         self.groups = groups
         self.transactions = transactions
         self.searches = searches
+        self.topic_answers = TopicAnswers(partitions)
         self.retention = Retention(partitions, clock, disk)
         self.compaction = Compaction(partitions, self.retention, lambda: self.config, disk)
         self.compaction.expose(metrics)

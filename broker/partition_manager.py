@@ -112,6 +112,10 @@ class PartitionManager:
             return frozenset()
         return frozenset(partition.index for partition in found.partitions if partition.is_offline)
 
+    def has_offline(self) -> bool:
+        """Whether there is any."""
+        return any(partition.log is None or partition.log.offline_reason is not None for partition in self)
+
     def offline_count(self) -> int:
         return sum([partition.is_offline for partition in self])
 

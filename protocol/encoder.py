@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from klamm.protocol.schema import Message
 
 
-def compile_encoder(cls: type[Message], version: int) -> Callable[..., Any]:
-    """The encoder of a version that the message has."""
+def compile_encoder(cls: type[Message], version: int, part: type | None = None) -> Callable[..., Any]:
+    """The encoder of a version that the message has, or of a struct that is a part of it."""
     return _EncoderSource(
         cls,
         version,
@@ -33,16 +33,16 @@ def compile_encoder(cls: type[Message], version: int) -> Callable[..., Any]:
         put_string_length=_put_string_length,
         put_uvarint=put_uvarint,
         refuse=_refuse,
-    ).compile()
+    ).compile(part or cls)
 
 
 class _EncoderSource(Source):
     out = "out"  # the name of the buffer that is being written: tagged fields are written aside first
 
-    def compile(self) -> Callable[..., Any]:
+    def compile(self, part: type) -> Callable[..., Any]:
         with self.block("def encode(message, out, regions=None):"):
             with self.block("try:"):
-                self.write_struct("message", self.cls)
+                self.write_struct("message", part)
                 self.flush()
                 self.emit("return out")
             with self.block("except (StructError, AttributeError, TypeError) as error:"):
@@ -190,6 +190,10 @@ class _EncoderSource(Source):
         self.write_length(length, spec)
         item = self.variable("item")
         with self.block(f"for {item} in {value}:"):
+            if spec.encoded:
+                with self.block(f"if type({item}) is bytes:"):
+                    self.emit(f"{self.out} += {item}")
+                    self.emit("continue")
             if spec.wire is None:
                 self.write_struct(item, spec.struct)
             else:

@@ -46,6 +46,7 @@ class FieldSpec:
     __slots__ = (
         "array",
         "default",
+        "encoded",
         "flexible",
         "ignorable",
         "module",
@@ -59,7 +60,15 @@ class FieldSpec:
     )
 
     def __init__(
-        self, versions: str, nullable: str, default: Any, tag: int | None, tagged: str, ignorable: bool, flexible: str
+        self,
+        versions: str,
+        nullable: str,
+        default: Any,
+        tag: int | None,
+        tagged: str,
+        ignorable: bool,
+        flexible: str,
+        encoded: bool = False,
     ) -> None:
         self.name = ""
         self.module = ""
@@ -73,6 +82,7 @@ class FieldSpec:
         self.tagged = parse_versions(tagged)
         self.ignorable = ignorable
         self.flexible = parse_versions(flexible)
+        self.encoded = encoded
 
     def in_version(self, version: int) -> bool:
         return self.versions[0] <= version <= self.versions[1]

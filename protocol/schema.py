@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
 from klamm.protocol.decoder import compile_decoder
@@ -31,7 +32,7 @@ from klamm.protocol.fields import UNSET, FieldSpec, Struct, declare_specs, parse
 from klamm.protocol.regions import FileRegion
 from klamm.protocol.wire import Buffer
 
-__all__ = ["Decoder", "Encoder", "FieldSpec", "Message", "Struct", "field", "message", "specs", "struct"]
+__all__ = ["Decoder", "Encoder", "FieldSpec", "Message", "Struct", "encode_part", "field", "message", "specs", "struct"]
 
 T = TypeVar("T")
 
@@ -45,16 +46,19 @@ def field(
     tagged: str = "none",
     ignorable: bool = False,
     flexible: str | None = None,
+    encoded: bool = False,
 ) -> Any:
     """Versions, default and tag of a field, all in Kafka's meaning.
 
     `ignorable`: silently dropped where the version does not have it; otherwise a non-default value is refused there.
     `tagged`: versions in which it is a tagged field, all of its versions if only `tag` is given.
     `flexible="none"`: its length is never compact.
+    `encoded`: for an array of structs, whose elements may be `bytes` that `encode_part` has made before.
     """
     if tag is not None and tagged == "none":
         tagged = versions
-    return FieldSpec(versions, nullable, default, tag, tagged, ignorable, "0+" if flexible is None else flexible)
+    compact = "0+" if flexible is None else flexible
+    return FieldSpec(versions, nullable, default, tag, tagged, ignorable, compact, encoded)
 
 
 class Decoder(Protocol):
@@ -101,6 +105,12 @@ class Message(Struct):
     flexible: ClassVar[tuple[int, int]]
     decode: ClassVar[dict[int, Decoder]]
     encode: ClassVar[dict[int, Encoder]]
+
+
+@cache
+def encode_part(cls: type[Message], part: type[Struct], version: int) -> Callable[[Any, bytearray], bytearray]:
+    """The encoder of a struct as it stands in one version of a message: `encode(part, out) -> out`."""
+    return compile_encoder(cls, version, part)
 
 
 @dataclass_transform(kw_only_default=True)

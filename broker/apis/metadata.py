@@ -10,7 +10,7 @@ so its first answer is already the good one.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from klamm.broker.apis.common import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, advertised_address
 from klamm.protocol.errors import ErrorCode, InvalidRequest, InvalidTopicException, KafkaError
@@ -19,7 +19,6 @@ from klamm.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from klamm.protocol.wire import ZERO_UUID
@@ -27,7 +26,6 @@ from klamm.protocol.wire import ZERO_UUID
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.metadata.image import TopicImage
 
 AUTO_CREATION_FROM = 4
 TOPIC_IDS_FROM = 12
@@ -83,7 +81,7 @@ def _response(
     wanted = request.topics
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if wanted is None or (version == 0 and not wanted):
-        topics = [_described(broker, topic, version, operations) for topic in image.topics.values()]
+        topics: list[MetadataResponseTopic | bytes] = [*broker.topic_answers.all(image.topics, version, operations)]
     else:
         topics = [_wanted(broker, topic, version, operations, errors) for topic in wanted]
     return MetadataResponse(
@@ -93,7 +91,7 @@ def _response(
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=topics,
+        topics=cast("list[MetadataResponseTopic]", topics),  # or encoded before
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
@@ -102,7 +100,7 @@ def _response(
 
 def _wanted(
     broker: Broker, wanted: MetadataRequestTopic, version: int, operations: int, errors: dict[str, KafkaError]
-) -> MetadataResponseTopic:
+) -> MetadataResponseTopic | bytes:
     image = broker.image
     if wanted.topic_id != ZERO_UUID:
         topic = image.topics_by_id.get(wanted.topic_id)
@@ -110,11 +108,11 @@ def _wanted(
             return MetadataResponseTopic(
                 error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=wanted.topic_id, partitions=[]
             )
-        return _described(broker, topic, version, operations)
+        return broker.topic_answers.one(topic, version, operations)
     name = wanted.name or ""
     topic = image.topics.get(name)
     if topic is not None:
-        return _described(broker, topic, version, operations)
+        return broker.topic_answers.one(topic, version, operations)
     error = errors.get(name)
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if error is not None:
@@ -125,26 +123,3 @@ def _wanted(
         except InvalidTopicException:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataResponseTopic(error_code=int(code), name=name, partitions=[])
-
-
-def _described(broker: Broker, topic: TopicImage, version: int, operations: int) -> MetadataResponseTopic:
-    offline = broker.partitions.offline(topic.name)
-    return MetadataResponseTopic(
-        error_code=0,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.internal,
-        partitions=[
-            MetadataResponsePartition(
-                error_code=0,
-                partition_index=partition.index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=list(partition.replicas) if partition.index in offline else [],
-            )
-            for partition in topic.partitions
-        ],
-        topic_authorized_operations=operations,
-    )

@@ -63,6 +63,6 @@ class MetadataResponse:
     brokers: list[MetadataResponseBroker] = field()
     cluster_id: String | None = field("2+", nullable="2+", default=None, ignorable=True)
     controller_id: Int32 = field("1+", default=-1, ignorable=True)
-    topics: list[MetadataResponseTopic] = field()
+    topics: list[MetadataResponseTopic] = field(encoded=True)
     cluster_authorized_operations: Int32 = field("8-10", default=NO_AUTHORIZED_OPERATIONS)
     error_code: Int16 = field("13+", ignorable=True)
