@@ -289,7 +289,7 @@ class Relocations:
 
     def _exchange(self, move: _Move) -> None:
         taken = move.copy.take_over()
-        move.source_dir.logs.pop(move.key)
+        move.source_dir.hand_over(move.key)
         move.target.take_in(move.key, taken)
         self._partitions.relocated(move.partition, taken, move.source_dir, move.target)
         move.is_exchanged = True

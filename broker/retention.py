@@ -69,8 +69,7 @@ class Retention:
         """Make the log starts of these durable, then let the segments below go. Raises KafkaStorageError."""
         loop = asyncio.get_running_loop()
         known = [partition for partition in partitions if partition.log is not None]
-        log_dirs = {self._partitions.directory_of(partition) for partition in known}
-        await loop.run_in_executor(self._disk, _checkpoint, log_dirs)
+        await self._checkpoint(known)
         for partition in known:
             storage_log = partition.log
             if storage_log is None:
@@ -83,6 +82,16 @@ class Retention:
                     log.warning("%s", error.message)
                     continue
                 self.doom(storage_log, files)
+
+    async def _checkpoint(self, partitions: Iterable[Partition]) -> None:
+        """A partition may move to another log directory meanwhile: then it is that one's checkpoint that counts."""
+        places = {partition: self._partitions.directory_of(partition) for partition in partitions}
+        while places:
+            await asyncio.get_running_loop().run_in_executor(self._disk, _checkpoint, set(places.values()))
+            found = {
+                partition: self._partitions.directory_of(partition) for partition in places if partition.log is not None
+            }
+            places = {partition: log_dir for partition, log_dir in found.items() if log_dir is not places[partition]}
 
     def doom(self, storage_log: Log, files: list[Path]) -> None:
         """Remove these when ``file.delete.delay.ms`` has passed."""

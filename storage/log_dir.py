@@ -128,6 +128,7 @@ class LogDir:
         self.logs: dict[TopicPartition, Log] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
         self.futures: list[tuple[TopicPartition, Path]] = []  # moves into this directory that were interrupted
+        self._leaving: set[TopicPartition] = set()
         self._lock = lock
         self._clock = clock
         self._filesystem = filesystem
@@ -507,6 +508,12 @@ class LogDir:
                 self.remove(renamed)
         return renamed
 
+    def hand_over(self, partition: TopicPartition) -> None:
+        """A partition that another log directory takes in. Its files are here until `delete_log`, and after a crash
+        they count: so the checkpoints keep what they know of it."""
+        del self.logs[partition]
+        self._leaving.add(partition)
+
     def take_in(self, partition: TopicPartition, log: Log) -> None:
         """A partition that has come from another log directory; its files are here."""
         self._adopt(partition, log, log.topic_id)
@@ -520,6 +527,7 @@ class LogDir:
             if (log := self.logs.pop(key, None)) is not None:
                 log.abandon(reason)
             self.offline.pop(key, None)
+            self._leaving.discard(key)
             directory = paths.partition_directory(self.path, key.topic, key.partition)
             renamed = renaming(directory, uuid.uuid4())
             try:
@@ -553,9 +561,9 @@ class LogDir:
     def _write_checkpoints(self, lowered: Mapping[TopicPartition, int] | None = None) -> None:
         lowered = lowered or {}
         with self._checkpoint_lock:
-            recovery_points = self._known_offline(paths.RECOVERY_POINT_CHECKPOINT)
-            log_starts = self._known_offline(paths.LOG_START_CHECKPOINT)
-            high_watermarks = self._known_offline(paths.HIGH_WATERMARK_CHECKPOINT)
+            recovery_points = self._known_elsewhere(paths.RECOVERY_POINT_CHECKPOINT)
+            log_starts = self._known_elsewhere(paths.LOG_START_CHECKPOINT)
+            high_watermarks = self._known_elsewhere(paths.HIGH_WATERMARK_CHECKPOINT)
             for key, log in list(self.logs.items()):
                 limit = lowered.get(key, log.log_end_offset)
                 recovery_points[key] = min(log.recovery_point, limit)
@@ -614,15 +622,17 @@ class LogDir:
     def _known(self, name: str, partition: TopicPartition) -> int:
         return self._written.get(name, {}).get(partition, 0)
 
-    def _known_offline(self, name: str) -> dict[TopicPartition, int]:
-        """What was known of partitions that could not be opened stays known."""
-        return {key: offset for key, offset in self._written.get(name, {}).items() if key in self.offline}
+    def _known_elsewhere(self, name: str) -> dict[TopicPartition, int]:
+        """What was known of partitions that could not be opened, or that are leaving, stays known."""
+        known = self._written.get(name, {})
+        return {key: offset for key, offset in known.items() if key in self.offline or key in self._leaving}
 
     def _forget_missing(self) -> None:
         """Take partitions that are gone out of the checkpoints: a topic of the same name begins at 0."""
         with self._checkpoint_lock:
+            kept = self.logs.keys() | self.offline.keys() | self._leaving
             for name, offsets in list(self._written.items()):
-                self._write(name, {k: v for k, v in offsets.items() if k in self.logs or k in self.offline})
+                self._write(name, {key: offset for key, offset in offsets.items() if key in kept})
 
     # Scrubbing
 

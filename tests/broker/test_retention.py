@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any, cast
 
 from klamm.broker.partition import Partition
+from klamm.broker.retention import Retention
+from klamm.storage.log_config import LogConfig
+from tests.storage.batches import fill as append_to_log
+from tests.storage.batches import open_log
 from tests.support.embedded import NOW_MS, EmbeddedBroker, batch
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_filesystem import MemoryFilesystem
 
 DAY_MS = 86_400_000
 DELAY_MS = 60_000
@@ -84,3 +92,35 @@ def test_one_line_is_logged_for_a_log_that_lost_segments(tmp_path: Path, caplog)
     lines = [record.getMessage() for record in caplog.records if "retention" in record.getMessage()]
     assert len(lines) == 1
     assert lines[0].startswith("t-0: retention deletes 2 segments: by_time=2 by_size=0 by_log_start=0 size_bytes=1200")
+
+
+def test_a_log_start_is_durable_where_the_log_is_now() -> None:
+    """The partition moves to another log directory while the checkpoint of the first is written."""
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=LogConfig(segment_bytes=300))
+    append_to_log(log, 9)
+    log.advance_log_start(7)
+    written: list[str] = []
+
+    class Place:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def checkpoint(self) -> None:
+            assert log.segments[0].base_offset == 0, "nothing goes before"
+            written.append(self.name)
+
+    old, new = Place("old"), Place("new")
+
+    class Partitions:
+        def directory_of(self, partition: object) -> Place:
+            return new if written else old
+
+    class Served:
+        def __init__(self) -> None:
+            self.log = log
+
+    retention = Retention(cast(Any, Partitions()), ManualClock(), None)
+    asyncio.run(retention.drop([cast(Any, Served())]))
+    assert written == ["old", "new"]
+    assert log.segments[0].base_offset > 0

@@ -68,37 +68,50 @@ def flush(log: Log, known: Known) -> None:
     known.durable = known.written
 
 
+def delete_records(log: Log, known: Known, offset: int, log_dir: LogDir) -> None:
+    """As `broker.retention` does; answered when the log start is durable."""
+    known.log_start_attempted = offset
+    log.advance_log_start(offset)
+    log_dir.checkpoint()
+    known.log_start = offset
+    log.delete_unreachable()
+
+
 def life(filesystem: MemoryFilesystem, known: Known) -> None:
     disks = Disks(filesystem)
     source, target = disks.log_dirs
     log = source.create_log("t", 0, bytes(16), CONFIG)
     append(log, known, 20)
     flush(log, known)
-    known.log_start_attempted = 5
-    log.advance_log_start(5)
-    source.checkpoint()
-    known.log_start = 5
+    delete_records(log, known, 2, source)
     copy = relocation.begin(log, KEY, target)
     while copy.copy_some(150):
         append(log, known, 1, epoch=1)
+        if known.log_start < 9:
+            delete_records(log, known, known.log_start + 1, source)
     flush(log, known)
     epochs = log.leader_epochs.content()
     copy.open(epochs, source, target)
     append(log, known, 6, epoch=2)
+    delete_records(log, known, 11, source)
     while copy.catch_up(200):
         pass
     assert copy.log is not None
     copy.log.flush()
     append(log, known, 3, epoch=3)
     flush(log, known)
+    delete_records(log, known, 13, source)
     assert not copy.is_stale
     while copy.catch_up(200):
         pass
     taken = copy.take_over()
-    source.logs.pop(KEY)
+    source.hand_over(KEY)
     target.take_in(KEY, taken)
     append(taken, known, 3, epoch=4)
     flush(taken, known)
+    for log_dir in disks.log_dirs:  # the upkeep, just now
+        log_dir.checkpoint()
+    delete_records(taken, known, 16, target)
     relocation.finish(copy, KEY, source, target)
     append(taken, known, 7, epoch=4)
     flush(taken, known)
