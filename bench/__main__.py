@@ -2,8 +2,8 @@
 
 `speed` (the default) holds the broker against Apache Kafka on this machine; `scrape` tells what scraping the metrics
 costs, `durability` what an fsync before each acknowledgement costs, `recovery` how fast a start after a crash is,
-`groups` what many groups at rest take, `transactions` how many there are in a second; the others measure one layer
-alone.
+`groups` what many groups at rest take, `transactions` how many there are in a second, `scale` what many of everything
+take; the others measure one layer alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ SUITES = (
     "network",
     "records",
     "recovery",
+    "scale",
     "scrape",
     "storage",
     "transactions",

@@ -4,6 +4,7 @@
 //
 //	load produce ADDRESS TOPIC -connections 16 -partitions 1 -seconds 5   one record of 100 bytes per request, acks=all
 //	load fetch ADDRESS TOPIC -connections 4 -bytes 65536 -seconds 5       a topic's partition 0, again and again
+//	load drain ADDRESS TOPIC -bytes 4194304                               the same once, from beginning to end
 //	load raw ADDRESS - -connections 4 -seconds 5                          frames of any content: a bare server
 //	load latency ADDRESS TOPIC -rate 200 -seconds 5                       from the send of a record to its fetch
 package main
@@ -39,7 +40,7 @@ type result struct {
 
 func main() {
 	if len(os.Args) < 4 {
-		fail("usage: load produce|fetch|raw|latency ADDRESS TOPIC [options]")
+		fail("usage: load produce|fetch|drain|raw|latency ADDRESS TOPIC [options]")
 	}
 	kind, address, topic := os.Args[1], os.Args[2], os.Args[3]
 	options := flag.NewFlagSet(kind, flag.ExitOnError)
@@ -68,6 +69,8 @@ func main() {
 		found = run(address, *connections, duration, func(int) request {
 			return func([]byte) []byte { return []byte{0, 0, 0, 4, 0, 0, 0, 0} }
 		})
+	case "drain":
+		found = drain(address, topic, *maxBytes)
 	case "latency":
 		found = latency(address, topic, *rate, duration)
 	default:
@@ -127,6 +130,23 @@ func run(address string, count int, duration time.Duration, make_ func(i int) re
 		syscall.Close(each.fd)
 	}
 	return summary(latencies, bytes, elapsed)
+}
+
+// drain reads the partition once, from its beginning to its end.
+func drain(address, topic string, maxBytes int) result {
+	c := &connection{fd: connect(address), buffer: make([]byte, maxBytes+64<<10)}
+	end := endOffset(address, topic)
+	var latencies []time.Duration
+	var bytes int64
+	began := time.Now()
+	for at := int64(0); at < end; {
+		asked := time.Now()
+		answer := c.ask(fetchFrame(topic, at, maxBytes, 0))
+		latencies = append(latencies, time.Since(asked))
+		bytes += int64(len(answer))
+		at = nextOffset(records(answer), at)
+	}
+	return summary(latencies, bytes, time.Since(began).Seconds())
 }
 
 func summary(latencies []time.Duration, bytes int64, elapsed float64) result {
