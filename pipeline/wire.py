@@ -187,7 +187,7 @@ class _Fetcher:
 
     def _allocate(self, size: int) -> memoryview:
         self._data = padded(size)
-        return memoryview(self._data)[:size]
+        return self._data.data[:size]
 
     def _scanned(self, part: Any) -> Fetched:
         records = np.frombuffer(part.records or b"", np.uint8)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 from klamm.pipeline.errors import BadOption
 from klamm.pipeline.source.batch import BatchReader
 from klamm.pipeline.source.options import BATCH, STREAM, parse
+from klamm.pipeline.source.stream import StreamReader
 
 SCHEMA: Final = StructType(
     [
@@ -59,6 +60,10 @@ class KlammDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         self._check(schema)
         return BatchReader(parse(self.options, BATCH))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        self._check(schema)
+        return StreamReader(parse(self.options, STREAM))
 
     def _check(self, schema: StructType) -> None:
         wanted = self.schema()
