@@ -55,3 +55,7 @@ class RivalLoader(PipelineError):
 
 class BadRecord(PipelineError):
     """A record does not parse; the message names topic, partition, offset and the reason."""
+
+
+class SchemaChanged(PipelineError):
+    """Rows do not fit the table that is there; the message names the column and both types."""
