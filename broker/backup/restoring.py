@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from klamm.broker.backup import known_damage
 from klamm.broker.backup.manifest import CannotBackUp, Manifest, TopicEntry, chosen
 from klamm.broker.controller import configs, startup, topics
 from klamm.broker.metadata import paths
@@ -35,6 +36,7 @@ from klamm.storage.filesystem import Filesystem, describe
 from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import LogDir, LogDirError
 from klamm.storage.paths import TopicPartition
+from klamm.storage.scrub_state import KnownDamage
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Restoration:
     partition_count: int
     aborted_count: int
     size: Copied
+    damage: tuple[KnownDamage, ...]
 
 
 @dataclass(slots=True)
@@ -145,6 +148,7 @@ class _Restore:
             for topic in new:
                 self._make(topic)
             self._write_checkpoints(new)
+            damage = self._bring_damage_back(new)
             store.multi(self._operations(store, new, office.controller_epoch))
             for log_dir in self._log_dirs:
                 log_dir.was_clean = True  # the new ones, too
@@ -161,6 +165,7 @@ class _Restore:
             len(restored),
             sum(partition.aborted_count for partition in restored),
             sum((partition.size for partition in restored), Copied()),
+            tuple(damage),
         )
 
     # -- planning -----------------------------------------------------------------------------------------------
@@ -234,6 +239,18 @@ class _Restore:
             ):
                 known = checkpoints.read_offsets(self._filesystem, log_dir.path / file)
                 checkpoints.write_offsets(self._filesystem, log_dir.path / file, {**known, **offsets})
+
+    def _bring_damage_back(self, new: Sequence[_Topic]) -> list[KnownDamage]:
+        found: list[KnownDamage] = []
+        for log_dir in self._log_dirs:
+            mine = {
+                TopicPartition(topic.entry.name, index): (TopicPartition(topic.name, index), topic.topic_id)
+                for topic in new
+                for index, place in enumerate(topic.places)
+                if place is log_dir
+            }
+            found += known_damage.bring_back(self._filesystem, self._source, log_dir.path, mine)
+        return found
 
     # -- the store ----------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from klamm.broker.backup import known_damage
 from klamm.broker.backup.manifest import CannotBackUp, Manifest, PartitionEntry, TopicEntry, chosen
 from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import MetadataImage, TopicImage
@@ -28,18 +29,20 @@ from klamm.storage.backup import BackupError, remove_directory, take_partition
 from klamm.storage.checkpoints import CheckpointError, MetaProperties
 from klamm.storage.clock import Clock
 from klamm.storage.copying import Copied
-from klamm.storage.filesystem import Filesystem, Lock, describe, make_durable_directory
+from klamm.storage.filesystem import Filesystem, Lock, describe, make_durable_directory, unlink_if_exists
 from klamm.storage.paths import TopicPartition
+from klamm.storage.scrub_state import KnownDamage
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was taken; ``gone`` are topics that were deleted meanwhile."""
+    """What was taken; ``gone`` are topics that were deleted meanwhile, ``damage`` is what was known of it before."""
 
     topic_count: int
     partition_count: int
     size: Copied
     gone: tuple[str, ...]
+    damage: tuple[KnownDamage, ...]
 
 
 def take_snapshot(
@@ -124,13 +127,16 @@ def _take(
                 continue
             entries.append(entry)
             size += taken
+        damage = known_damage.take(filesystem, config.log_dirs, target, entries)
         Manifest(clock.wall_ms(), meta.cluster_id, config.node_id, tuple(entries)).write(filesystem, target)
     except (BackupError, OSError, CannotBackUp) as error:
         _remove(filesystem, made)
+        with suppress(OSError):
+            unlink_if_exists(filesystem, target / storage_paths.SCRUB)
         if isinstance(error, BackupError):
             raise CannotBackUp(str(error)) from None
         raise
-    return Snapshot(len(entries), sum(len(entry.partitions) for entry in entries), size, tuple(gone))
+    return Snapshot(len(entries), sum(len(entry.partitions) for entry in entries), size, tuple(gone), damage)
 
 
 def _image(path: Path) -> MetadataImage:

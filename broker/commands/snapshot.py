@@ -8,10 +8,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm.broker.commands import Commands, add_command
 from klamm.config.load import load
+
+if TYPE_CHECKING:
+    from klamm.storage.scrub_state import KnownDamage
 
 SNAPSHOT_DESCRIPTION: Final = """\
 Take a snapshot of topics into a new directory, in milliseconds: closed segments are shared by hard links, only the last
@@ -92,6 +95,7 @@ def run_snapshot(options: argparse.Namespace) -> int:
         return EXIT_UNUSABLE
     if done.gone:
         print(f"deleted meanwhile, not in the snapshot: {', '.join(done.gone)}", file=sys.stderr)
+    _say_if_damaged(done.damage)
     _say_if_elsewhere(options.target, config.log_dirs)
     print(
         f"{options.target}: topics={done.topic_count} partitions={done.partition_count} "
@@ -123,6 +127,7 @@ def run_restore(options: argparse.Namespace) -> int:
     except CannotBackUp as error:
         print(f"klamm: {error}", file=sys.stderr)
         return EXIT_UNUSABLE
+    _say_if_damaged(done.damage)
     _say_if_elsewhere(options.source, config.log_dirs)
     print(
         f"restored {', '.join(done.names)}: topics={len(done.names)} partitions={done.partition_count} "
@@ -130,6 +135,13 @@ def run_restore(options: argparse.Namespace) -> int:
         f"aborted_transactions={done.aborted_count} took_ms={(clock.monotonic() - started) * 1000:.0f}"
     )
     return EXIT_OK
+
+
+def _say_if_damaged(damage: Sequence[KnownDamage]) -> None:
+    from klamm.broker.backup.known_damage import told
+
+    if damage:
+        print(told(damage), file=sys.stderr)
 
 
 def _say_if_elsewhere(directory: Path, log_dirs: Sequence[Path]) -> None:

@@ -19,8 +19,11 @@ from klamm.broker.backup.manifest import CannotBackUp
 from klamm.broker.backup.restoring import restore_snapshot
 from klamm.broker.server import Server
 from klamm.config.load import load
+from klamm.storage import paths as storage_paths
+from klamm.storage import scrub_state
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFile, OsFilesystem, OsLock
+from klamm.storage.scrub_state import DamagedRange, KnownDamage, ScrubState
 from tests.support.broker_process import BrokerProcess
 
 CONFIG = {"segment.bytes": "1048576", "retention.ms": "-1"}
@@ -305,3 +308,37 @@ def test_a_crash_while_restoring_leaves_all_or_nothing(stopped: Path, tmp_path: 
         shutil.rmtree(data)
     assert outcomes.count(False) > 15
     assert outcomes == sorted(outcomes), "once it is done, it stays done"
+
+
+def test_known_damage_goes_with_a_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, snapshot = tmp_path / "data", tmp_path / "snapshot"
+    with BrokerProcess(data) as broker:
+        create(broker, "t", 2, CONFIG)
+        producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0})
+        for number in range(15):
+            producer.produce("t", b"%d" % number + bytes(100_000), partition=1)
+            producer.flush(30)
+        assert broker.terminate() == 0
+    (topic_id,) = {line.split(": ")[1] for line in (data / "t-1/partition.metadata").read_text().splitlines()[1:]}
+    known = DamagedRange(0, 300_000, 400_000, 3, 4, "wrong CRC")
+    gone = DamagedRange(0, 1 << 30, (1 << 30) + 1, 9, 10, "of a segment that was replaced")
+    partition = storage_paths.TopicPartition("t", 1)
+    state = ScrubState(
+        damage=[KnownDamage(partition, topic_id, (known, gone)), KnownDamage(partition, "another", (known,))]
+    )
+    scrub_state.save(OsFilesystem(), data, state)
+    where = ("--override", f"log.dirs={data}")
+    assert klamm("snapshot", snapshot, *where) == 0
+    line = "known to be damaged, and not served: t-1 offsets [3, 4)\n"
+    assert capsys.readouterr().err == line
+    assert scrub_state.load(OsFilesystem(), snapshot).damage == [KnownDamage(partition, topic_id, (known,))]
+    assert klamm("restore", snapshot, "--rename", "t=u", *where) == 0
+    assert capsys.readouterr().err == line.replace("t-1", "u-1")
+    assert len(scrub_state.load(OsFilesystem(), data).damage) == 3
+    with BrokerProcess(data) as broker:
+        assert "u-1: known to be damaged, not served: segment=0 offsets=[3, 4)" in broker.log()
+
+
+def test_no_damage_is_no_file(stopped: Path, tmp_path: Path) -> None:
+    assert klamm("snapshot", tmp_path / "snapshot", "--override", f"log.dirs={stopped}") == 0
+    assert not (tmp_path / "snapshot" / storage_paths.SCRUB).exists()
