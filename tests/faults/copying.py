@@ -22,6 +22,8 @@ from typing import Any, Self
 from confluent_kafka import Consumer, TopicPartition
 
 from klamm.client.blocking import NodeClient
+from klamm.protocol.messages.describe_groups import DescribeGroupsRequest
+from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.clients.raw import create
 from tests.support.broker_process import BrokerProcess, wait_for
 from tests.support.jars import classpath, jar, java
@@ -31,7 +33,9 @@ PACKAGE = "org.apache.kafka.tools."
 PARTITIONS = 2
 ORIGINAL, COPY = "original", "copy"
 PATIENCE_S = 120.0
+COPIERS = "copiers"
 INIT_VERSION = 5
+DESCRIBE_VERSION = LEAVE_VERSION = 5
 MAX_PAUSE_S = 0.05
 Records = list[list[bytes]]  # the values of each partition, in their order
 
@@ -138,7 +142,7 @@ class Copying:
 
     def _copier(self, partition: int) -> Tool:
         arguments = ["--broker-list", self.broker.address, "--input-topic", ORIGINAL, "--output-topic", COPY]
-        arguments += ["--input-partition", str(partition), "--consumer-group", "copiers", "--enable-random-aborts"]
+        arguments += ["--input-partition", str(partition), "--consumer-group", COPIERS, "--enable-random-aborts"]
         arguments += ["--transaction-size", str(self.transaction_size), "--transactional-id", f"copier-{partition}"]
         if self.group_mode:
             arguments += ["--group-mode", "--use-group-metadata"]
@@ -223,10 +227,26 @@ class Copying:
         self.done[number] += copier.events[-1]["totalProcessed"] if copier.events else 0
         other.process.send_signal(signal.SIGSTOP)
         with NodeClient(self.broker.host, self.broker.port, timeout_s=30) as node:
-            assert Client(node).init(f"copier-{number}", INIT_VERSION).error_code == 0
+            client = Client(node)
+            assert client.init(f"copier-{number}", INIT_VERSION).error_code == 0
+            if self.group_mode:
+                self._empty_group(client)
         started = self.copiers[number] = self._copier(number)
         wait_for(lambda: bool(started.events), PATIENCE_S, "the copier")
         other.process.send_signal(signal.SIGCONT)
+
+    def _empty_group(self, client: Client) -> None:
+        """Let the dead leave, and the other, who comes back by itself.
+
+        A copier that is given no partition thinks that all is copied, and ends. While the group counts on one that is
+        dead there may be none left, and when the session of the dead ends nobody may be left who copies what it had.
+        """
+        (group,) = client.settled(DescribeGroupsRequest(groups=[COPIERS]), DESCRIBE_VERSION).groups
+        assert group.error_code == 0, group
+        members = [MemberIdentity(member_id=member.member_id) for member in group.members]
+        if members:
+            left = client.settled(LeaveGroupRequest(group_id=COPIERS, members=members), LEAVE_VERSION)
+            assert left.error_code == 0, left
 
     # -- what must hold -----------------------------------------------------------------------------------------
 
