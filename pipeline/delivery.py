@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,6 +50,8 @@ _PRODUCER = struct.Struct(">qhi")  # producer id, epoch, base sequence
 _PRODUCER_POSITION: Final = 43
 
 Batch = bytearray | memoryview
+Appended = Callable[[int], None]
+"""Called with the base offset of a batch once it is in the log; -1 when the broker has forgotten it."""
 
 
 def rewrite(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool) -> int:
@@ -64,13 +67,19 @@ def rewrite(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: 
     return header.record_count
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pending:
+    data: Batch
+    appended: Appended | None
+
+
 @dataclass(slots=True)
 class _Queue:
     """The batches of a partition that have no answer yet."""
 
     partition: TopicPartition
     next_sequence: int = 0
-    pending: deque[Batch] = field(default_factory=deque)
+    pending: deque[_Pending] = field(default_factory=deque)
     node: _Node | None = None
 
 
@@ -79,7 +88,7 @@ class _Node:
 
     def __init__(self, client: NodeClient) -> None:
         self.client = client
-        self.in_flight: deque[tuple[_Queue, Batch]] = deque()
+        self.in_flight: deque[tuple[_Queue, _Pending]] = deque()
         self.size_bytes = 0
         self.failed: dict[TopicPartition, object] = {}
 
@@ -113,7 +122,9 @@ class Delivery:
             self._queues.clear()
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
-    def send(self, partition: TopicPartition, batch: Batch, *, transactional: bool) -> None:
+    def send(
+        self, partition: TopicPartition, batch: Batch, appended: Appended | None = None, *, transactional: bool
+    ) -> None:
         """Put one batch on its way; waits while too much is. Raises NotWritten for this or any earlier one."""
         queue = self._queues.get(partition)
         if queue is None:
@@ -122,7 +133,7 @@ class Delivery:
         queue.next_sequence = (queue.next_sequence + count) % SEQUENCES
         while len(queue.pending) >= MAX_IN_FLIGHT:
             self._progress(queue)
-        queue.pending.append(batch)
+        queue.pending.append(_Pending(batch, appended))
         self._post(queue)
 
     def flush(self) -> None:
@@ -172,8 +183,8 @@ class Delivery:
         except (ConnectionClosed, ClientTimeout) as error:
             self._lose(node, error)
 
-    def _write(self, node: _Node, queue: _Queue, batch: Batch) -> None:
-        records = PartitionProduceData(index=queue.partition.partition, records=batch)
+    def _write(self, node: _Node, queue: _Queue, pending: _Pending) -> None:
+        records = PartitionProduceData(index=queue.partition.partition, records=pending.data)
         request = ProduceRequest(
             transactional_id=self.transactional_id,
             acks=-1,
@@ -185,8 +196,8 @@ class Delivery:
         if version < least:
             raise ClusterError(f"{node.client.host}:{node.client.port} is too old: it has Produce v{version}")
         node.client.send(request, version)
-        node.in_flight.append((queue, batch))
-        node.size_bytes += len(batch)
+        node.in_flight.append((queue, pending))
+        node.size_bytes += len(pending.data)
 
     def _receive(self, node: _Node) -> None:
         try:
@@ -196,18 +207,20 @@ class Delivery:
             return
         except ClientError as error:
             raise NotWritten(f"{node.client.host}:{node.client.port}: {error}") from None
-        queue, batch = node.in_flight.popleft()
-        node.size_bytes -= len(batch)
+        queue, pending = node.in_flight.popleft()
+        node.size_bytes -= len(pending.data)
         answer = response.responses[0].partition_responses[0]
         code = error_code(answer.error_code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            if queue.pending[0] is batch:  # otherwise one before it failed, and both are sent again
+            if queue.pending[0] is pending:  # otherwise one before it failed, and both are sent again
                 queue.pending.popleft()
                 self._retries = None
+                if pending.appended is not None:
+                    pending.appended(answer.base_offset)
         elif code.retriable:
             node.failed.setdefault(queue.partition, f"{code.name}, {answer.error_message or code.default_message}")
         elif code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or queue.partition not in node.failed:
-            what = f"{queue.partition}: a batch of {len(batch)} bytes"
+            what = f"{queue.partition}: a batch of {len(pending.data)} bytes"
             check(code, what, self.transactional_id, answer.error_message)
 
     def _lose(self, node: _Node, error: ClientError) -> None:
@@ -245,8 +258,8 @@ class Delivery:
         except ClusterError as error:
             raise NotWritten(f"{queue.partition}: {error}") from None
         try:
-            for batch in queue.pending:
-                self._write(node, queue, batch)
+            for pending in queue.pending:
+                self._write(node, queue, pending)
         except (ConnectionClosed, ClientTimeout) as error:
             self._lose(node, error)
 

@@ -32,7 +32,7 @@ from typing import Any, Final, Self
 from klamm import __version__
 from klamm.pipeline.cluster import Cluster, by_topic, error_code
 from klamm.pipeline.coordinator import Coordinator, KeyType
-from klamm.pipeline.delivery import Batch, Delivery, check
+from klamm.pipeline.delivery import Appended, Batch, Delivery, check
 from klamm.pipeline.errors import ClusterError, ProducerFenced
 from klamm.pipeline.ranges import TopicPartition
 from klamm.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -127,12 +127,12 @@ class Producer:
 
     # -- batches
 
-    def send(self, partition: TopicPartition, batch: Batch) -> None:
+    def send(self, partition: TopicPartition, batch: Batch, appended: Appended | None = None) -> None:
         """Put one batch on its way; waits while too much is. Raises NotWritten for this or any earlier one."""
         assert self._in_transaction or self.transactional_id is None, "begin() comes first"
         if self._in_transaction:
             self.join([partition])
-        self._delivery.send(partition, batch, transactional=self._in_transaction)
+        self._delivery.send(partition, batch, appended, transactional=self._in_transaction)
 
     def flush(self) -> None:
         """Wait until all batches are in the log. Raises NotWritten."""
