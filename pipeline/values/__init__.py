@@ -16,6 +16,6 @@ avro     one datum per record, a record in the table's struct; schema from an .a
 A null (tombstone) is null in every format. Forms are sent to tasks; JSON is parsed by Arrow, in bulk.
 """
 
-from klamm.pipeline.values.forms import FORMATS, Bad, Converted, Form, parse_format
+from klamm.pipeline.values.forms import FORMATS, Bad, Binary, Converted, Form, parse_format
 
-__all__ = ["FORMATS", "Bad", "Converted", "Form", "parse_format"]
+__all__ = ["FORMATS", "Bad", "Binary", "Converted", "Form", "parse_format"]
