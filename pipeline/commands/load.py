@@ -146,6 +146,8 @@ def job_of(options: argparse.Namespace) -> LoadJob:
     from klamm.pipeline.load.rows import Rows
     from klamm.pipeline.values import parse_format
 
+    if options.dlq is not None and options.bootstrap_servers is None:
+        raise BadOption(f"--dlq {options.dlq} needs --bootstrap-servers, too: letters are sent there")
     if options.max_records_per_commit is not None and not (options.available_now or options.every):
         raise BadOption("--max-records-per-commit belongs to --available-now and --every")
     rows = Rows(
@@ -156,7 +158,7 @@ def job_of(options: argparse.Namespace) -> LoadJob:
     )
     return LoadJob(
         location=location(options),
-        source=replace(source_options(options), include_headers=rows.headers),
+        source=replace(source_options(options), include_headers=rows.headers or options.dlq is not None),
         start=start_bound(options.start),
         rows=rows,
         compression=options.compression,

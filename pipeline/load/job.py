@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.pipeline.errors import PipelineError
+from klamm.pipeline.errors import BadOption, PipelineError
 from klamm.pipeline.load.plan import Plan, Planner
 from klamm.pipeline.load.rows import Rows
 from klamm.pipeline.load.schema import check_schema
@@ -63,6 +63,7 @@ class Loader:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.job = job
+        self._logs = logs
         self._planner = Planner(logs, job.source, job.start, job.gaps_allowed)
         self._tasks = tasks
         self._report = report
@@ -80,10 +81,13 @@ class Loader:
         """What a run would do now. Changes nothing; raises PipelineError for whatever stands in the way."""
         table = self._seen()
         if since_ms is None:
-            return self._planner.plan(table)
-        if table is None:
+            plan = self._planner.plan(table)
+        elif table is None:
             raise PipelineError(f"--rerun-from: there is no table at {self.job.location} yet")
-        return self._planner.rerun(table, since_ms)
+        else:
+            plan = self._planner.rerun(table, since_ms)
+        self._check_dead_letters(plan)
+        return plan
 
     def once(self, since_ms: int | None = None) -> int:
         """Everything up to now in one commit. Returns how many records were loaded."""
@@ -130,6 +134,12 @@ class Loader:
         if self._table is not None:
             check_schema(self._table, self._schema, may_add=self.job.add_columns)
         return self._table
+
+    def _check_dead_letters(self, plan: Plan) -> None:
+        if (topic := self.job.dead_letters) is not None:
+            self._logs.topics([topic])
+            if topic in plan.topic_ids:
+                raise BadOption(f"--dlq {topic}: this topic is loaded itself")
 
     def _run(self, plan: Plan) -> int:
         ranges = self.cut(plan)

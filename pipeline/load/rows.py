@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.pipeline.errors import BadOption, PipelineError
+from klamm.pipeline.table.files import DAY_US, FIRST_DAY, LAST_DAY
 from klamm.pipeline.values import Binary, Form
 from klamm.pipeline.values.forms import Bad, without
 
@@ -54,7 +55,7 @@ class Rows:
 
         key, value = self.key.convert(records["key"]), self.value.convert(records["value"])
         named = [("key", key.bad), ("value", value.bad)]
-        bad = [Bad(item.row, f"{name}: {item.reason}") for name, found in named for item in found]
+        bad = [Bad(item.row, f"{name}: {item.reason}") for name, found in named for item in found] + _undated(records)
         rows = self._columns(key.values, value.values, records)
         if bad:
             keep = without(pa.array([True] * len(records)), bad).is_valid()
@@ -75,6 +76,15 @@ class Rows:
         if self.headers:
             columns["headers"] = records["headers"]
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _undated(records: pa.RecordBatch) -> list[Bad]:
+    """Those whose timestamp has no date that all readers know."""
+    import numpy as np
+
+    times = records["timestamp"].cast("int64").to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero((times < FIRST_DAY * DAY_US) | (times >= (LAST_DAY + 1) * DAY_US)).tolist()
+    return [Bad(row, f"timestamp: {times[row] // 1000} ms is not within the years 1 to 9999") for row in rows]
 
 
 def _no_records() -> pa.RecordBatch:

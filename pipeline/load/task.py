@@ -20,6 +20,7 @@ from klamm.pipeline.table import DataFile, FilesWriter, Location
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from klamm.pipeline.dead_letters import DeadLetters
     from klamm.pipeline.values import Bad
 
 
@@ -79,12 +80,38 @@ class _Letters:
     """The records that do not parse."""
 
     def __init__(self, recipe: Recipe, wanted: OffsetRange, stack: ExitStack) -> None:
+        self._topic = recipe.dead_letters
+        self._connection = recipe.source.connection
         self._wanted = wanted
+        self._stack = stack
+        self._letters: DeadLetters | None = None
 
     def take(self, batch: pa.RecordBatch, bad: list[Bad]) -> list[int]:
         """Their offsets. Raises BadRecord where there is no dead letter topic."""
-        offset = batch["offset"][bad[0].row].as_py()
-        raise BadRecord(f"{self._wanted.topic_partition} offset {offset} does not parse: {bad[0].reason}")
+        reasons: dict[int, str] = {}
+        for item in bad:
+            reasons[item.row] = f"{reasons[item.row]}; {item.reason}" if item.row in reasons else item.reason
+        rows = sorted(reasons)
+        offsets: list[int] = batch["offset"].take(rows).to_pylist()
+        if self._topic is None:
+            partition = self._wanted.topic_partition
+            raise BadRecord(
+                f"{partition} offset {offsets[0]} does not parse: {reasons[rows[0]]}; nothing was committed"
+            )
+        self._started(self._topic).put(batch, reasons)
+        return offsets
 
     def finish(self) -> None:
         """All are acknowledged."""
+        if self._letters is not None:
+            self._letters.flush()
+
+    def _started(self, topic: str) -> DeadLetters:
+        from klamm.pipeline.dead_letters import DeadLetters
+
+        if self._letters is None:
+            assert self._connection is not None
+            cluster = self._stack.enter_context(self._connection.cluster())
+            self._letters = DeadLetters(cluster, topic, job="load", task=str(self._wanted.topic_partition))
+            self._stack.callback(self._letters.close)
+        return self._letters

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 from deltalake.transaction import AddAction
 
-from klamm.pipeline.errors import PipelineError
 from klamm.pipeline.table import FilesWriter, Location
-from klamm.pipeline.table.files import OPEN_FILES, by_day
+from klamm.pipeline.table.files import OPEN_FILES
 from tests.pipeline.table.samples import DAY_MS, START_MS, rows
 
 
@@ -57,9 +55,3 @@ def test_a_file_ends_at_its_size(tmp_path: Path) -> None:
     for at in range(3):
         out.write(rows(range(at, at + 1)))
     assert [(file.first, file.records) for file in out.close()] == [(0, 1), (1, 1), (2, 1)]
-
-
-def test_a_timestamp_without_a_date_is_told_with_its_offset() -> None:
-    with pytest.raises(PipelineError, match="offset 21: its timestamp is not within the years 1 to 9999"):
-        by_day(rows(range(20, 23), times_ms=[0, 253402300800000, 0]))
-    assert by_day(rows(range(0))) == []
