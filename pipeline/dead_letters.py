@@ -102,7 +102,7 @@ class DeadLetters:
         rows = batch.take(pa.array(sorted(reasons)))
         headers = [
             [*(record["headers"] or ()), *self._told(record, reasons[row])]
-            for row, record in zip(sorted(reasons), rows.drop_columns(["key", "value"]).to_pylist(), strict=True)
+            for row, record in zip(sorted(reasons), rows.drop_columns(["key", "value", "timestamp"]).to_pylist(), strict=True)
         ]
         tails = header_tails(pa.array(headers, _HEADERS))
         timestamps = rows["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
