@@ -97,7 +97,7 @@ class Connection:
         self._dispatch = network.dispatcher
         self._receive = channel.recv_into
         self._frames = FrameBuffer(network.scratch, network.limits.max_request_bytes)
-        self._outbox = Outbox(network.loop, channel, network.read_ahead, self._on_sent, self._on_send_failed)
+        self._outbox = Outbox(network.loop, channel, network.file_threads, self._on_sent, self._on_send_failed)
         self._pending = ReplyQueue(self._on_answer)
         self._charged = 0
         self._muted = 0

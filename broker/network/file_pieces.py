@@ -1,9 +1,13 @@
 """Record data on its way from the page cache to a socket, and keeping the disk away from the event loop.
 
-A `FilePiece` is the unsent rest of a `FileRegion`. Reading pages that are not in memory blocks whoever asks, so before
-the loop touches a stretch of a file it asks `preadv(RWF_NOWAIT)` for single bytes of it, one every `PROBE_STRIDE`: the
-kernel evicts and reads ahead in runs far longer than that. A miss is counted and a thread reads the stretch
-(`ReadAhead`); then the loop goes on. Where the filesystem does not know the flag (tmpfs), all counts as cached.
+A `FilePiece` is the unsent rest of a `FileRegion`. A large one is sent by a thread (`FileThreads`), which may wait for
+the disk and, shortly, for the peer: `sendfile` runs without the GIL, so large fetches use more than one core. When the
+peer does not keep up, the loop goes on with it.
+
+Reading pages that are not in memory blocks whoever asks, so before the loop touches a stretch of a file it asks
+`preadv(RWF_NOWAIT)` for single bytes of it, one every `PROBE_STRIDE`: the kernel evicts and reads ahead in runs far
+longer than that. A miss is counted and a thread reads the stretch; then the loop goes on. Where the filesystem does not
+know the flag (tmpfs), all counts as cached.
 
 A file object may tell that its newest bytes need no probe: its optional attribute `hot_position` is the position from
 which on everything was written a moment ago.
@@ -14,9 +18,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from klamm.protocol.regions import FileRegion
@@ -24,7 +30,9 @@ if TYPE_CHECKING:
 COPY_BYTES = 16 * 1024  # up to here one pread and a common send beat a send of their own
 WINDOW_BYTES = 1024 * 1024  # probed, and read ahead, at a time
 PROBE_STRIDE = 64 * 1024
-READ_AHEAD_THREADS = 4
+THREADS = 4
+THREAD_BYTES = 256 * 1024  # from here on a thread sends a piece
+PEER_WAIT_MS = 2  # how long a thread waits until the peer has taken something
 NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
@@ -36,12 +44,13 @@ class ShortFile(Exception):
 class FilePiece:
     """What is still to be sent of a region; `warm_until` is the position up to which no read will block."""
 
-    __slots__ = ("file", "position", "size", "warm_until")
+    __slots__ = ("by_thread", "file", "position", "size", "warm_until")
 
     def __init__(self, region: FileRegion) -> None:
         self.file = region.file
         self.position = region.position
         self.size = region.size
+        self.by_thread = region.size >= THREAD_BYTES
         hot: int | None = getattr(region.file, "hot_position", None)
         self.warm_until = region.position + region.size if hot is not None and region.position >= hot else -1
 
@@ -101,23 +110,39 @@ def is_cached(descriptor: int, position: int, stop: int) -> bool:
     return True
 
 
-class ReadAhead:
-    """Threads that pull stretches of files into the page cache; started on the first miss."""
+class FileThreads:
+    """Threads that send large pieces, and pull stretches of files into the page cache; started when there is work."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = READ_AHEAD_THREADS) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = THREADS) -> None:
         self._loop = loop
         self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
         self.misses = 0
 
-    def fetch(self, piece: FilePiece, then: Callable[[BaseException | None], None]) -> None:
+    def send(self, channel: socket.socket, piece: FilePiece, then: Callable[[BaseException | None], None]) -> None:
+        """Send what the peer takes of the piece, then call `then` on the loop with the error, if any."""
+        # The thread has a descriptor of its own, which the connection cannot close and have reused under it.
+        descriptor = os.dup(channel.fileno())
+        is_hot = piece.warm_until > piece.position
+        future = self._run(_send, descriptor, piece.file, piece.position, piece.size, is_hot)
+
+        def done(future: asyncio.Future[tuple[int, int]]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if error is None and not future.cancelled():
+                sent, misses = future.result()
+                self.misses += misses
+                piece.advance(sent)
+                piece.by_thread = False  # the rest, if any, waits for the peer
+            then(error)
+
+        future.add_done_callback(done)
+
+    def read(self, piece: FilePiece, then: Callable[[BaseException | None], None]) -> None:
         """Read the next window of the piece, then call `then` on the loop with the error, if any."""
         self.misses += 1
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="read-ahead")
         stop = piece.position + min(piece.size, WINDOW_BYTES)
         # The thread holds the file object, so the descriptor cannot be closed and reused under it.
-        future = self._loop.run_in_executor(self._executor, _read, piece.file, piece.position, stop)
+        future = self._run(_read, piece.file, piece.position, stop)
 
         def done(future: asyncio.Future[None]) -> None:
             error = None if future.cancelled() else future.exception()
@@ -127,9 +152,40 @@ class ReadAhead:
 
         future.add_done_callback(done)
 
+    def _run(self, work: Callable[..., Any], *arguments: object) -> asyncio.Future[Any]:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="files")
+        return self._loop.run_in_executor(self._executor, work, *arguments)
+
     def close(self) -> None:
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _send(channel: int, file: FileLike, position: int, size: int, is_hot: bool) -> tuple[int, int]:
+    """Runs in a thread: the bytes sent, and how many windows had to come from the disk. Closes `channel`."""
+    descriptor = file.fileno()
+    writable = select.poll()
+    writable.register(channel, select.POLLOUT)
+    start, end = position, position + size
+    misses, probed = 0, end if is_hot else position
+    try:
+        while position < end:
+            if position >= probed:
+                misses += not is_cached(descriptor, position, position + 1)
+                probed = position + WINDOW_BYTES
+            try:
+                sent = os.sendfile(channel, descriptor, position, min(end, probed) - position)
+            except BlockingIOError:
+                if not writable.poll(PEER_WAIT_MS):
+                    break
+                continue
+            if not sent:
+                raise ShortFile(f"file ends at or before position {position}")
+            position += sent
+    finally:
+        os.close(channel)
+    return position - start, misses
 
 
 def _read(file: FileLike, position: int, stop: int) -> None:

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from klamm.broker.network.file_pieces import ReadAhead
+from klamm.broker.network.file_pieces import FileThreads
 from klamm.broker.network.limits import (
     ConnectionQuota,
     ListenerLimits,
@@ -59,7 +59,7 @@ class Network:
         self.clock = clock
         self.now = clock.monotonic()
         self.scratch = Scratch()
-        self.read_ahead = ReadAhead(self.loop)
+        self.file_threads = FileThreads(self.loop)
         self.quota = ConnectionQuota(limits)
         limit = limits.queued_max_request_bytes
         self.budget = RequestBudget(limit) if limit > 0 else None
@@ -76,7 +76,7 @@ class Network:
 
     @property
     def page_cache_misses(self) -> int:
-        return self.read_ahead.misses
+        return self.file_threads.misses
 
     def listen(self, name: str, host: str, port: int, limits: ListenerLimits | None = None) -> Listener:
         """Bind and listen; connections are accepted from `Listener.start` on. Raises OSError."""
@@ -137,7 +137,7 @@ class Network:
             listener.close()
         for connection in list(self.connections):
             connection.close("shutting down", "drain")
-        self.read_ahead.close()
+        self.file_threads.close()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None

@@ -1,9 +1,9 @@
 """The sending half of a connection: bytes and file pieces leave in order, as few system calls as possible.
 
-Whatever does not fit into the socket stays queued and goes on when the socket is writable again (`add_writer`). A large
-piece of a file is sent with `sendfile`, at most `TURN_BYTES` a turn so that other connections get theirs; a small one
-is copied behind the bytes before it. Nothing here blocks: see `file_pieces` for pages that are not in memory. Errors of
-the socket and short files are raised from `send`; later ones are handed to `on_failed`.
+Whatever does not fit into the socket stays queued and goes on when the socket is writable again (`add_writer`). A piece
+of a file is sent with `sendfile`: a large one by a thread, others here, at most `TURN_BYTES` a turn so that other
+connections get theirs; a small one is copied behind the bytes before it. Nothing here blocks: see `file_pieces`. Errors
+of the socket and short files are raised from `send`; later ones are handed to `on_failed`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
-from klamm.broker.network.file_pieces import COPY_BYTES, FilePiece, ReadAhead, ShortFile
+from klamm.broker.network.file_pieces import COPY_BYTES, FilePiece, FileThreads, ShortFile
 from klamm.broker.network.reply import Reply
 
 TURN_BYTES = 1024 * 1024
@@ -39,9 +40,9 @@ class Outbox:
         "_loop",
         "_parts",
         "_progressed",
-        "_read_ahead",
-        "_reading",
         "_socket",
+        "_threaded",
+        "_threads",
         "_writing",
         "unsent_bytes",
     )
@@ -50,18 +51,18 @@ class Outbox:
         self,
         loop: asyncio.AbstractEventLoop,
         channel: socket.socket,
-        read_ahead: ReadAhead,
+        threads: FileThreads,
         on_progress: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
         self._socket = channel
-        self._read_ahead = read_ahead
+        self._threads = threads
         self._progressed = on_progress
         self._failed = on_failed
         self._parts: deque[Part] = deque()
         self._writing = False  # add_writer is active
-        self._reading = False  # a thread reads the head of the queue
+        self._threaded = False  # a thread is at the head of the queue
         self.unsent_bytes = 0
 
     def send(self, replies: list[Reply]) -> None:
@@ -108,7 +109,10 @@ class Outbox:
             self._push()
 
     def _on_writable(self) -> None:
-        before = self.unsent_bytes
+        self._go_on(self.unsent_bytes)
+
+    def _go_on(self, before: int) -> None:
+        """Push, and tell when fewer bytes are unsent than `before`."""
         try:
             self._push()
         except (OSError, ShortFile) as error:
@@ -126,6 +130,9 @@ class Outbox:
                 head = parts[0]
                 if not isinstance(head, FilePiece):
                     sent = self._push_memory()
+                elif head.by_thread:
+                    self._hand_over(partial(self._threads.send, self._socket))
+                    return
                 elif ready := head.warm_bytes():
                     sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, min(ready, turn))
                     if not sent:
@@ -134,9 +141,7 @@ class Outbox:
                     if not head.size:
                         parts.popleft()
                 else:
-                    self._stop_waiting()
-                    self._reading = True
-                    self._read_ahead.fetch(head, self._on_read)
+                    self._hand_over(self._threads.read)
                     return
                 turn -= sent
                 self.unsent_bytes -= sent
@@ -168,17 +173,31 @@ class Outbox:
                 parts.appendleft(memoryview(data)[sent:])
         return sent
 
-    def _on_read(self, error: BaseException | None) -> None:
-        self._reading = False
-        if not self._parts:
-            return  # closed meanwhile
-        if error is not None:
-            self._failed(error)
-            return
-        self._on_writable()
+    def _hand_over(self, work: Callable[[FilePiece, Callable[[BaseException | None], None]], None]) -> None:
+        """Leave the piece at the head of the queue to a thread, then go on."""
+        piece = self._parts[0]
+        assert isinstance(piece, FilePiece)
+        self._stop_waiting()
+        self._threaded = True
+        size = piece.size
+
+        def done(error: BaseException | None) -> None:
+            self._threaded = False
+            if not self._parts:
+                return  # closed meanwhile
+            if error is not None:
+                self._failed(error)
+                return
+            before = self.unsent_bytes
+            self.unsent_bytes -= size - piece.size
+            if not piece.size:
+                self._parts.popleft()
+            self._go_on(before)
+
+        work(piece, done)
 
     def _wait_writable(self) -> None:
-        if not self._writing and not self._reading:
+        if not self._writing and not self._threaded:
             self._writing = True
             self._loop.add_writer(self._socket, self._on_writable)
 

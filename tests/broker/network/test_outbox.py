@@ -11,8 +11,8 @@ from typing import BinaryIO
 import pytest
 
 from klamm.broker.network import file_pieces
-from klamm.broker.network.file_pieces import COPY_BYTES, WINDOW_BYTES
-from tests.broker.network.harness import Node, node, run, spin
+from klamm.broker.network.file_pieces import COPY_BYTES, THREAD_BYTES, WINDOW_BYTES
+from tests.broker.network.harness import Node, node, run, spin, until
 
 CONTENT = bytes(range(256)) * 12_000 + b"tail"
 
@@ -162,3 +162,53 @@ def test_probe_is_cheap(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "preadv", counted)
     assert file_pieces.is_cached(log.fileno(), 0, WINDOW_BYTES)
     assert len(calls) <= WINDOW_BYTES // file_pieces.PROBE_STRIDE + 1
+
+
+def test_a_thread_sends_what_is_large_and_gives_up_on_a_peer_that_does_not_read(
+    log: BinaryIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, int]] = []
+
+    def noted(*arguments: object) -> tuple[int, int]:
+        result: tuple[int, int] = send(*arguments)
+        sent.append((int(arguments[3]), result[0]))  # type: ignore[call-overload]
+        return result
+
+    send = file_pieces._send
+    monkeypatch.setattr(file_pieces, "_send", noted)
+
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            client = await one.connect()
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.send(*[b"region 0 3000000"] * 4)
+            await until(lambda: bool(sent) and sent[-1][1] < 3_000_000)
+            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            for _ in range(4):
+                assert await client.receive() == b"<" + CONTENT[:3_000_000] + b">"
+            client.send(b"region 0 %d" % (THREAD_BYTES - 1))
+            assert len(await client.receive()) == THREAD_BYTES + 1
+
+    run(main())
+    assert [size for size, _ in sent] == [3_000_000] * 4  # each once: what is left over is the loop's
+    assert any(count < size for size, count in sent)
+
+
+def test_a_client_that_leaves_while_a_thread_sends_leaves_nothing(
+    log: BinaryIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_pieces, "PEER_WAIT_MS", 10_000)
+
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            client = await one.connect()
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.send(*[b"region 0 3000000"] * 4)
+            await one.until_seen(1)
+            await spin()
+            client.writer.transport.abort()
+            await until(lambda: not one.network.connections)
+
+    run(main())
