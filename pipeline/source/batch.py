@@ -1,7 +1,7 @@
 """`spark.read.format("klamm")`: plan on the driver, then one task per range of offsets.
 
-The offsets are fixed when the query is planned: what arrives later is not read, and a task that is tried again reads
-the same records.
+The offsets are fixed when the first query is planned: what arrives later is not read, and a task that is tried again
+reads the same records. Spark keeps that plan with the DataFrame that `load` gave: all queries over one see the same.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BatchReader(DataSourceReader):
         return arrow_batches(self.options, partition.value)
 
     def _push(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self.pushed.push(filters)
+        return self.pushed.push(filters) if self.options.push_filters else filters
 
 
 class _OptionalPushdown:

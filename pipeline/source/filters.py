@@ -5,8 +5,13 @@ check. A lower bound of the timestamp moves the start to the first record at or 
 finds; Spark still checks the filter, as later records may be older. An upper bound cannot cut anything, for the same
 reason. All other filters are Spark's.
 
-Spark pushes filters down when `spark.sql.python.filterPushdown.enabled` is set, which `klamm.pipeline.session` does;
-without it everything is read and Spark filters.
+Spark pushes filters down when `spark.sql.python.filterPushdown.enabled` is set, which `klamm.pipeline.session` does.
+But Spark 4.2 keeps what a Python source has planned with the loaded DataFrame: when that is used again with other
+filters, or with none, it gets the partitions of the filters that were pushed last, and rows are silently missing. So
+nothing is pushed unless the option `pushFilters` is true, which says that what is loaded has the same filters wherever
+it is used:
+
+    spark.read.format("klamm").option("pushFilters", "true")....load().where("partition = 3 and offset >= 1000")
 """
 
 from __future__ import annotations

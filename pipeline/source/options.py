@@ -16,8 +16,9 @@ From where to where (offsets as `{"topic": {"0": 23}}`, -2 earliest, -1 latest; 
 - `endingOffsets`: latest (default) or offsets; `endingTimestamp`, `endingOffsetsByTimestamp`; batches only
 - a timestamp for all goes before timestamps by partition, and these before offsets
 
-How: `includeHeaders`, `failOnDataLoss` (default true), `minPartitions`, `maxRecordsPerPartition`; for streams
-`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay` (default 15m).
+How: `includeHeaders`, `failOnDataLoss` (default true), `minPartitions`, `maxRecordsPerPartition`; for batches
+`pushFilters` (default false, see `filters` before you set it); for streams `maxOffsetsPerTrigger`,
+`minOffsetsPerTrigger` with `maxTriggerDelay` (default 15m).
 
 Of the options `kafka.*` these are known: `bootstrap.servers`, `client.id`, `isolation.level` (default read_committed),
 `max.partition.fetch.bytes` (default 8 MB), `request.timeout.ms` and `security.protocol`, which must be PLAINTEXT. Every
@@ -90,6 +91,7 @@ class SourceOptions:
     include_headers: bool
     isolation: int
     fetch_bytes: int
+    push_filters: bool
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
@@ -123,6 +125,7 @@ def parse(given: Mapping[str, str], kind: Kind) -> SourceOptions:
         include_headers=options.take("includeHeaders", boolean) is True,
         isolation=_isolation(options),
         fetch_bytes=options.take("kafka.max.partition.fetch.bytes", positive) or FETCH_BYTES,
+        push_filters=options.take("pushFilters", boolean) is True,
         min_partitions=options.take("minPartitions", positive),
         max_records_per_partition=options.take("maxRecordsPerPartition", positive),
         max_offsets_per_trigger=max_offsets,
@@ -135,6 +138,8 @@ def parse(given: Mapping[str, str], kind: Kind) -> SourceOptions:
 
 
 def _check_kind(parsed: SourceOptions, kind: Kind, *, delay_given: bool) -> None:
+    if kind == STREAM and parsed.push_filters:
+        raise BadOption("pushFilters is for batches: Spark pushes nothing into a stream")
     if delay_given and parsed.min_offsets_per_trigger is None:
         raise BadOption("maxTriggerDelay belongs to minOffsetsPerTrigger, which is not given")
     for name, value in (

@@ -13,8 +13,8 @@ from klamm.pipeline.topics import create_topic
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec
 
-START_MS: Final = 1_700_000_000_000
-KEPT: Final = {"retention.ms": "-1"}  # or the broker drops records of that time
+START_MS: Final = 4_000_000_000_000  # later than the markers of transactions, which are of today
+KEPT: Final = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 VALUES: Final = (None, b"", b"v", b"value " * 40)
 HEADERS: Final = ((), (("trace", b"1"),), (("a", None), ("a", b""), ("\u00fc", b"x" * 300)))
 
