@@ -124,6 +124,16 @@ run: $(VENV)/.run ## start a broker on 127.0.0.1:9092 (CONFIG=server.properties 
 demo: $(VENV)/.demo ## stream 336,776 flights through a broker and check every record
 	@exec $(BIN)/python -m examples.flights $(ARGS)
 
+$(VENV)/.pipeline: $(VENV)/.demo
+	$(call need,command -v java,default-jdk-headless)
+	@echo "Installing Spark"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,pipeline]'
+	@touch $@
+
+.PHONY: pipeline-demo
+pipeline-demo: $(VENV)/.pipeline ## load the flights into a Delta table, ask Spark SQL, draw the answer
+	@exec $(BIN)/python -m examples.flights_table $(ARGS)
+
 # ---- tests
 
 .PHONY: test
