@@ -5,6 +5,7 @@ Spark on loopback, no user interface, UTC, Arrow on, and the workers run the Pyt
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -29,8 +30,10 @@ DEFAULTS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.log.level": "ERROR",
 }
+
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+LOGGING: Final = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
 
 _RAISED = re.compile(r"^klamm\.pipeline\.errors\.(\w+): (.+)$", re.MULTILINE)
 
@@ -50,9 +53,13 @@ def session(name: str, master: str | None = None, conf: Mapping[str, str] | None
     if master is None or master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name).master(master or os.environ.get("SPARK_MASTER", "local[*]"))
-    for key, value in {**DEFAULTS, **(conf or {})}.items():
+    wanted = {**DEFAULTS, **(conf or {})}
+    if "log4j2." not in wanted.get(JAVA_OPTIONS, ""):
+        wanted[JAVA_OPTIONS] = f"{LOGGING} {wanted.get(JAVA_OPTIONS, '')}".strip()
+    for key, value in wanted.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # errors are told by who catches them
 
     from klamm.pipeline.source import KlammDataSource
 
