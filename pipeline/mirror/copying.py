@@ -218,12 +218,12 @@ def _joined(runs: list[Run]) -> list[Run]:
 
 
 def _spaced(runs: list[Run]) -> Iterator[Run]:
-    """Those that are worth a record."""
+    """Those that are worth a record, with points within long ones."""
     if not runs:
         return
-    lag = max(SYNC_LAG, (runs[-1].upstream - runs[0].upstream) // MAX_SYNCS)
-    last = None
+    lag = max(SYNC_LAG, (runs[-1].upstream + runs[-1].count - runs[0].upstream) // MAX_SYNCS)
+    due = runs[0].upstream
     for run in runs:
-        if last is None or run.upstream - last >= lag:
-            last = run.upstream
-            yield run
+        for ahead in range(max(due - run.upstream, 0), run.count, lag):
+            yield Run(run.upstream + ahead, run.downstream + ahead)
+            due = run.upstream + ahead + lag
