@@ -26,6 +26,7 @@ Killed at any moment, an open transaction is aborted by the next producer with t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -56,6 +57,17 @@ IMPLICIT_END: Final = 5
 LEAST_PRODUCE: Final = 3
 PRODUCERS_ADD_PARTITIONS_UP_TO: Final = 3
 STABLE_INIT: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """All that another process needs to end a transaction; the versions are those of EndTxn."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    least_version: int
+    most_version: int
 
 
 class Producer:
@@ -206,6 +218,21 @@ class Producer:
         """Wait for all answers, and make the transaction visible."""
         self.flush()
         self._end(committed=True)
+
+    def leave_open(self) -> OpenTransaction | None:
+        """Wait for all answers, and leave it to `handover` to end the transaction; None when there is nothing in it.
+
+        The producer is not to be used any more, and a later one with the same id would abort the transaction.
+        """
+        self.flush()
+        assert self._in_transaction and self.transactional_id is not None
+        self._in_transaction = False
+        if not self._joined:
+            return None
+        delivery = self._delivery
+        return OpenTransaction(
+            self.transactional_id, delivery.producer_id, delivery.producer_epoch, *self._versions(IMPLICIT_END)
+        )
 
     def abort(self) -> None:
         """Drop what has no answer, and the transaction."""

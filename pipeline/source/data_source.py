@@ -1,13 +1,20 @@
 """`spark.read.format("klamm")`: the entry that Spark calls.
 
-Options and columns are those of Spark's Kafka connector, see `options`.
+Options and columns are those of Spark's Kafka connector, see `options` and `sink_options`; what is promised is told in
+`batch`, `stream` and `sink`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -22,6 +29,8 @@ from pyspark.sql.types import (
 from klamm.pipeline.errors import BadOption
 from klamm.pipeline.source.batch import BatchReader
 from klamm.pipeline.source.options import BATCH, STREAM, parse
+from klamm.pipeline.source.sink import BatchWriter, StreamWriter
+from klamm.pipeline.source.sink_options import parse_sink
 from klamm.pipeline.source.stream import StreamReader
 
 SCHEMA: Final = StructType(
@@ -64,6 +73,12 @@ class KlammDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         self._check(schema)
         return StreamReader(parse(self.options, STREAM))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return BatchWriter(parse_sink(self.options, BATCH), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return StreamWriter(parse_sink(self.options, STREAM), schema)
 
     def _check(self, schema: StructType) -> None:
         wanted = self.schema()
