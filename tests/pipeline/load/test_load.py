@@ -28,8 +28,7 @@ from klamm.pipeline.report import Report
 from klamm.pipeline.source.options import Bound
 from klamm.pipeline.values import parse_format
 from klamm.pipeline.wire import read_wire
-from klamm.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.pipeline.load.changing import delete_before, delete_topic
 from tests.pipeline.load.loading import (
     START_MS,
     Loading,
@@ -51,19 +50,6 @@ TRANSFORMATIONS = doubled.__module__
 @pytest.fixture
 def loading(cluster: Cluster, tmp_path: Path) -> Callable[[str], Loading]:
     return lambda topics: Loading(cluster, tmp_path / "table", topics)
-
-
-def delete_before(cluster: Cluster, partition: TopicPartition, offset: int) -> None:
-    part = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
-    topic = DeleteRecordsTopic(name=partition.topic, partitions=[part])
-    cluster.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=10_000))
-
-
-def delete_topic(cluster: Cluster, name: str) -> None:
-    topics = [DeleteTopicState(name=name)]
-    cluster.ask(DeleteTopicsRequest(topics=topics, topic_names=[name], timeout_ms=10_000))
-    while name in cluster.topics([name], missing_ok=True):
-        time.sleep(0.05)
 
 
 # -- what gets in
