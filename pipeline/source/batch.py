@@ -13,22 +13,21 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from klamm.pipeline.arrow import record_batches
 from klamm.pipeline.errors import PoisonedBatch
-from klamm.pipeline.ranges import OffsetRange
 from klamm.pipeline.source.filters import Pushed
-from klamm.pipeline.source.logs import columns_of, opened
+from klamm.pipeline.source.logs import Task, columns_of, opened, planned
 from klamm.pipeline.source.options import SourceOptions
-from klamm.pipeline.source.planning import batch_ranges, tasks
+from klamm.pipeline.source.planning import batch_ranges
 from klamm.protocol.errors import InvalidRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class RangePartition(InputPartition):
+class TaskPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(wanted)
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
 
 
 class BatchReader(DataSourceReader):
@@ -50,7 +49,7 @@ class BatchReader(DataSourceReader):
             if since_ms is not None:
                 times = {item.topic_partition: since_ms for item in ranges}
                 since = logs.offsets_for_times(times, self.options.isolation)
-        return [RangePartition(item) for item in tasks(self.pushed.cut(ranges, since), self.options)]
+        return [TaskPartition(task) for task in planned(self.options, self.pushed.cut(ranges, since))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return arrow_batches(self.options, partition.value)
@@ -73,12 +72,12 @@ class _OptionalPushdown:
         return self._push(filters)
 
 
-def arrow_batches(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[pa.RecordBatch]:
+def arrow_batches(options: SourceOptions, task: Task | None) -> Iterator[pa.RecordBatch]:
     """The records of one task; of none when there was nothing to read, for which Spark has a task, too."""
-    if wanted is None:
+    if task is None:
         return
-    parts = columns_of(options, wanted)
+    parts = columns_of(options, task)
     try:
-        yield from record_batches(parts, wanted.topic, wanted.partition, headers=options.include_headers)
+        yield from record_batches(parts, task.topic, task.partition, headers=options.include_headers)
     except InvalidRecord as error:
-        raise PoisonedBatch(f"{wanted.topic}-{wanted.partition}: {error.message}") from None
+        raise PoisonedBatch(f"{task.topic}-{task.partition}: {error.message}") from None

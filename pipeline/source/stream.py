@@ -29,10 +29,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from klamm.pipeline.ranges import OffsetRange, TopicPartition, flat, nested
-from klamm.pipeline.source.batch import RangePartition, arrow_batches
-from klamm.pipeline.source.logs import opened
+from klamm.pipeline.source.batch import TaskPartition, arrow_batches
+from klamm.pipeline.source.logs import opened, planned
 from klamm.pipeline.source.options import SourceOptions
-from klamm.pipeline.source.planning import Logs, Lost, Offsets, offsets_at, subscribed, tasks
+from klamm.pipeline.source.planning import Logs, Lost, Offsets, offsets_at, subscribed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     lost.tell(f"{partition}: offsets {first} to {there} are gone, and were not read")
                 first = there
             ranges.append(OffsetRange(*partition, first, max(ends[partition], first), ids[partition]))
-        return [RangePartition(item) for item in tasks(ranges, self.options)]
+        return [TaskPartition(task) for task in planned(self.options, ranges)]
 
     def commit(self, end: Json) -> None:
         """Nothing to do: the offsets are in the checkpoint."""

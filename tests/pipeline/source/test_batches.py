@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,6 +188,20 @@ def test_the_columns_cannot_be_chosen(spark: SparkSession, broker: BrokerProcess
         unwrapped(),
     ):
         reader.schema("value string").load().collect()
+
+
+def test_log_directories_give_the_same_rows_with_a_broker_and_without(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"subscribePattern": "air.*", "includeHeaders": True, "logDirs": str(broker.data)}
+    expected = rows(loaded(spark, "klamm", broker.address, {name: options[name] for name in list(options)[:2]}))
+    assert rows(loaded(spark, "klamm", broker.address, options)) == expected != []
+    shutil.copytree(broker.data, tmp_path / "copy")
+    reader = spark.read.format("klamm").options(**{**options, "logDirs": str(tmp_path / "copy")})
+    assert rows(reader.load()) == expected
+    since = reader.option("startingTimestamp", START_MS + 150).option("maxRecordsPerPartition", 40).load()
+    late = [row for row in expected if round(row.timestamp.timestamp() * 1000) >= START_MS + 150]
+    assert rows(since) == late != []
 
 
 def test_an_empty_topic_has_no_rows(spark: SparkSession, broker: BrokerProcess) -> None:
