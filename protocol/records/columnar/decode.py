@@ -90,15 +90,14 @@ class _Wanted:
 
 
 def _within(heads: Heads, start_offset: int, end_offset: int) -> Heads:
-    """The batches that may hold such offsets. Raises DamagedBatch unless they ascend."""
-    first = np.where(heads.magics < 2, 0, heads.base_offsets)  # a wrapper of old begins nobody knows where
-    first[1:] = np.where(heads.magics[1:] < 2, heads.last_offsets[:-1] + 1, first[1:])
-    inside = heads[(heads.last_offsets >= start_offset) & (first < end_offset)]
-    wrong = inside.base_offsets[1:] <= inside.last_offsets[:-1]
+    """The batches that may hold such offsets. Raises DamagedBatch unless all of them ascend."""
+    behind = np.append(np.int64(0), heads.last_offsets[:-1] + 1)
+    wrong = heads.base_offsets < behind
     if wrong.any():
-        row = int(wrong.argmax()) + 1
-        raise damaged(inside, row, f"the batch before it ends with offset {inside.last_offsets[row - 1]}")
-    return inside
+        row = int(wrong.argmax())
+        raise damaged(heads, row, f"the batch before it ends with offset {heads.last_offsets[row - 1]}")
+    first = np.where(heads.magics < 2, behind, heads.base_offsets)  # a wrapper of old begins nobody knows where
+    return heads[(heads.last_offsets >= start_offset) & (first < end_offset)]
 
 
 def damaged(heads: Heads, row: int, reason: str) -> DamagedBatch:

@@ -1,0 +1,122 @@
+"""What partitions log directories have, and which offsets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from klamm.pipeline.errors import BadOption, DataLoss, UnknownTopic
+from klamm.pipeline.ranges import NO_TOPIC_ID, OffsetRange, TopicPartition
+from klamm.pipeline.segments.ends import log_end_offset, open_transactions
+from klamm.pipeline.segments.files import Segment, segments
+from klamm.pipeline.segments.pieces import PIECE_BYTES, Piece, cut
+from klamm.pipeline.segments.retries import retried
+from klamm.storage import paths
+from klamm.storage.checkpoints import CheckpointError, parse_offsets, parse_partition_metadata
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+class LogDirs:
+    """Log directories of one broker: each partition is in one of them. May be pickled.
+
+    What is being deleted (`-delete`), moved in (`-future`) or claimed by nobody (`-stray`) is passed over, internal
+    topics too unless they are asked for.
+    """
+
+    def __init__(self, directories: Iterable[str | os.PathLike[str]]) -> None:
+        """Raises BadOption for what is not a directory."""
+        self.directories = tuple(Path(directory).absolute() for directory in directories)
+        if not self.directories:
+            raise BadOption("logDirs names no directory")
+        for directory in self.directories:
+            if not directory.is_dir():
+                raise BadOption(f"logDirs: {directory} is not a directory")
+
+    def topics(self, *, internal: bool = False) -> dict[str, list[int]]:
+        """Partition numbers by topic, both sorted. Raises BadOption for a partition that is in two directories."""
+        found: dict[str, list[int]] = {}
+        for partition in sorted(self._partitions()):
+            if internal or partition.topic not in INTERNAL_TOPICS:
+                found.setdefault(partition.topic, []).append(partition.partition)
+        return found
+
+    def directory(self, partition: TopicPartition) -> Path:
+        """Raises UnknownTopic."""
+        for log_dir in self.directories:
+            directory = paths.partition_directory(log_dir, partition.topic, partition.partition)
+            if directory.is_dir():
+                return directory
+        where = ", ".join(map(str, self.directories))
+        raise UnknownTopic(f"{partition}: no such partition in {where}")
+
+    def topic_id(self, partition: TopicPartition) -> bytes:
+        """Zero where the directory does not tell it."""
+        try:
+            return parse_partition_metadata((self.directory(partition) / paths.PARTITION_METADATA).read_bytes())
+        except (FileNotFoundError, CheckpointError):
+            return NO_TOPIC_ID
+
+    def start_offset(self, partition: TopicPartition) -> int:
+        """The log start offset as far as it was checkpointed, at least where the first segment begins."""
+        listed = retried(lambda: self.segments(partition), str(partition))
+        first = listed[0].base_offset if listed else 0
+        return max(first, self._checkpointed(paths.LOG_START_CHECKPOINT, partition) or 0)
+
+    def end_offset(self, partition: TopicPartition, *, read_committed: bool = True) -> int:
+        """Of a directory that no broker uses: behind the last whole and valid batch, or the last stable offset."""
+
+        def found() -> int:
+            listed = self.segments(partition)
+            end = log_end_offset(listed)
+            return min(open_transactions(listed, end).values(), default=end) if read_committed else end
+
+        return retried(found, str(partition))
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """What was last checkpointed; None when nothing was."""
+        return self._checkpointed(paths.HIGH_WATERMARK_CHECKPOINT, partition)
+
+    def plan(self, wanted: OffsetRange, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
+        """The range as pieces of about so many bytes, in order and without gaps. Raises DataLoss, UnknownTopic."""
+        if not wanted.count:
+            return []
+
+        def found() -> list[Piece]:
+            listed = self.segments(wanted.topic_partition)
+            if not listed or listed[0].base_offset > wanted.start:
+                start = listed[0].base_offset if listed else "nowhere"
+                raise DataLoss(f"{wanted.topic_partition}: offset {wanted.start} is gone, the log starts at {start}")
+            return cut(tuple(map(str, self.directories)), wanted, listed, piece_bytes)
+
+        return retried(found, str(wanted))
+
+    def segments(self, partition: TopicPartition) -> list[Segment]:
+        """As they are now. Raises Vanished, UnknownTopic."""
+        return segments(self.directory(partition))
+
+    def _partitions(self) -> set[TopicPartition]:
+        found: dict[TopicPartition, Path] = {}
+        for log_dir in self.directories:
+            for name in os.listdir(log_dir):
+                parsed = paths.parse_partition_directory(name)
+                if parsed is None or name == paths.METADATA_LOG_DIRECTORY or not (log_dir / name).is_dir():
+                    continue
+                partition = TopicPartition(parsed.topic, parsed.partition)
+                other = found.setdefault(partition, log_dir)
+                if other != log_dir:
+                    raise BadOption(f"logDirs: {partition} is in {other} and in {log_dir}: give one broker's only")
+        return set(found)
+
+    def _checkpointed(self, name: str, partition: TopicPartition) -> int | None:
+        path = self.directory(partition).parent / name
+        try:
+            content = path.read_bytes()
+            offsets = parse_offsets(content) if content else {}
+        except FileNotFoundError:
+            return None
+        except CheckpointError as error:
+            raise BadOption(f"logDirs: {path}: {error}") from None
+        return offsets.get(paths.TopicPartition(partition.topic, partition.partition))

@@ -1,0 +1,87 @@
+"""Where a log ends that no broker tells about, behind the last whole and valid batch; and what is open there."""
+
+from __future__ import annotations
+
+from klamm.pipeline.segments.files import OpenSegment, Segment, index_entries
+from klamm.protocol.errors import InvalidRecord
+from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid
+from klamm.protocol.records.control import EndMarker, read_end_marker
+from klamm.storage.paths import SNAPSHOT_SUFFIX, offset_file
+from klamm.storage.producer import SnapshotError, parse_snapshot
+
+
+def log_end_offset(listed: list[Segment]) -> int:
+    """0 of no segments. Raises Vanished."""
+    if not listed:
+        return 0
+    with OpenSegment(listed[-1]) as segment:
+        positions = [0, *index_entries(listed[-1])[-1:, 1].tolist()]
+        for position in reversed(positions):
+            end = _valid_end(segment, position)
+            if end is not None:
+                return end
+    return listed[-1].base_offset
+
+
+def _valid_end(segment: OpenSegment, position: int) -> int | None:
+    end = None
+    for at, head, _ in segment.heads(position):
+        is_next = head.base_offset >= (segment.segment.base_offset if end is None else end)
+        if not is_next or not crc_is_valid(segment.read_at(head.size_bytes, at), head):
+            break
+        end = head.next_offset
+    return end
+
+
+def open_transactions(listed: list[Segment], end: int) -> dict[int, int]:
+    """First offset by producer id of the transactions that have no marker below `end`. Raises Vanished.
+
+    Begins with the newest producer snapshot there is, or with the first batch.
+    """
+    open_, offset = _snapshot(listed, end)
+    for segment in listed:
+        if segment.base_offset >= end or (segment.next_base_offset or end) <= offset:
+            continue
+        with OpenSegment(segment) as file:
+            for _, head, data in file.heads(file.position_of(offset)):
+                if head.base_offset >= end:
+                    break
+                if head.is_transactional and head.last_offset >= offset:
+                    _passed(open_, head, data)
+    return open_
+
+
+def _passed(open_: dict[int, int], head: BatchHeader, data: bytes) -> None:
+    if not head.is_control:
+        open_.setdefault(head.producer_id, head.base_offset)
+    elif marker(head, data) is not None:
+        open_.pop(head.producer_id, None)
+
+
+def marker(head: BatchHeader, data: bytes) -> EndMarker | None:
+    """The end transaction marker in a control batch, of which `data` are the first bytes; None for anything else."""
+    if len(data) < HEADER_BYTES:
+        return None
+    try:
+        return read_end_marker(data[: head.size_bytes], head)
+    except InvalidRecord:
+        return None
+
+
+def _snapshot(listed: list[Segment], end: int) -> tuple[dict[int, int], int]:
+    """The open transactions at an offset, and that offset."""
+    if not listed:
+        return {}, 0
+    directory, first = listed[0].directory, listed[0].base_offset
+    names = (path.name.removesuffix(SNAPSHOT_SUFFIX) for path in directory.glob(f"*{SNAPSHOT_SUFFIX}"))
+    offsets = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+    for offset in offsets:
+        if first <= offset <= end:
+            try:
+                producers = parse_snapshot(offset_file(directory, offset, SNAPSHOT_SUFFIX).read_bytes())
+            except (FileNotFoundError, SnapshotError):
+                continue
+            return {
+                p.producer_id: p.first_transaction_offset for p in producers if p.first_transaction_offset >= 0
+            }, offset
+    return {}, first

@@ -1,0 +1,194 @@
+"""The segments of one partition directory while a broker may change them.
+
+A segment reaches up to the base offset of the next. Compaction puts one file in the place of several: the new one is
+complete when it is called `.swap`, and from then on it counts here, since the old ones go one after another. (Where a
+split makes several new ones, those at or above a `.cleaned` file do not count: the old ones are all there.) A listing
+is only believed when a second one says the same, because a name that changes meanwhile may show twice or never.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+
+from klamm.protocol.errors import CorruptMessage
+from klamm.protocol.records.batch import MIN_BATCH_BYTES, BatchHeader, crc_is_valid, read_header
+from klamm.protocol.records.columnar.heads import Int64s
+from klamm.storage.paths import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_offset_file
+
+LISTINGS: Final = 100
+"""How often a directory is listed until it stays as it is."""
+HEAD_BYTES: Final = 128
+"""Enough for a head, and for a whole end transaction marker."""
+
+
+class Vanished(Exception):
+    """What was listed is not there any more, or not what it was: look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`next_base_offset` is None for the last one. `is_swap`: its files end in `.swap`."""
+
+    directory: Path
+    base_offset: int
+    next_base_offset: int | None
+    is_swap: bool = False
+
+    @property
+    def path(self) -> Path:
+        return self.file(LOG_SUFFIX)
+
+    def file(self, suffix: str) -> Path:
+        return self.directory / f"{self.base_offset:020d}{suffix}{SWAP_SUFFIX if self.is_swap else ''}"
+
+
+def segments(directory: Path) -> list[Segment]:
+    """All of them, by offset. Raises Vanished when the directory is gone, or never stays as it is."""
+    names = _names(directory)
+    for _ in range(LISTINGS):
+        again = _names(directory)
+        if again == names:
+            return _segments(directory, names)
+        names = again
+    raise Vanished(f"{directory} changes all the time")
+
+
+def _names(directory: Path) -> frozenset[str]:
+    try:
+        return frozenset(name for name in os.listdir(directory) if LOG_SUFFIX in name)
+    except FileNotFoundError:
+        raise Vanished(f"{directory} is gone") from None
+
+
+def _segments(directory: Path, names: frozenset[str]) -> list[Segment]:
+    cleaned = min(_offsets(names, CLEANED_SUFFIX), default=None)
+    swaps = {offset for offset in _offsets(names, SWAP_SUFFIX) if cleaned is None or offset < cleaned}
+    bases = sorted(_offsets(names, "") | swaps)
+    return [
+        Segment(directory, base, after, base in swaps)
+        for base, after in zip_longest(bases, bases[1:])
+        if base is not None
+    ]
+
+
+def _offsets(names: frozenset[str], suffix: str) -> set[int]:
+    """The base offsets of the logs that have the suffix behind `.log`."""
+    parsed = (parse_offset_file(name.removesuffix(suffix)) for name in names if name.endswith(LOG_SUFFIX + suffix))
+    return {found[0] for found in parsed if found is not None}
+
+
+def covering(listed: list[Segment], offset: int) -> Segment | None:
+    """The segment that has the offset, None when it is below the first."""
+    found = None
+    for segment in listed:
+        if segment.base_offset > offset:
+            break
+        found = segment
+    return found
+
+
+class OpenSegment:
+    """A segment whose file was the right one for what `segments` told when it was opened.
+
+    The file stays as it is (but grows, if it is the last) whatever happens to its name.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        """Raises Vanished."""
+        self.segment = segment
+        try:
+            self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise Vanished(f"{segment.path} is gone") from None
+        try:
+            listed = segments(segment.directory)
+            if segment not in listed or not self.is_at(segment.path):
+                raise Vanished(f"{segment.path} is another one")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def is_at(self, path: Path) -> bool:
+        """Whether that is the name of this very file."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(path))
+        except FileNotFoundError:
+            return False
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fills the buffer; fewer bytes only at the end of the file."""
+        done = 0
+        while done < len(buffer):
+            count = os.preadv(self._fd, [buffer[done:]], position + done)
+            if not count:
+                break
+            done += count
+        return done
+
+    def read_at(self, size: int, position: int) -> bytes:
+        return os.pread(self._fd, size, position)
+
+    def heads(self, position: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
+        """(position, header, the first bytes) of each batch from there on, until one is cut short or damaged."""
+        size = self.size()
+        while size - position >= MIN_BATCH_BYTES:
+            data = self.read_at(HEAD_BYTES, position)
+            try:
+                head = read_header(data)
+            except CorruptMessage:
+                return
+            if head.size_bytes > size - position:
+                return
+            yield position, head, data
+            position += head.size_bytes
+
+    def valid_head(self, position: int) -> BatchHeader | None:
+        """The header of the batch there, if there is one with a right CRC."""
+        for _, head, _ in self.heads(position):
+            return head if crc_is_valid(self.read_at(head.size_bytes, position), head) else None
+        return None
+
+    def position_of(self, offset: int) -> int:
+        """A position at or before the batch with that offset, as the index tells; 0 where it does not."""
+        entries = index_entries(self.segment)
+        row = int(np.searchsorted(entries[:, 0], offset, "right")) - 1
+        if row < 0:
+            return 0
+        position = int(entries[row, 1])
+        head = self.valid_head(position)
+        is_right = head is not None and self.segment.base_offset <= head.base_offset <= entries[row, 0]
+        return position if is_right else 0
+
+
+def index_entries(segment: Segment) -> Int64s:
+    """(offset, position) in rows, as far as they ascend; the index may be of another file by now, so look there."""
+    try:
+        content = segment.file(INDEX_SUFFIX).read_bytes()
+    except FileNotFoundError:
+        content = b""
+    rows = np.frombuffer(content[: len(content) // 8 * 8], ">i4").astype(np.int64).reshape(-1, 2)
+    wrong = (np.diff(rows, axis=0, prepend=-1) <= 0).any(axis=1) | (rows < 0).any(axis=1)
+    if wrong.any():
+        rows = rows[: int(wrong.argmax())]
+    return np.add(rows, (segment.base_offset, 0), dtype=np.int64)

@@ -1,0 +1,33 @@
+"""Doing again what files that changed meanwhile have disturbed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from klamm.pipeline.errors import DataLoss, UnknownTopic
+from klamm.pipeline.segments.files import Vanished
+
+T = TypeVar("T")
+
+ATTEMPTS: Final = 60
+PAUSE_S: Final = 0.05
+"""Between two looks at a directory that changes: a partition that moves has none for a moment."""
+
+
+def retried(work: Callable[[], T], what: str) -> T:
+    """The result of the first attempt in which nothing vanished; a partition may be without a directory for a moment.
+
+    Raises DataLoss when it goes on, UnknownTopic when the partition stays away.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return work()
+        except Vanished as error:
+            vanished = error
+        except UnknownTopic:
+            if attempt >= ATTEMPTS // 10:
+                raise
+        time.sleep(PAUSE_S if attempt else 0)
+    raise DataLoss(f"{what}: {vanished}")

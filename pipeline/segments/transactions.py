@@ -1,0 +1,123 @@
+"""Which transactions in a stretch of the log were aborted.
+
+A transaction ends with the next marker of its producer. For most it is in the same stretch. For one that goes on behind
+it, the transaction indexes are asked, which have the aborted ones; what they do not have was committed, or the index is
+missing (it is not there before the first abort, so its absence tells nothing): the heads of the batches that follow
+tell. Whatever was found is kept for the next stretch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from klamm.pipeline.errors import PipelineError
+from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.segments.ends import marker
+from klamm.pipeline.segments.files import HEAD_BYTES, OpenSegment, Segment
+from klamm.pipeline.segments.retries import retried
+from klamm.protocol.records.batch import CONTROL_FLAG, NO_PRODUCER_ID, TRANSACTIONAL_FLAG, read_header
+from klamm.protocol.records.columnar.heads import Bytes, Heads
+from klamm.storage.paths import TXN_INDEX_SUFFIX
+from klamm.storage.transaction_index import ENTRY, AbortedTransaction, entries
+
+if TYPE_CHECKING:
+    from klamm.pipeline.segments.directories import LogDirs
+
+
+class _Fate(NamedTuple):
+    """What ended the transaction of a producer, and at which offset."""
+
+    marker_offset: int
+    is_abort: bool
+
+
+class Fates:
+    """Of the transactions of one partition, stretch after stretch."""
+
+    def __init__(self, logs: LogDirs, partition: TopicPartition, end: int) -> None:
+        self._logs = logs
+        self._partition = partition
+        self._end = end
+        self._known: dict[int, _Fate] = {}  # by producer id: of the transaction that was open behind the last stretch
+
+    def aborted(self, data: Bytes, heads: Heads, start: int, end: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the transactions that were aborted and have batches here, as `columns` wants.
+
+        Raises PipelineError when one is still open: the range reaches beyond the last stable offset.
+        """
+        found: list[tuple[int, int]] = []
+        open_: dict[int, int] = {}
+        transactional = (heads.attributes & TRANSACTIONAL_FLAG != 0) & (heads.producer_ids > NO_PRODUCER_ID)
+        inside = transactional & (heads.last_offsets >= start) & (heads.base_offsets < end)
+        for row in np.flatnonzero(inside).tolist():
+            producer_id = int(heads.producer_ids[row])
+            if not heads.attributes[row] & CONTROL_FLAG:
+                open_.setdefault(producer_id, int(heads.base_offsets[row]))
+            elif producer_id in open_:
+                at = int(heads.positions[row])
+                content = data[at : at + HEAD_BYTES].tobytes()
+                ended = marker(read_header(content), content)
+                if ended is not None:
+                    first = open_.pop(producer_id)
+                    if not ended.is_commit:
+                        found.append((producer_id, first))
+        if open_:
+            self._look_ahead(open_, int(heads.last_offsets[-1]) + 1)
+            found += [(producer_id, first) for producer_id, first in open_.items() if self._known[producer_id].is_abort]
+        return found
+
+    def _look_ahead(self, open_: dict[int, int], behind: int) -> None:
+        """Finds out how they end, at or above the offset `behind`."""
+        wanted = {
+            producer_id: first
+            for producer_id, first in open_.items()
+            if producer_id not in self._known or self._known[producer_id].marker_offset < behind
+        }
+        if wanted:
+            retried(lambda: self._ask_indexes(wanted, behind), str(self._partition))
+        if wanted:
+            retried(lambda: self._ask_heads(wanted, behind), str(self._partition))
+        if wanted:
+            producer_id, first = min(wanted.items(), key=lambda item: item[1])
+            raise PipelineError(
+                f"{self._partition}: the transaction of producer {producer_id} at offset {first} is open, "
+                f"so read_committed cannot read up to {self._end}"
+            )
+
+    def _ask_indexes(self, wanted: dict[int, int], behind: int) -> None:
+        for segment in self._segments(behind):
+            for aborted in _entries(segment):
+                first = wanted.get(aborted.producer_id)
+                if first is not None and aborted.first_offset <= first and behind <= aborted.last_offset:
+                    self._known[aborted.producer_id] = _Fate(aborted.last_offset, True)
+                    del wanted[aborted.producer_id]
+                if not wanted or aborted.last_stable_offset >= self._end:
+                    return
+
+    def _ask_heads(self, wanted: dict[int, int], behind: int) -> None:
+        for segment in self._segments(behind):
+            with OpenSegment(segment) as file:
+                for _, head, data in file.heads(file.position_of(behind)):
+                    if head.producer_id not in wanted or not head.is_control or head.base_offset < behind:
+                        continue
+                    ended = marker(head, data)
+                    if ended is not None:
+                        self._known[head.producer_id] = _Fate(head.base_offset, not ended.is_commit)
+                        del wanted[head.producer_id]
+                        if not wanted:
+                            return
+
+    def _segments(self, behind: int) -> list[Segment]:
+        listed = self._logs.segments(self._partition)
+        return [one for one in listed if one.next_base_offset is None or one.next_base_offset > behind]
+
+
+def _entries(segment: Segment) -> list[AbortedTransaction]:
+    """What the index says that is there; nothing where it is none."""
+    try:
+        content = segment.file(TXN_INDEX_SUFFIX).read_bytes()
+    except FileNotFoundError:
+        return []
+    return list(entries(content[: len(content) // ENTRY.size * ENTRY.size]))
