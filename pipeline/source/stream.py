@@ -121,8 +121,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return arrow_batches(self.options, partition.value)
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_session": None}
+    def __reduce__(self) -> tuple[type[StreamReader], tuple[SourceOptions]]:
+        return StreamReader, (self.options,)
 
     # -- the cluster
 
