@@ -18,7 +18,7 @@ from klamm.storage.cleaner import Cleaner, Job, Result
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
-from klamm.storage.offset_map import ENTRY_BYTES
+from klamm.storage.offset_map import SLOT_BYTES
 from klamm.storage.paths import TopicPartition
 from tests.storage.batches import DIRECTORY, batch, end_transaction, open_log, read_bytes, valid
 from tests.storage.read_committed import read_committed
@@ -208,7 +208,7 @@ def test_the_map_of_keys_is_bounded_and_runs_go_on_where_it_was_full() -> None:
     pairs: Pairs = [(b"key-%d" % (number % 20), b"%d" % number) for number in range(100)]
     log, filesystem = closed_log(*[pairs[at : at + 5] for at in range(0, 100, 5)])
     checkpoint, runs = 0, 0
-    while (reached := compact(log, filesystem, checkpoint, map_bytes=ENTRY_BYTES * 7)) > checkpoint:
+    while (reached := compact(log, filesystem, checkpoint, map_bytes=SLOT_BYTES * 7)) > checkpoint:
         checkpoint, runs = reached, runs + 1
     assert runs > 5
     assert [record.offset for record in contents(log)] == list(range(80, 100))
@@ -332,7 +332,7 @@ def test_against_a_dict(rounds: list[tuple[list[Pairs], int]], map_entries: int,
                 written[base_offset + index] = (key, value)
                 model.pop(key, None) if value is None else model.update({key: value})
         now_ms += elapsed_ms
-        checkpoint = compact(log, filesystem, checkpoint, now_ms=now_ms, map_bytes=ENTRY_BYTES * map_entries)
+        checkpoint = compact(log, filesystem, checkpoint, now_ms=now_ms, map_bytes=SLOT_BYTES * map_entries)
         if restart:
             log.close()
             log = open_log(filesystem, config=config, clean=True, recovery_point=log.recovery_point)
