@@ -16,6 +16,9 @@ from klamm.storage.transaction_index import ENTRY, VERSION
 T0 = TopicPartition("t", 0)
 LIMIT = 1 << 24
 
+Row = tuple[int, bytes | None, bytes | None]
+"""Offset, key, value."""
+
 
 class Partition:
     """A directory `t-0` in a log directory: small segments, each with an index of every `index_bytes`."""
@@ -91,14 +94,13 @@ def whole(logs: LogDirs, *, read_committed: bool = True) -> OffsetRange:
     return OffsetRange("t", 0, logs.start_offset(T0), end)
 
 
-def rows(pieces: Iterable[Piece], **options: Any) -> list[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value)"""
-    found = []
+def rows(pieces: Iterable[Piece], **options: Any) -> list[Row]:
+    found: list[Row] = []
     for piece in pieces:
         for batch in read_piece(piece, **options):
             found += zip(*(batch[name].to_pylist() for name in ("offset", "key", "value")), strict=True)
     return found
 
 
-def as_rows(listed: Iterable[Record]) -> list[tuple[int, bytes | None, bytes | None]]:
+def as_rows(listed: Iterable[Record]) -> list[Row]:
     return [(one.offset, one.key, one.value) for one in listed]
