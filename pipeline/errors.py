@@ -59,3 +59,7 @@ class BadRecord(PipelineError):
 
 class SchemaChanged(PipelineError):
     """Rows do not fit the table that is there; the message names the column and both types."""
+
+
+class SourceReplaced(PipelineError):
+    """What a job has taken from its source has changed since; the message says how to begin again."""

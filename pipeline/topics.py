@@ -76,6 +76,20 @@ def topic_configs(cluster: Cluster, names: Iterable[str]) -> dict[str, dict[str,
     return found
 
 
+def effective_configs(cluster: Cluster, names: Iterable[str], keys: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Some keys of each topic as they are in effect, defaults included."""
+    wanted = list(keys)
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=wanted)
+        for name in names
+    ]
+    found = {}
+    for result in cluster.ask(DescribeConfigsRequest(resources=resources)).results if resources else ():
+        _check(f"configs of topic {result.resource_name}", result)
+        found[result.resource_name] = {item.name: item.value for item in result.configs if item.value is not None}
+    return found
+
+
 def create_topic(
     cluster: Cluster,
     name: str,

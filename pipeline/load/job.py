@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.pipeline.errors import BadOption, PipelineError
 from klamm.pipeline.load.plan import Plan, Planner
-from klamm.pipeline.load.rows import Rows
+from klamm.pipeline.load.rows import AS_THEY_ARE, Rows
 from klamm.pipeline.load.schema import check_schema
 from klamm.pipeline.load.task import Loaded, Recipe, load_range
 from klamm.pipeline.ranges import OffsetRange, TopicPartition, split
@@ -29,7 +29,6 @@ from klamm.pipeline.tasks import Tasks
 if TYPE_CHECKING:
     import pyarrow as pa
 
-AS_THEY_ARE: Final = Rows()
 WORTH_A_TASK: Final = 100_000
 """Offsets; a range is not cut into smaller tasks than this, unless asked to."""
 

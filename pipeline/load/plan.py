@@ -33,6 +33,7 @@ class Plan:
     recreated: list[str] = field(default_factory=list)
     removed: list[DataFile] = field(default_factory=list)
     since_ms: int | None = None
+    job: str = "load"
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -60,7 +61,7 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """For the commit."""
         found: dict[str, Any] = {
-            "job": "load",
+            "job": self.job,
             "ranges": _by_topic((item.topic_partition, [item.start, item.end]) for item in self.ranges if item.count),
         }
         if self.gaps:
@@ -112,6 +113,14 @@ class Planner:
         plan = self._ranges(partitions, known, table.next_offsets, [])
         plan.removed = _added_since(table, version, again)
         plan.since_ms = since_ms
+        return plan
+
+    def rebuild(self, table: Table | None) -> Plan:
+        """Everything from where the log begins, in place of what the table has of these topics."""
+        partitions = subscribed(self.logs, self.options)
+        plan = self._ranges(partitions, {}, table.next_offsets if table is not None else {}, [])
+        topics = {item.topic for item in partitions}
+        plan.removed = [file for file in table.files() if file.topic in topics] if table is not None else []
         return plan
 
     def _ranges(

@@ -78,6 +78,9 @@ class Rows:
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
+AS_THEY_ARE: Final = Rows()
+
+
 def _undated(records: pa.RecordBatch) -> list[Bad]:
     """Those whose timestamp has no date that all readers know."""
     import numpy as np

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from klamm.pipeline.errors import SchemaChanged
@@ -12,15 +13,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def check_schema(table: Table, wanted: pa.Schema, *, may_add: bool) -> bool:
+def check_schema(
+    table: Table, wanted: pa.Schema, *, may_add: bool, partition_by: Sequence[str] = PARTITION_BY, job: str = "load"
+) -> bool:
     """Whether columns, or fields of structs, are to be added first. Raises SchemaChanged."""
     import pyarrow as pa
     from deltalake import Schema
 
-    if table.partition_by != list(PARTITION_BY):
+    if table.partition_by != list(partition_by):
         raise SchemaChanged(
             f"{table.location} is partitioned by {', '.join(table.partition_by) or 'nothing'}, "
-            f"not by {' and '.join(PARTITION_BY)}: it is not a table that load has made"
+            f"not by {', '.join(partition_by)}: it is not a table that {job} has made"
         )
     normal = pa.schema(Schema.from_arrow(wanted))
     added = _compared(str(table.location), "", list(table.schema), list(normal))

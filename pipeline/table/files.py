@@ -66,9 +66,11 @@ class DataFile:
     def add(self, now_ms: int) -> AddAction:
         from deltalake.transaction import AddAction
 
-        low = {"partition": self.partition, "offset": self.first, "timestamp": _instant(self.first_us)}
-        high = {"partition": self.partition, "offset": self.last, "timestamp": _instant(self.last_us)}
-        nulls = {"partition": 0, "offset": 0, "timestamp": 0}
+        low: dict[str, object] = {"offset": self.first, "timestamp": _instant(self.first_us)}
+        high: dict[str, object] = {"offset": self.last, "timestamp": _instant(self.last_us)}
+        if "partition" not in dict(self.values):  # those have no statistics
+            low["partition"] = high["partition"] = self.partition
+        nulls = dict.fromkeys(low, 0)
         stats = {"numRecords": self.records, "minValues": low, "maxValues": high, "nullCount": nulls}
         return AddAction(self.path, self.size_bytes, dict(self.values), now_ms, True, json.dumps(stats))
 

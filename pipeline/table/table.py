@@ -90,9 +90,15 @@ class Table:
 
     @classmethod
     def create(
-        cls, location: Location, schema: pa.Schema, *, partition_by: Sequence[str] = PARTITION_BY, job: str = "load"
+        cls,
+        location: Location,
+        schema: pa.Schema,
+        *,
+        partition_by: Sequence[str] = PARTITION_BY,
+        job: str = "load",
+        properties: Mapping[str, str] | None = None,
     ) -> Self:
-        """An empty table: a commit of its own."""
+        """An empty table: a commit of its own. `properties` are ours, below "klamm."."""
         from deltalake import CommitProperties, DeltaTable
 
         try:
@@ -101,6 +107,8 @@ class Table:
                 schema=schema,
                 partition_by=list(partition_by),
                 storage_options=location.storage_options,
+                configuration=dict(properties or {}),
+                raise_if_key_not_exists=False,
                 commit_properties=CommitProperties(custom_metadata={"klamm": {"job": job}}),
             )
         except Exception as error:
@@ -127,6 +135,11 @@ class Table:
     @property
     def partition_by(self) -> list[str]:
         return list(self._delta.metadata().partition_columns)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Delta's and ours."""
+        return dict(self._delta.metadata().configuration)
 
     @property
     def delta(self) -> DeltaTable:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,11 +24,9 @@ from klamm.pipeline.source.planning import Logs, subscribed
 from klamm.pipeline.table import DataFile, Location, Table
 from klamm.pipeline.table.files import MIXED
 from klamm.pipeline.tasks import Tasks
+from klamm.pipeline.topics import effective_configs
 from klamm.pipeline.verify.intervals import Interval, Offsets, common, count, merged, runs, without
-from klamm.pipeline.verify.story import Told, story_of
-
-if TYPE_CHECKING:
-    from klamm.pipeline.cluster import Cluster
+from klamm.pipeline.verify.story import Told, current_files, story_of
 
 TASK_OFFSETS: Final = 5_000_000
 COMPACT: Final = "compact"
@@ -97,7 +95,7 @@ class Verifier:
         loaded = self._table.next_offsets
         partitions = {item: number for item, number in subscribed(self._logs, self._source).items() if item in loaded}
         starts, ends = self._logs.earliest(partitions), self._logs.latest(partitions, self._source.isolation)
-        files = _by_topic(self._files())
+        files = _by_topic(current_files(self._table, self._story))
         found: list[Piece] = []
         for item, topic_id in sorted(partitions.items()):
             mine = [file for file in files.get(item.topic, ()) if file.partition in (item.partition, MIXED)]
@@ -141,14 +139,6 @@ class Verifier:
             verdict.compacted, verdict.surplus = count(common(surplus, [(0, end)])), without(surplus, [(0, end)])
         return verdict
 
-    def _files(self) -> list[DataFile]:
-        """Without those that a topic had before it was created anew."""
-        files = self._table.files()
-        for topic, version in self._story.since.items():
-            older = {file.path for file in Table.open(self._table.location, version - 1).files() if file.topic == topic}
-            files = [file for file in files if file.path not in older]
-        return files
-
     def _begun(self, partition: TopicPartition, files: list[DataFile]) -> int:
         """Where loading began; by the files when the log of the table does not reach back so far."""
         told = self._story.partitions.get(partition)
@@ -165,9 +155,8 @@ class Verifier:
         if self._source.connection is None:
             return topics
         with self._source.connection.cluster() as cluster:
-            return {
-                topic for topic, policy in cleanup_policies(cluster, topics).items() if COMPACT in policy.split(",")
-            }
+            found = effective_configs(cluster, topics, [CLEANUP_POLICY])
+        return {topic for topic, configs in found.items() if COMPACT in configs.get(CLEANUP_POLICY, "").split(",")}
 
 
 def compare(source: SourceOptions, location: Location, piece: Piece) -> Compared:
@@ -203,19 +192,6 @@ def table_offsets(location: Location, piece: Piece) -> Offsets:
         mine = rows["partition"].to_numpy() == piece.wanted.partition
         found.append(offsets[mine & (offsets >= piece.wanted.start) & (offsets < piece.table_end)])
     return np.concatenate(found)
-
-
-def cleanup_policies(cluster: Cluster, topics: Iterable[str]) -> dict[str, str]:
-    """As they are in effect."""
-    from klamm.pipeline.topics import TOPIC_RESOURCE
-    from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-
-    resources: list[Any] = [
-        DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=[CLEANUP_POLICY])
-        for name in topics
-    ]
-    results = cluster.ask(DescribeConfigsRequest(resources=resources)).results if resources else ()
-    return {item.resource_name: next((one.value or "" for one in item.configs), "") for item in results}
 
 
 def _cut(wanted: OffsetRange, table_end: int, files: list[DataFile]) -> Iterator[Piece]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from klamm.pipeline.ranges import TopicPartition
-from klamm.pipeline.table import Table
+from klamm.pipeline.table import DataFile, Table
 from klamm.pipeline.verify.intervals import Interval, merged, without
 
 
@@ -54,6 +54,15 @@ def story_of(table: Table) -> Story:
             story.since.setdefault(topic, commit.version)
     story.is_complete = oldest == 0
     return story
+
+
+def current_files(table: Table, story: Story) -> list[DataFile]:
+    """Without those that a topic had before it was created anew."""
+    files = table.files()
+    for topic, version in story.since.items():
+        older = {file.path for file in Table.open(table.location, version - 1).files() if file.topic == topic}
+        files = [file for file in files if file.path not in older]
+    return files
 
 
 def _items(facts: dict[str, Any], name: str, story: Story) -> list[tuple[TopicPartition, Any]]:
