@@ -1,8 +1,9 @@
 """Compacting logs while the broker runs: which and when is decided in `storage.cleanable`, how in `storage.cleaner`.
 
-One log at a time, the one with the largest dirty part first. Its records are made durable and the recovery points
-written (so that after a power cut no gap above one is ever the cleaner's), then a worker process started for it writes
-the new segments, and each is swapped in when it is there: renamed in the disk thread, taken into the list on the loop.
+As many logs at once as ``log.cleaner.threads`` says, which share the memory and the rate that are allowed; those with
+the largest dirty part first. The records of a log are made durable and the recovery points written (so that after a
+power cut no gap above one is ever the cleaner's), then a worker process started for it writes the new segments, and
+each is swapped in when it is there: renamed in the disk thread, taken into the list on the loop.
 
 A log with a batch that cannot be read, or a worker that fails on it for any other reason than the disk's or an early
 end, is uncleanable until the next start: logged once, and counted in `klamm_uncleanable_partitions`.
@@ -128,22 +129,41 @@ class Compaction:
     async def round(self) -> None:
         """Compact logs until none is due."""
         tried: set[Log] = set()
-        while self._config().flag("log.cleaner.enable"):
-            due = max(self._due(tried), key=lambda candidate: candidate[2].ratio, default=None)
-            if due is None:
-                return
-            partition, storage_log, found = due
-            tried.add(storage_log)
-            try:
-                await self._compact(partition, storage_log, found)
-            except Damaged as error:
-                self._uncleanable.add(storage_log)
-                log.error("%s: cannot be compacted, left alone from now on: %s", storage_log.name, error)
-                await self._discard(partition, storage_log)
-            except (Failed, KafkaError) as error:
-                await self._discard(partition, storage_log)
-                if partition.log is storage_log:  # else the topic was deleted meanwhile
-                    log.warning("%s: compaction failed, to be tried again: %s", storage_log.name, error)
+        running: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                while len(running) < self._worker_count and (due := self._next_due(tried)) is not None:
+                    tried.add(due[1])
+                    running.add(asyncio.get_running_loop().create_task(self._attempt(*due)))
+                if not running:
+                    return
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    @property
+    def _worker_count(self) -> int:
+        config = self._config()
+        return config.integer("log.cleaner.threads") if config.flag("log.cleaner.enable") else 0
+
+    def _next_due(self, tried: set[Log]) -> tuple[Partition, Log, Cleanable] | None:
+        return max(self._due(tried), key=lambda candidate: candidate[2].ratio, default=None)
+
+    async def _attempt(self, partition: Partition, storage_log: Log, found: Cleanable) -> None:
+        try:
+            await self._compact(partition, storage_log, found)
+        except Damaged as error:
+            self._uncleanable.add(storage_log)
+            log.error("%s: cannot be compacted, left alone from now on: %s", storage_log.name, error)
+            await self._discard(partition, storage_log)
+        except (Failed, KafkaError) as error:
+            await self._discard(partition, storage_log)
+            if partition.log is storage_log:  # else the topic was deleted meanwhile
+                log.warning("%s: compaction failed, to be tried again: %s", storage_log.name, error)
 
     def _due(self, tried: set[Log]) -> Iterator[tuple[Partition, Log, Cleanable]]:
         now_ms = self._retention.now_ms()
@@ -201,13 +221,14 @@ class Compaction:
             config["log.cleaner.io.max.bytes.per.second"],
         )
         assert isinstance(load_factor, float) and isinstance(bytes_per_second, float)
+        sharers = max(1, self._worker_count)
         return make_job(
             storage_log,
             found,
             self._retention.now_ms(),
-            map_bytes=config.integer("log.cleaner.dedupe.buffer.size"),
+            map_bytes=config.integer("log.cleaner.dedupe.buffer.size") // sharers,
             map_load_factor=load_factor,
-            bytes_per_second=bytes_per_second,
+            bytes_per_second=bytes_per_second / sharers,
         )
 
 

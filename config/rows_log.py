@@ -100,8 +100,7 @@ RETENTION = (
 
 COMPACTION = (
     K("log.cleaner.enable", BOOLEAN, True, "Compact the logs of topics that ask for it."),
-    K("log.cleaner.threads", INT, 1, "How many logs are compacted at once.", NOT_NEGATIVE, "cluster-wide",
-      status="no use"),
+    K("log.cleaner.threads", INT, 1, "How many logs are compacted at once.", NOT_NEGATIVE, "cluster-wide"),
     K("log.cleaner.backoff.ms", LONG, 15000, "Pause when no log needs compaction.", NOT_NEGATIVE, "cluster-wide"),
     K("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, "The part of a log that must be uncompacted before it is "
       "compacted again.", Range(0, 1), "cluster-wide"),

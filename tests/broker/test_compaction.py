@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def fill(broker: EmbeddedBroker, rounds: int = 3) -> None:
     for number in range(rounds):
         content = [Record(i, NOW_MS, b"k%d" % i, b"%d" % number + bytes(150_000)) for i in range(4)]
         assert broker.produce("t", bytes(encode_batch(content))).error_code == 0
+
+
+def dirty(broker: EmbeddedBroker, topic: str) -> None:
+    """Two segments that can be compacted."""
+    for _ in range(3):
+        assert broker.produce(topic, bytes(encode_batch([Record(0, NOW_MS, b"k", bytes(600_000))]))).error_code == 0
 
 
 def compact(broker: EmbeddedBroker) -> None:
@@ -123,6 +130,54 @@ def test_a_worker_that_fails_is_tried_again(tmp_path: Path) -> None:
         compact(broker)
         assert outcomes == []
         assert fetch(broker, 0)[0] == (4, b"1")
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 5])
+def test_as_many_logs_at_once_as_there_are_threads(tmp_path: Path, threads: int) -> None:
+    under_way: set[str] = set()
+    counts, jobs = [], []
+
+    async def count(job: Job, swap: Swap) -> Result:
+        jobs.append(job)
+        under_way.add(job.directory)
+        for _ in range(100):  # let the others begin
+            await asyncio.sleep(0.001)
+        counts.append(len(under_way))
+        under_way.remove(job.directory)
+        return Result(job.first_uncleanable, (), 0, 0)
+
+    values = {"log.cleaner.threads": threads, "log.cleaner.io.max.bytes.per.second": 1e6}
+    with EmbeddedBroker(tmp_path, values) as broker:
+        for name in "abc":
+            broker.create_topic(name, config=CONFIG)
+            dirty(broker, name)
+        broker.broker.compaction._worker = count
+        compact(broker)
+    assert max(counts, default=0) == min(threads, 3)
+    assert len({job.directory for job in jobs}) == len(jobs) == (3 if threads else 0)
+    for job in jobs:
+        assert job.map_bytes * threads == pytest.approx(128 << 20, abs=threads)
+        assert job.bytes_per_second * threads == pytest.approx(1e6)
+
+
+def test_the_end_of_a_round_ends_its_workers(tmp_path: Path) -> None:
+    ended = []
+
+    async def wait(job: Job, swap: Swap) -> Result:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(job.directory)
+        raise AssertionError
+
+    with EmbeddedBroker(tmp_path, {"log.cleaner.threads": 2}) as broker:
+        for name in "ab":
+            broker.create_topic(name, config=CONFIG)
+            dirty(broker, name)
+        broker.broker.compaction._worker = wait
+        with pytest.raises(TimeoutError):
+            broker.run(asyncio.wait_for(broker.broker.compaction.round(), 0.5))
+        assert len(ended) == 2
 
 
 def test_what_is_ready_is_swapped_in_at_once_and_stays(tmp_path: Path) -> None:
