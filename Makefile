@@ -170,6 +170,10 @@ bench-tools: rust-drivers
 bench: $(VENV)/.test $(JARS) bench-tools ## measure beside Apache Kafka (SUITE=... QUICK=1)
 	@$(BIN)/python -m bench $(or $(SUITE),speed) $(if $(QUICK),--quick)
 
+.PHONY: bench-pipeline
+bench-pipeline: $(VENV)/.test $(JARS) ## measure the pipeline beside Spark's own connector (QUICK=1)
+	@$(BIN)/python -m bench pipeline $(if $(QUICK),--quick)
+
 .PHONY: check
 check: $(VENV)/.test ## format, lint, types, import contracts, YAML, Dockerfile
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: ruff format ." >&2; exit 1; }
