@@ -44,6 +44,10 @@ class Mirroring:
     commit_bytes: int = COMMIT_BYTES
     timeout_s: float = 30.0
 
+    def transactional_id(self, target_topic: str, source_partition: int) -> str:
+        """Of whoever copies that partition: a newer one fences an older one."""
+        return f"{self.group}.{target_topic}.{source_partition}"
+
 
 @dataclass(slots=True)
 class Copied:
@@ -100,7 +104,7 @@ def copy(flow: Flow, job: Mirroring, source: Cluster, target: Cluster) -> Copied
 
     Raises ProducerFenced when another task has taken over, DataLoss, PoisonedBatch, ClusterError.
     """
-    name = f"{job.group}.{flow.target_topic}.{flow.wanted.partition}"
+    name = job.transactional_id(flow.target_topic, flow.wanted.partition)
     with Producer(target, transactional_id=name) as producer:
         found = position(target, flow, job.group, fail_on_data_loss=job.fail_on_data_loss)
         copying = _Copy(flow, job, source, target, producer)

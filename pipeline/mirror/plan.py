@@ -14,6 +14,7 @@ from klamm.pipeline.mirror.copying import Mirroring
 from klamm.pipeline.mirror.progress import Flow, group_of, is_of
 from klamm.pipeline.mirror.rules import Rules, changes
 from klamm.pipeline.mirror.syncs import NOWHERE, checkpoints_topic, read_sync, syncs_topic
+from klamm.pipeline.producer import TRANSACTION_TIMEOUT_S, Producer
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.pipeline.topics import TOPIC_RESOURCE, topic_configs
 from klamm.pipeline.wire import read_wire
@@ -103,7 +104,7 @@ def flows(source: Cluster, target: Cluster, plan: TopicsPlan, job: Mirroring, wi
     begins = _begins(source, partitions, starts, ends, wishes)
     limits = _limits(target, plan.there)
     known = _committed(target, plan, job)
-    fallback = _fallback(target, plan, job, [one for one in partitions if one not in known])
+    fallback = _fallback(target, plan, job, [one for one in partitions if one not in known and starts[one] < ends[one]])
     found = []
     for one in partitions:
         way = _way(one, plan, limits, wishes)
@@ -184,8 +185,9 @@ def _fallback(
     wanted = {one for one in wanted if any(ends[place] for place in places if place.topic == plan.targets[one.topic])}
     if not wanted:
         return {}
+    _settle(target, topic, plan, job)
     found = {}
-    for one, upstream, downstream in read_syncs(target, topic, settled=True):
+    for one, upstream, downstream in read_syncs(target, topic):
         if one in wanted:
             end = ends.get(TopicPartition(plan.targets[one.topic], one.partition), 0)
             if downstream == NOWHERE or downstream <= end:
@@ -195,15 +197,25 @@ def _fallback(
     return found
 
 
-def read_syncs(target: Cluster, topic: str, *, settled: bool = False) -> Iterator[tuple[TopicPartition, int, int]]:
-    """All offset syncs, in order. `settled`: once what is in open transactions now has been decided."""
+def _settle(target: Cluster, topic: str, plan: TopicsPlan, job: Mirroring) -> None:
+    """End the transactions that are open on the syncs: those of tasks that were killed, and of rivals."""
+    partition = TopicPartition(topic, 0)
+    wanted = target.latest([partition], READ_UNCOMMITTED)[partition]
+    if target.latest([partition])[partition] >= wanted:
+        return
+    for name, new in plan.targets.items():
+        for one in plan.sources[name].topic_partitions:
+            with Producer(target, transactional_id=job.transactional_id(new, one.partition)):
+                pass  # its start fences
+    retries = target.retries(2 * TRANSACTION_TIMEOUT_S)
+    while target.latest([partition])[partition] < wanted:
+        retries.again(f"{topic}: transactions of others are open")
+
+
+def read_syncs(target: Cluster, topic: str) -> Iterator[tuple[TopicPartition, int, int]]:
+    """All offset syncs that are committed, in order."""
     partition = TopicPartition(topic, 0)
     end = target.latest([partition])[partition]
-    if settled:
-        wanted = target.latest([partition], READ_UNCOMMITTED)[partition]
-        retries = target.retries(2 * 60.0)  # a task that was killed leaves its transaction open for a minute
-        while (end := target.latest([partition])[partition]) < wanted:
-            retries.again(f"{topic}: transactions are open")
     start = target.earliest([partition])[partition]
     for part in read_wire(target, OffsetRange(topic, 0, start, end)):
         data = part.data.data
