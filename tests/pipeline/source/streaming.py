@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 FORMATS: Final = ("klamm", "kafka")
 TOPIC: Final = "air"
@@ -35,7 +35,7 @@ def started(
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", "true")
-        .option("maxOffsetsPerTrigger", "60")
+        .option("maxOffsetsPerTrigger", "120")
         .load()
     )
 

@@ -76,10 +76,10 @@ def rows(frame: DataFrame, *columns: str) -> list[Row]:
 def test_a_stream_that_was_killed_goes_on_with_every_record_once(
     spark: SparkSession, broker: BrokerProcess, killed: Path, form: str
 ) -> None:
-    assert sorted(os.listdir(killed / f"{form}.checkpoint" / "commits"))[-1] == str(KILLED_IN - 1)
+    assert max(os.listdir(killed / f"{form}.checkpoint" / "commits")) == str(KILLED_IN - 1)
     started(spark, form, broker.address, killed).awaitTermination(120)
     found = spark.read.parquet(str(killed / form)).drop("batch")
-    assert len(os.listdir(killed / form)) > KILLED_IN + 1
+    assert len(os.listdir(killed / form)) > KILLED_IN
     assert rows(found) == rows(read(spark, broker.address, TOPIC)) != []
 
 
@@ -135,7 +135,8 @@ def test_a_task_that_fails_once_writes_its_rows_once(spark: SparkSession, broker
     with Cluster(broker.address) as cluster:
         create_topic(cluster, "retried", configs=KEPT)
     write(failing(spark, attempts=1), "klamm", broker.address, "retried").mode("append").save()
-    assert rows(read(spark, broker.address, "retried"), "value") == rows(failing(spark, attempts=0), "value")
+    found = read(spark, broker.address, "retried").selectExpr("cast(value as string) as value")
+    assert rows(found) == rows(failing(spark, attempts=0)) != []
 
 
 def test_a_job_of_which_a_task_fails_writes_nothing(spark: SparkSession, broker: BrokerProcess) -> None:
@@ -173,9 +174,9 @@ def test_a_mistake_is_one_clear_line(spark: SparkSession, broker: BrokerProcess,
     frame = spark.range(3).selectExpr("cast(id as string) as value")
     with pytest.raises(UnknownTopic, match=r"^topic nosuch does not exist on [\d.:]+$"), unwrapped():
         write(frame, "klamm", broker.address, "nosuch").mode("append").save()
-    with pytest.raises(PipelineError, match="^the column value is missing$"), unwrapped():
+    with pytest.raises(PipelineError, match=r"^the column value is missing$"), unwrapped():
         write(frame.withColumnRenamed("value", "v"), "klamm", broker.address, TOPIC).mode("append").save()
-    with pytest.raises(PipelineError, match="^a topic cannot be overwritten: use mode append$"), unwrapped():
+    with pytest.raises(PipelineError, match=r"^a topic cannot be overwritten: use mode append$"), unwrapped():
         write(frame, "klamm", broker.address, TOPIC).mode("overwrite").save()
     with pytest.raises(NotWritten, match=rf"^topic {TOPIC} has partitions 0 to 1, not 7$"), unwrapped():
         write(frame.selectExpr("value", "7 as partition"), "klamm", broker.address, TOPIC).mode("append").save()
