@@ -18,6 +18,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.protocol.errors import KafkaError, KafkaStorageError
+from klamm.storage.durability import FlushNotTried
 
 if TYPE_CHECKING:
     from klamm.broker.partition import Partition
@@ -58,7 +59,9 @@ class Flusher:
             if end is None:
                 continue
             outcome = (await loop.run_in_executor(self._background, _sync, [(partition, end)])).get(partition)
-            if isinstance(outcome, KafkaError) and partition.log is storage_log:
+            if isinstance(outcome, FlushNotTried):
+                log.warning("%s", outcome.message)
+            elif isinstance(outcome, KafkaError) and partition.log is storage_log:
                 partition.go_offline(outcome.message)
 
     async def drain(self) -> None:
@@ -82,7 +85,8 @@ class Flusher:
                         partition.flushed(target)
                         future.set_result(None)
                     else:
-                        partition.go_offline(outcome.message)
+                        if not isinstance(outcome, FlushNotTried):
+                            partition.go_offline(outcome.message)
                         future.set_exception(outcome)
         finally:
             self._task = None

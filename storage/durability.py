@@ -9,6 +9,7 @@ A flush blocks and runs in a thread beside appends and reads. What cuts the log,
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from bisect import bisect_left
@@ -16,13 +17,21 @@ from typing import TYPE_CHECKING
 
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage import paths
-from klamm.storage.filesystem import Filesystem, describe, storage_errors
+from klamm.storage.filesystem import Filesystem, describe
 
 if TYPE_CHECKING:
     from klamm.storage.log import Log
     from klamm.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
+
+
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""No sync fails with these: a file could not be opened for it."""
+
+
+class FlushNotTried(KafkaStorageError):
+    """Nothing was lost, and nothing is known to be durable: the next flush may succeed."""
 
 
 class Durability:
@@ -69,8 +78,11 @@ class Durability:
             if log.offline_reason is not None:
                 raise KafkaStorageError(f"{log.name}: offline: {log.offline_reason}")
             segments = self._unsynced_segments(log.segments, target)
-            with storage_errors(f"{log.name}: flush failed"):
+            try:
                 files = [segment.file for segment, _ in segments]
+            except OSError as error:
+                kind = FlushNotTried if error.errno in NO_DESCRIPTOR else KafkaStorageError
+                raise kind(f"{log.name}: not flushed now: {describe(error)}") from error
             first_unflushed_ms, self.first_unflushed_ms = self.first_unflushed_ms, None
             if log.log_end_offset > target:  # those above it are not younger than this mark
                 self.first_unflushed_ms = first_unflushed_ms
@@ -85,11 +97,19 @@ class Durability:
                     log.leader_epochs.sync()
                     self._filesystem.sync_directory(log.directory)
             except OSError as error:
+                if error.errno in NO_DESCRIPTOR:
+                    self._not_tried(directory_unsynced, first_unflushed_ms)
+                    raise FlushNotTried(f"{log.name}: not flushed now: {describe(error)}") from error
                 log.sync_failed(error)
                 raise KafkaStorageError(f"{log.name}: flush failed: {describe(error)}") from error
             self.recovery_point = max(self.recovery_point, checked)
             self.flushed_offset = max(self.flushed_offset, target)
             return self.flushed_offset
+
+    def _not_tried(self, directory_unsynced: bool, first_unflushed_ms: int | None) -> None:
+        self.directory_unsynced |= directory_unsynced
+        if first_unflushed_ms is not None:
+            self.first_unflushed_ms = first_unflushed_ms
 
     def _unsynced_segments(self, segments: list[Segment], target: int) -> list[tuple[Segment, Segment | None]]:
         """The segments with offsets in [recovery point, target), each with the one that follows it.

@@ -107,8 +107,13 @@ class EpochCache:
     def sync(self) -> None:
         """Make what was written durable, but for its name: the caller syncs the directory. May run in a thread."""
         if self.unsynced:
-            self.unsynced = False
-            self._filesystem.open(self.path).sync()
+            self.unsynced = False  # before it is opened: it may be replaced meanwhile
+            try:
+                file = self._filesystem.open(self.path)
+            except OSError:
+                self.unsynced = True
+                raise
+            file.sync()
 
     def content(self) -> bytes:
         return format_lines([f"{epoch} {offset}" for epoch, offset in self._entries])

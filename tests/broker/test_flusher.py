@@ -12,6 +12,7 @@ import pytest
 
 from klamm.broker.flusher import Flusher
 from klamm.protocol.errors import KafkaStorageError
+from klamm.storage.durability import FlushNotTried
 from klamm.storage.log import Log
 from tests.support.embedded import EmbeddedBroker, batch
 
@@ -89,6 +90,20 @@ def test_a_failure_is_told_and_takes_the_partition_offline() -> None:
         assert partition.log is None and partition.visible == []
         with pytest.raises(KafkaStorageError):
             await flusher.flush(partition)
+
+    run(scenario)
+
+
+def test_a_flush_that_was_not_tried_takes_nothing_offline() -> None:
+    async def scenario(flusher: Flusher, partition: Any) -> None:
+        log = partition.log
+        log.error = FlushNotTried("t-0: not flushed now: Too many open files (EMFILE)")
+        with pytest.raises(FlushNotTried):
+            await flusher.flush(partition)
+        assert partition.log is log and partition.visible == []
+        log.error = None
+        await flusher.flush(partition)
+        assert partition.visible == [1]
 
     run(scenario)
 

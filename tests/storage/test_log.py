@@ -13,6 +13,7 @@ from klamm.protocol.errors import (
     OutOfOrderSequenceNumber,
 )
 from klamm.protocol.records.batch import batches, read_header
+from klamm.storage.durability import FlushNotTried
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
@@ -188,6 +189,30 @@ def test_flush_moves_the_recovery_point_after_the_sync_only() -> None:
     assert log.recovery_point == 0
 
 
+@pytest.mark.parametrize(("operation", "suffix"), [("open", "leader-epoch-checkpoint"), ("sync_directory", "t-0")])
+def test_a_flush_without_a_descriptor_was_not_tried(operation: str, suffix: str) -> None:
+    """A sync that failed would take the log directory offline: what it was to write may be lost."""
+    filesystem, clock = MemoryFilesystem(), ManualClock()
+    log = open_log(filesystem, config=LogConfig(flush_ms=1000), clock=clock)
+    failed: list[str] = []
+    log.on_sync_failure = failed.append
+    fill(log, 3)
+    due_ms = clock.wall_ms() + 1000
+    filesystem.inject(operation, errno.EMFILE, suffix, times=2)
+    for _ in range(2):
+        with pytest.raises(FlushNotTried, match="EMFILE"):
+            log.flush()
+    assert (log.offline_reason, failed, log.recovery_point) == (None, [], 0)
+    assert log.flush_due(due_ms)
+    assert log.flush() == log.recovery_point == 3
+    assert not log.flush_due(due_ms)
+    epochs = filesystem.read_bytes(log.leader_epochs.path)
+    assert not log.leader_epochs.unsynced
+    filesystem.sync_directory(DIRECTORY.parent)
+    filesystem.crash()
+    assert filesystem.read_bytes(log.leader_epochs.path) == epochs
+
+
 def test_flush_up_to_an_offset() -> None:
     log = open_log(MemoryFilesystem(), config=SMALL)
     fill(log, 10)
@@ -341,7 +366,7 @@ def test_a_flush_that_cannot_open_a_file_may_be_tried_again() -> None:
     fill(log, 10)
     log.segments[0].close()
     filesystem.inject("open", errno.EMFILE, ".log", times=1)
-    with pytest.raises(KafkaStorageError, match="EMFILE"):
+    with pytest.raises(FlushNotTried, match="EMFILE"):
         log.flush()
     assert log.flush() == log.recovery_point == 10
 
