@@ -36,7 +36,7 @@ from klamm.pipeline.report import Report
 if TYPE_CHECKING:
     from klamm.pipeline.load.job import LoadJob
     from klamm.pipeline.load.plan import Plan
-    from klamm.pipeline.ranges import OffsetRange
+    from klamm.pipeline.source.logs import Task
     from klamm.pipeline.source.options import Bound
     from klamm.pipeline.table import Table
 
@@ -183,7 +183,7 @@ def start_bound(text: str) -> Bound:
     return Bound("--from", timestamp=parse_time("--from", text))
 
 
-def print_plan(table: Table | None, job: LoadJob, plan: Plan, tasks: list[OffsetRange]) -> None:
+def print_plan(table: Table | None, job: LoadJob, plan: Plan, tasks: list[Task]) -> None:
     """To stdout, one line per topic partition."""
     state = "will be created" if table is None else f"version {table.version}"
     print(f"table {job.location} ({state})")

@@ -44,8 +44,10 @@ class TopicReader:
 
     def read(self, work: Work) -> Iterator[pa.RecordBatch]:
         from klamm.pipeline.source.batch import arrow_batches
+        from klamm.pipeline.source.logs import planned
 
-        for batch in arrow_batches(self.source, work.wanted):
+        pieces = planned(self.source, [work.wanted])
+        for batch in (batch for piece in pieces for batch in arrow_batches(self.source, piece)):
             rows, bad = self.rows.convert(batch)
             if bad:
                 offset = batch["offset"][bad[0].row].as_py()

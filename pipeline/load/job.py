@@ -11,7 +11,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.pipeline.errors import BadOption, PipelineError
@@ -19,7 +19,7 @@ from klamm.pipeline.load.plan import Plan, Planner
 from klamm.pipeline.load.rows import AS_THEY_ARE, Rows
 from klamm.pipeline.load.schema import check_schema
 from klamm.pipeline.load.task import Loaded, Recipe, load_range
-from klamm.pipeline.ranges import OffsetRange, TopicPartition, split
+from klamm.pipeline.ranges import TopicPartition
 from klamm.pipeline.report import Report
 from klamm.pipeline.source.options import Bound, SourceOptions
 from klamm.pipeline.source.planning import Logs
@@ -28,6 +28,8 @@ from klamm.pipeline.tasks import Tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from klamm.pipeline.source.logs import Task
 
 WORTH_A_TASK: Final = 100_000
 """Offsets; a range is not cut into smaller tasks than this, unless asked to."""
@@ -117,10 +119,14 @@ class Loader:
             stop.wait(max(seconds - (self._monotonic() - begun_s), 0))
         return loaded
 
-    def cut(self, plan: Plan) -> list[OffsetRange]:
+    def cut(self, plan: Plan) -> list[Task]:
         """The tasks of a plan."""
+        from klamm.pipeline.source.logs import planned
+
         wanted = min(self._tasks.parallelism, plan.count // WORTH_A_TASK)
-        return split(plan.ranges, min_partitions=wanted or None, max_records=self.job.max_records_per_task)
+        most = self.job.max_records_per_task
+        options = replace(self.job.source, min_partitions=wanted or None, max_records_per_partition=most)
+        return planned(options, plan.ranges)
 
     # -- one commit
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from klamm.pipeline.errors import BadRecord, PipelineError
 from klamm.pipeline.load.rows import Rows
-from klamm.pipeline.ranges import OffsetRange
 from klamm.pipeline.source.options import SourceOptions
 from klamm.pipeline.table import DataFile, FilesWriter, Location
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from klamm.pipeline.dead_letters import DeadLetters
+    from klamm.pipeline.source.logs import Task
     from klamm.pipeline.values import Bad
 
 
@@ -39,14 +39,14 @@ class Recipe:
 class Loaded:
     """What a task has written. `dead` are the offsets of its dead letters, ascending."""
 
-    wanted: OffsetRange
+    wanted: Task
     files: tuple[DataFile, ...]
     records: int
     size_bytes: int
     dead: tuple[int, ...] = ()
 
 
-def load_range(recipe: Recipe, wanted: OffsetRange) -> Loaded:
+def load_range(recipe: Recipe, wanted: Task) -> Loaded:
     """Raises PipelineError; files that are there by then are nobody's, until `vacuum` deletes them."""
     from klamm.pipeline.source.batch import arrow_batches
 
@@ -67,7 +67,7 @@ def load_range(recipe: Recipe, wanted: OffsetRange) -> Loaded:
     return Loaded(wanted, files, records, size_bytes, tuple(sorted(set(dead))))
 
 
-def _write(writer: FilesWriter, rows: pa.RecordBatch, wanted: OffsetRange) -> None:
+def _write(writer: FilesWriter, rows: pa.RecordBatch, wanted: Task) -> None:
     try:
         writer.write(rows)
     except PipelineError as error:
@@ -79,7 +79,7 @@ def _write(writer: FilesWriter, rows: pa.RecordBatch, wanted: OffsetRange) -> No
 class _Letters:
     """The records that do not parse."""
 
-    def __init__(self, recipe: Recipe, wanted: OffsetRange, stack: ExitStack) -> None:
+    def __init__(self, recipe: Recipe, wanted: Task, stack: ExitStack) -> None:
         self._topic = recipe.dead_letters
         self._connection = recipe.source.connection
         self._wanted = wanted

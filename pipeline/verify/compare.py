@@ -161,10 +161,10 @@ class Verifier:
 
 def compare(source: SourceOptions, location: Location, piece: Piece) -> Compared:
     """In a task."""
-    from klamm.pipeline.source.logs import columns_of
+    from klamm.pipeline.source.logs import columns_of, planned
 
     wanted = piece.wanted
-    logged = [part.offsets for part in columns_of(source, wanted)] if wanted.count else []
+    logged = [part.offsets for task in planned(source, [wanted]) for part in columns_of(source, task)]
     log = np.concatenate(logged).astype(np.int64) if logged else np.empty(0, np.int64)
     table = table_offsets(location, piece)
     once, repeats = np.unique(table, return_counts=True)

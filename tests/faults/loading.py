@@ -19,7 +19,7 @@ import klamm.pipeline.load.job
 import klamm.pipeline.tasks
 from klamm.pipeline.cli import main
 from klamm.pipeline.load.task import Loaded, Recipe, load_range
-from klamm.pipeline.ranges import OffsetRange
+from klamm.pipeline.source.logs import Task
 from klamm.pipeline.table import FilesWriter
 
 STEPS = ("before the write", "in the write", "before the commit", "after the commit")
@@ -36,7 +36,7 @@ class Killed:
         self.step = step
         self.pid = os.getpid()
 
-    def __call__(self, recipe: Recipe, wanted: OffsetRange) -> Loaded:
+    def __call__(self, recipe: Recipe, wanted: Task) -> Loaded:
         if self.step == "before the write":
             kill(self.pid)
         write = FilesWriter.write
