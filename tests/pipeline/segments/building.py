@@ -23,12 +23,13 @@ Row = tuple[int, bytes | None, bytes | None]
 class Partition:
     """A directory `t-0` in a log directory: small segments, each with an index of every `index_bytes`."""
 
-    def __init__(self, log_dir: Path, *, segment_bytes: int = 1500, index_bytes: int = 200, name: str = "t-0") -> None:
+    def __init__(self, log_dir: Path, *, segment_bytes: int = 1500, index_bytes: int = 200, keys: int = 5) -> None:
         self.log_dir = log_dir
-        self.directory = log_dir / name
+        self.directory = log_dir / "t-0"
         self.directory.mkdir(parents=True)
         self.segment_bytes = segment_bytes
         self.index_bytes = index_bytes
+        self.keys = keys
         self.next_offset = 0
         self.open: dict[int, int] = {}
         self._base = -1
@@ -60,11 +61,14 @@ class Partition:
     def produce(self, values: Iterable[bytes | None], *, producer: int = -1, **options: Any) -> None:
         """One batch; of an open transaction, if a producer is given. The keys are few."""
         offset = self.next_offset
-        listed = [Record(offset + i, 1000 + i, b"%d" % ((offset + i) % 5), value) for i, value in enumerate(values)]
+        listed = [Record(at, 1000 + at, self.key(at), value) for at, value in enumerate(values, offset)]
         if producer >= 0:
             options |= {"producer_id": producer, "producer_epoch": 0, "transactional": True}
             self.open.setdefault(producer, offset)
         self.append(encode_batch(listed, base_offset=offset, **options))
+
+    def key(self, offset: int) -> bytes:
+        return b"%d" % ((offset * 2654435761 >> 9) % self.keys)
 
     def end(self, producer: int, *, is_commit: bool, indexed: bool = True) -> None:
         marker = end_marker_batch(producer, 0, is_commit=is_commit, coordinator_epoch=0, timestamp=0)

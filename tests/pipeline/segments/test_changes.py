@@ -89,7 +89,7 @@ class Watched(OsFilesystem):
 def compacted(log_dir: Path) -> tuple[Partition, list[int]]:
     """Some segments, and beside the first its successor, `.cleaned`. The base offsets of those it stands for."""
     source = random.Random(4)
-    partition = Partition(log_dir, segment_bytes=1000)
+    partition = Partition(log_dir, segment_bytes=1000, keys=60)
     for _ in range(60):
         partition.produce([source.randbytes(20) for _ in range(source.randint(1, 3))])
     bases = sorted(int(path.stem) for path in partition.directory.glob("*.log"))
@@ -100,6 +100,9 @@ def compacted(log_dir: Path) -> tuple[Partition, list[int]]:
         for row in sorted(kept.values()):
             log.write(encode_batch([row], base_offset=row.offset))
     partition.file(".index.cleaned", sources[0]).touch()
+    newest = {row.key: row.offset for row in stored(partition)}
+    assert any(row.offset == newest[key] for key, row in kept.items()), "some of the latest values are in there"
+    assert len(kept) < end - sources[0]
     return partition, sources
 
 
@@ -117,7 +120,7 @@ def test_at_every_step_of_a_swap(tmp_path: Path) -> None:
 
 
 def test_at_every_step_of_a_swap_by_kafka(tmp_path: Path) -> None:
-    """All files of a segment, log first, before those of the next; `.deleted` ones are removed later."""
+    """All files of a segment, the lowest and its log first, before the next; the old first one, too, goes `.deleted`."""
     partition, sources = compacted(tmp_path)
     readers = Readers(partition)
 
@@ -129,7 +132,7 @@ def test_at_every_step_of_a_swap_by_kafka(tmp_path: Path) -> None:
                 readers.step()
 
     renamed(sources[0], ".cleaned", ".swap")
-    for offset in reversed(sources):
+    for offset in sources:
         renamed(offset, "", ".deleted")
     renamed(sources[0], ".swap", "")
     for path in partition.directory.glob("*.deleted"):
