@@ -120,7 +120,7 @@ def test_at_every_step_of_a_swap(tmp_path: Path) -> None:
 
 
 def test_at_every_step_of_a_swap_by_kafka(tmp_path: Path) -> None:
-    """All files of a segment, the lowest and its log first, before the next; the old first one, too, goes `.deleted`."""
+    """All files of a segment, the lowest first, before those of the next; the old first one, too, goes `.deleted`."""
     partition, sources = compacted(tmp_path)
     readers = Readers(partition)
 
