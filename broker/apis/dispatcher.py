@@ -79,6 +79,7 @@ class Route:
         "flexible_response",
         "handle",
         "name",
+        "remember",
         "response_type",
     )
 
@@ -94,6 +95,9 @@ class Route:
         self.decode: Callable[[memoryview, int], tuple[Any, int]] = request_class(api_key).decode[version]
         self.encode: Callable[..., bytearray] = self.response_type.encode[version]
         self.handle: Callable[[Broker, RequestContext, Any], Any] = module.handle
+        self.remember: Callable[[Broker, RequestContext, Any, Any, memoryview, int], None] | None = getattr(
+            module, "remember", None
+        )
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
 
 
@@ -108,6 +112,9 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | asyncio.Future[Reply | None] | None:
         started = time.perf_counter()
+        known = connection.known_produce
+        if known is not None and (reply := known.answer(connection, frame, started)) is not None:
+            return reply
         try:
             api_key, version, correlation_id, client_id_size = REQUEST_HEADER.unpack_from(frame)
         except struct.error:
@@ -148,6 +155,8 @@ class Dispatcher:
         except Exception as error:
             response = self._error_response(route, context, request, error)
         if type(response) is route.response_type:
+            if route.remember is not None:
+                route.remember(self._broker, context, request, response, frame, position)
             return self._reply(route, context, response, started, len(frame))
         if response is None:
             self._metrics.request(api_key, version, time.perf_counter() - started, 0, len(frame), 0)
@@ -256,9 +265,7 @@ class Dispatcher:
 
     def _error_response(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
         """The one place where an exception becomes a response."""
-        if not isinstance(error, KafkaError):
-            log.error("%s v%d from %s failed", route.name, context.api_version, context.connection.peer, exc_info=error)
-            error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says how")
+        error = as_kafka_error(error, route.name, context.api_version, context.connection)
         if route.error_response is not None:
             return route.error_response(request, error, context.api_version)
         response = route.response_type()
@@ -275,6 +282,14 @@ class Dispatcher:
 
         context = RequestContext(ApiKey.API_VERSIONS, 0, correlation_id, None, connection)
         return self._reply(route, context, unsupported_version(), time.perf_counter(), 0)
+
+
+def as_kafka_error(error: Exception, name: str, version: int, connection: Connection) -> KafkaError:
+    """The error as a client is told of it; the log is told of what should not have happened."""
+    if isinstance(error, KafkaError):
+        return error
+    log.error("%s v%d from %s failed", name, version, connection.peer, exc_info=error)
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says how")
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

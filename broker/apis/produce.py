@@ -81,6 +81,20 @@ def handle(
     return production.finish_later(waits)
 
 
+def remember(
+    broker: Broker,
+    context: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    frame: memoryview,
+    body: int,
+) -> None:
+    """Called with what was answered at once: see `produce_again.py`."""
+    from klamm.broker.apis import produce_again  # which needs this module
+
+    produce_again.remember(broker, context, request, response, frame, body)
+
+
 class Production:
     """One Produce on its way: what is to be appended, and what is to be answered.
 
@@ -130,7 +144,7 @@ class Production:
             if header.magic < MAGIC_WITH_PRODUCERS or not header.is_transactional or header.producer_id < 0:
                 continue
             try:
-                partition = _writable(found, entry.index, context, self._request.acks)
+                partition = writable(found, entry.index, context.api_version, context.client_id, self._request.acks)
                 admitted = self._ask(partition, header)
             except KafkaError as error:
                 self._admitted[id(entry)] = _as_producers_know(error, context.api_version)
@@ -187,7 +201,7 @@ class Production:
         try:
             if not -1 <= acks <= 1:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
-            partition = _writable(found, entry.index, self._context, acks)
+            partition = writable(found, entry.index, version, self._context.client_id, acks)
             admitted = self._admitted.get(id(entry)) if self._admitted else None
             if isinstance(admitted, KafkaError):
                 partition = None  # the log has not been asked
@@ -202,13 +216,7 @@ class Production:
         except KafkaError as error:
             # Its traceback would keep this frame, and with it the records, until the next garbage collection.
             self._first_error = self._first_error or error.without_frames()
-            answer = _failure(entry.index, error, version)
-            if partition is not None and (answer.record_errors or error.code in SEQUENCE_ERRORS):
-                answer.log_start_offset = partition.log_start_offset
-            if found is not None:
-                found.metrics.produce_requests += 1
-                found.metrics.failed_produce += 1
-            return answer
+            return refused(error, entry.index, version, found, partition)
         answer = PartitionProduceResponse(
             index=entry.index,
             error_code=0,
@@ -269,15 +277,15 @@ def distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
     ]
 
 
-def _writable(found: TopicPartitions | None, index: int, context: RequestContext, acks: int) -> Partition:
-    """The partition that this request may append to; raises what the producer should be told otherwise."""
+def writable(found: TopicPartitions | None, index: int, version: int, client_id: str | None, acks: int) -> Partition:
+    """The partition that a request may append to; raises what the producer should be told otherwise."""
     if found is None:
-        if context.api_version >= TOPIC_IDS_FROM:
+        if version >= TOPIC_IDS_FROM:
             raise UnknownTopicId("no topic has this id")
         raise UnknownTopicOrPartition("no such topic")
     if not 0 <= index < len(found.partitions):
         raise UnknownTopicOrPartition(f"{found.name} has no partition {index}")
-    if found.internal and context.client_id != ADMIN_CLIENT_ID:
+    if found.internal and client_id != ADMIN_CLIENT_ID:
         raise InvalidTopicException(f"{found.name} is internal: clients do not write to it")
     partition = found.partitions[index]
     # As in Kafka 4, min.insync.replicas asks for no more replicas than the partition has.
@@ -315,6 +323,19 @@ def _as_producers_know(error: KafkaError, version: int) -> KafkaError:
     ):  # older producers try again when they are told this
         code = ErrorCode.NOT_ENOUGH_REPLICAS
     return KafkaError(code, error.message)
+
+
+def refused(
+    error: KafkaError, index: int, version: int, found: TopicPartitions | None, partition: Partition | None
+) -> PartitionProduceResponse:
+    """What is answered, and counted, for a batch that was not appended to `partition` (None: that was not asked)."""
+    answer = _failure(index, error, version)
+    if partition is not None and (answer.record_errors or error.code in SEQUENCE_ERRORS):
+        answer.log_start_offset = partition.log_start_offset
+    if found is not None:
+        found.metrics.produce_requests += 1
+        found.metrics.failed_produce += 1
+    return answer
 
 
 def _failure(index: int, error: KafkaError, version: int) -> PartitionProduceResponse:

@@ -35,6 +35,7 @@ from klamm.broker.network.warnings import describe_junk
 from klamm.protocol.framing import FrameBuffer, FrameError
 
 if TYPE_CHECKING:
+    from klamm.broker.apis.produce_again import KnownProduce
     from klamm.broker.network.listener import Listener
     from klamm.broker.network.network import Network
 
@@ -57,7 +58,7 @@ NOT_SERVING = WAITING | UNSENT | TURN_OVER
 
 
 class Connection:
-    """See the module docstring. `principal` and `client_software` are kept here for the layers above."""
+    """See the module docstring. `principal`, `client_software`, `known_produce` are kept for the layers above."""
 
     __slots__ = (
         "__weakref__",
@@ -83,6 +84,7 @@ class Connection:
         "_receive",
         "_socket",
         "client_software",
+        "known_produce",
         "peer",
         "principal",
     )
@@ -91,6 +93,7 @@ class Connection:
         self.peer = peer
         self.principal = "User:ANONYMOUS"
         self.client_software: tuple[str, str] = ("", "")
+        self.known_produce: KnownProduce | None = None
         self._socket = channel
         self._network = network
         self._listener = listener

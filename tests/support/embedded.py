@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from klamm.broker.apis.dispatcher import Dispatcher
+from klamm.broker.apis.produce_again import KnownProduce
 from klamm.broker.broker import Broker
 from klamm.broker.network.reply import CloseConnection, Reply
 from klamm.broker.server import Server
@@ -40,6 +41,7 @@ class FakeConnection:
         self.listener = "PLAINTEXT"
         self.principal = "User:ANONYMOUS"
         self.client_software = ("", "")
+        self.known_produce: KnownProduce | None = None
 
 
 class EmbeddedBroker:
