@@ -167,10 +167,7 @@ class Compaction:
 
     def _due(self, tried: set[Log]) -> Iterator[tuple[Partition, Log, Cleanable]]:
         now_ms = self._retention.now_ms()
-        for partition in self._partitions:
-            storage_log = partition.log
-            if storage_log is None or not storage_log.config.compacted or storage_log.offline_reason is not None:
-                continue
+        for partition, storage_log in self._partitions.compacted():
             if storage_log in tried or storage_log in self._uncleanable or partition.is_moving:
                 continue
             checkpoint = self._partitions.directory_of(partition).cleaner_offset(_key(partition))

@@ -21,6 +21,7 @@ from klamm.protocol.errors import (
 )
 from klamm.protocol.records.control import EndMarker, end_marker_batch
 from klamm.protocol.records.validate import AppendRules, validate
+from klamm.storage.log_config import LONG_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,7 @@ class Partition:
     __slots__ = (
         "flush_ms",
         "flush_pending",
+        "has_flush_rule",
         "high_watermark",
         "in_sync_count",
         "index",
@@ -97,6 +99,9 @@ class Partition:
         assert isinstance(minimum, int) and isinstance(flush_ms, int)
         self.min_insync_replicas = minimum
         self.flush_ms = flush_ms
+        self.has_flush_rule = bool(
+            flush_ms != LONG_MAX or values["flush.messages"] != LONG_MAX or values.get("klamm.acks.fsync")
+        )
 
     # -- offsets ------------------------------------------------------------------------------------------------
 

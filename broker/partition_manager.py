@@ -26,7 +26,7 @@ from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import CreationLeftOver, LogDir, NewLog
-from klamm.storage.paths import TopicPartition
+from klamm.storage.paths import TopicPartition, parse_partition_directory
 from klamm.storage.relocation import settle
 
 if TYPE_CHECKING:
@@ -104,6 +104,41 @@ class PartitionManager:
     def __iter__(self) -> Iterator[Partition]:
         for topic in self.topics.values():
             yield from topic.partitions
+
+    def with_flush_rule(self) -> Iterator[Partition]:
+        """Those that `flush.ms` or `flush.messages` want on the disk."""
+        for topic in self.topics.values():
+            if topic.partitions and topic.partitions[0].has_flush_rule:
+                yield from topic.partitions
+
+    def compacted(self) -> Iterator[tuple[Partition, Log]]:
+        """Those that are to be compacted, as far as they are online."""
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                storage_log = partition.log
+                if storage_log is not None:
+                    if not storage_log.config.compacted:  # so it is for all of the topic
+                        break
+                    if storage_log.offline_reason is None:
+                        yield partition, storage_log
+
+    def rolled(self) -> list[Partition]:
+        """Those that have begun a new segment, until all before it are durable."""
+        found: list[Partition] = []
+        for log_dir in self.log_dirs:
+            for storage_log in list(log_dir.rolled):
+                key = parse_partition_directory(storage_log.name)
+                partition = self.get(key.topic, key.partition) if key is not None else None
+                if (
+                    partition is None
+                    or partition.log is not storage_log
+                    or storage_log.offline_reason is not None
+                    or storage_log.unflushed_segments_end is None
+                ):
+                    log_dir.rolled.discard(storage_log)
+                else:
+                    found.append(partition)
+        return found
 
     def offline(self, topic: str) -> frozenset[int]:
         """Indexes of the topic's partitions that are offline."""

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.protocol.errors import KafkaError
+from klamm.storage.log_config import LONG_MAX
 
 if TYPE_CHECKING:
     from klamm.broker.broker import Broker
@@ -34,6 +35,10 @@ SCRUB_TICK_MS = 30_000
 """How often to look whether it is time to verify the logs again."""
 RETRY_MS = 10_000
 """How often to try again to make partitions that a full disk refused."""
+
+
+YIELD_EVERY = 100
+"""Partitions that are looked at before others get their turn on the loop."""
 
 
 class Job(NamedTuple):
@@ -105,7 +110,8 @@ class Upkeep:
 
     def _flush_tick_ms(self) -> int:
         """How often to look for logs that ``flush.ms`` wants on the disk: four times in the shortest of them."""
-        shortest = min((partition.flush_ms for partition in self._broker.partitions), default=LONGEST_FLUSH_TICK_MS)
+        waiting = self._broker.partitions.with_flush_rule()
+        shortest = min((partition.flush_ms for partition in waiting), default=LONG_MAX)
         return min(max(shortest // 4, MIN_PAUSE_MS), LONGEST_FLUSH_TICK_MS)
 
     async def _flush_due(self) -> None:
@@ -114,17 +120,19 @@ class Upkeep:
         next_look_ms = broker.clock.wall_ms() + self._flush_tick_ms()
         waits = [
             broker.flusher.flush(partition)
-            for partition in broker.partitions
+            for partition in broker.partitions.with_flush_rule()
             if partition.log is not None and partition.log.flush_due(next_look_ms)
         ]
         await asyncio.gather(*waits, return_exceptions=True)
 
     async def _flush_rolled(self) -> None:
-        await self._broker.flusher.flush_rolled(list(self._broker.partitions))
+        await self._broker.flusher.flush_rolled(self._broker.partitions.rolled())
 
     async def _expire_producers(self) -> None:
         now_ms = self._broker.clock.wall_ms()
-        for partition in self._broker.partitions:
+        for number, partition in enumerate(list(self._broker.partitions)):
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
+                await asyncio.sleep(0)
             if partition.log is not None:
                 partition.log.producers.remove_expired(now_ms)
 

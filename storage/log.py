@@ -84,6 +84,7 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "offline_reason",
+        "on_roll",
         "on_sync_failure",
         "producers",
         "topic_id",
@@ -119,6 +120,7 @@ class Log:
         self.high_watermark = log_start_offset
         self.topic_id: bytes | None = None
         self.offline_reason: str | None = None
+        self.on_roll: Callable[[Log], None] | None = None
         self.on_sync_failure: Callable[[str], None] | None = None
         self.before_truncate: Callable[[Log, int], None] | None = None
         self._refusal_told_ms = 0
@@ -455,6 +457,8 @@ class Log:
         self._list_transaction_indexes()
         self._segments.append(segment)
         self._durability.directory_unsynced = True
+        if self.on_roll is not None:
+            self.on_roll(self)
         return segment
 
     def _new_segment(self, base_offset: int) -> Segment:

@@ -128,6 +128,7 @@ class LogDir:
         self.logs: dict[TopicPartition, Log] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
         self.futures: list[tuple[TopicPartition, Path]] = []  # moves into this directory that were interrupted
+        self.rolled: set[Log] = set()  # that may have complete segments that are not durable
         self._leaving: set[TopicPartition] = set()
         self._lock = lock
         self._clock = clock
@@ -403,6 +404,9 @@ class LogDir:
     def _adopt(self, partition: TopicPartition, log: Log, topic_id: bytes | None) -> None:
         log.topic_id = topic_id
         log.on_sync_failure = self.fail
+        log.on_roll = self.rolled.add
+        if log.unflushed_segments_end is not None:
+            self.rolled.add(log)
         log.before_truncate = self._before_truncate
         self.logs[partition] = log
 

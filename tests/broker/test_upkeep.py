@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from klamm.broker import upkeep as upkeep_module
+from klamm.broker.partition_manager import PartitionManager
 from klamm.broker.upkeep import Job, Upkeep, _repeat
 from tests.support.embedded import EmbeddedBroker, batch
 
@@ -39,6 +40,54 @@ def test_nothing_stays_in_memory_for_longer_than_flush_ms(tmp_path: Path) -> Non
             broker.run(job.run())
             unflushed = written[partition.log.flushed_offset :]
             assert all(broker.clock.wall_ms() - at_ms + 25 < 100 for at_ms in unflushed)
+
+
+def test_a_look_is_at_what_has_changed_and_not_at_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedBroker(tmp_path) as broker, ThreadPoolExecutor(1) as disk:
+        broker.create_topic("many", partitions=20)
+        broker.create_topic("timed", partitions=2, config={"flush.ms": 1000})
+        broker.create_topic("compacted", config={"cleanup.policy": "compact"})
+        broker.create_topic("t", partitions=2, config={"segment.bytes": 1 << 20})
+        partitions = broker.broker.partitions
+        assert {partition.topic for partition in partitions.with_flush_rule()} == {"timed"}
+        assert {partition.topic for partition, _ in partitions.compacted()} == {"compacted"}
+        assert partitions.rolled() == []
+        for _ in range(2):
+            assert broker.produce("t", batch(bytes(700_000))).error_code == 0
+        (partition,) = partitions.rolled()
+        assert (partition.name, partition.log and partition.log.flushed_offset) == ("t-0", 0)
+        (job,) = (job for job in Upkeep(broker.broker, disk).jobs() if job.name == "flushes of rolled segments")
+
+        def all_of_them(self: PartitionManager) -> None:
+            raise AssertionError("a walk over all partitions, each second")
+
+        monkeypatch.setattr(PartitionManager, "__iter__", all_of_them)
+        broker.run(job.run())
+        assert partition.log is not None and partition.log.flushed_offset == 1
+        assert partitions.rolled() == []
+        monkeypatch.undo()
+
+
+def test_without_flush_ms_there_is_a_look_each_second(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker, ThreadPoolExecutor(1) as disk:
+        broker.create_topic("t")
+        (job,) = (job for job in Upkeep(broker.broker, disk).jobs() if job.name == "flushes")
+        assert job.period_ms() == upkeep_module.LONGEST_FLUSH_TICK_MS
+
+
+def test_what_was_rolled_before_the_start_is_flushed_after_it(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path).__enter__()
+    broker.create_topic("t", config={"segment.bytes": 1 << 20})
+    for _ in range(2):
+        assert broker.produce("t", batch(bytes(700_000))).error_code == 0
+    broker.crash()
+    with EmbeddedBroker(tmp_path) as broker, ThreadPoolExecutor(1) as disk:
+        (partition,) = broker.broker.partitions.rolled()
+        (job,) = (job for job in Upkeep(broker.broker, disk).jobs() if job.name == "flushes of rolled segments")
+        broker.run(job.run())
+        assert partition.log is not None and partition.log.recovery_point == 1
 
 
 def test_the_first_pause_may_be_shorter_than_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
