@@ -5,17 +5,17 @@
 Topics of 1 KB records (and of 100 B ones with headers), plain, lz4 and zstd, on one broker of ours. Read by
 `format("kafka")` and by `format("klamm")`, over the wire and from the segment files, into Spark's `noop` sink, with one
 task and with two; and with the records spread over 1, 100 and 1,000 topics. Then `klamm-pipeline load` into a Delta
-table, beside Spark's connector writing the same rows as Parquet, and `klamm-pipeline mirror` to a second broker. Each
-measure is a run in a session that has read before. MB are those of the records' values.
+table, beside Spark's connector writing the same rows as Parquet, and `klamm-pipeline mirror` to a second broker: these
+are processes of their own, with the start of Spark. MB are those of the records' values.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from bench.measure import Table, Target, create_topic, machine
 from bench.page import write_section
 from klamm.client.blocking import NodeClient
-from klamm.pipeline.cli import main as klamm_pipeline
 from klamm.pipeline.session import session
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, encode_batch
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = {"klamm": "klamm", "files": "klamm, from files", "kafka": "Spark's connector"}
+KLAMM_PIPELINE = (sys.executable, "-m", "klamm.pipeline.cli")
+QUIET = ("--progress", "none", "--master", "local[2]")
 PARTITIONS = 4
 IN_FLIGHT = 8
 
@@ -155,35 +156,39 @@ def many_topics(table: Table, broker: BrokerProcess, client: NodeClient, options
 
 
 def jobs(table: Table, broker: BrokerProcess, directory: Path, options: argparse.Namespace) -> None:
-    """Load and mirror as commands, without the start of Spark; the connector's rows as Parquet."""
-    with spark_session(2) as spark, BrokerProcess(directory / "target") as second:
+    """Load and mirror as commands, and the connector's rows as Parquet: each with the start of Spark."""
+    with BrokerProcess(directory / "target") as second:
         for number in range(options.rounds):
             for topic in ("plain-none", "plain-zstd"):
-                megabytes = options.mb
+                row = f"load of {topic} into a Delta table"
                 for reader, extra in (("klamm", []), ("files", ["--log-dirs", str(broker.data)])):
                     path = directory / f"table-{topic}-{number}-{reader}"
-                    arguments = ["load", "--bootstrap-servers", broker.address, "--topics", topic, *extra]
-                    seconds = timed(lambda: run([*arguments, "--table", str(path), "--compression", "lz4"]))  # noqa: B023
-                    table.add(f"load of {topic} into a Delta table", reader, mb_s=megabytes / seconds)
+                    load = ["load", "--bootstrap-servers", broker.address, "--topics", topic, "--compression", "lz4"]
+                    seconds = ran(*KLAMM_PIPELINE, *load, "--table", str(path), *extra, *QUIET)
+                    table.add(row, reader, mb_s=options.mb / seconds)
                     shutil.rmtree(path)
-                frame = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.address)
-                rows = frame.option("subscribe", topic).load().selectExpr("*", "to_date(timestamp) AS date")
                 path = directory / f"parquet-{topic}-{number}"
-                written = rows.write.partitionBy("topic", "date").option("compression", "lz4")
-                seconds = timed(lambda: written.parquet(str(path)))  # noqa: B023
-                table.add(f"load of {topic} into a Delta table", "kafka", mb_s=megabytes / seconds)
+                seconds = ran(sys.executable, "-m", "bench.pipeline", "--parquet", broker.address, topic, str(path))
+                table.add(row, "kafka", mb_s=options.mb / seconds)
                 shutil.rmtree(path)
-                rename = f"{topic}=copy-{topic}-{number}"
                 mirror = ["mirror", "--source", broker.address, "--target", second.address, "--topics", topic]
-                seconds = timed(lambda: run([*mirror, "--rename", rename, "--group", f"bench-{number}"]))  # noqa: B023
-                table.add(f"mirror of {topic}, batches as they are", "klamm", mb_s=megabytes / seconds)
+                mirror += ["--rename", f"{topic}=copy-{topic}-{number}", "--group", f"bench-{topic}-{number}"]
+                seconds = ran(*KLAMM_PIPELINE, *mirror, *QUIET)
+                table.add(f"mirror of {topic}, batches as they are", "klamm", mb_s=options.mb / seconds)
 
 
-def run(arguments: list[str]) -> None:
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        status = klamm_pipeline([*arguments, "--progress", "none"])
-    assert status == 0, output.getvalue()
+def ran(*command: str) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def parquet(address: str, topic: str, path: str) -> None:
+    """What a job with Spark's connector would do."""
+    with spark_session(2) as spark:
+        frame = spark.read.format("kafka").option("kafka.bootstrap.servers", address).option("subscribe", topic)
+        rows = frame.load().selectExpr("*", "to_date(timestamp) AS date")
+        rows.write.partitionBy("topic", "date").option("compression", "lz4").parquet(path)
 
 
 def main() -> None:
@@ -192,7 +197,11 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=1000, help="the largest number of topics")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one round of a fifth; writes nothing")
+    parser.add_argument("--parquet", nargs=3, metavar=("ADDRESS", "TOPIC", "PATH"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.parquet:
+        parquet(*options.parquet)
+        return
     if options.quick:
         options.mb, options.rounds, options.topics = options.mb / 5, 1, 200
     table = Table()

@@ -17,7 +17,7 @@ from klamm import __version__
 from klamm.pipeline.errors import PipelineError
 from klamm.pipeline.report import Report, add_report_arguments
 
-COMMANDS: tuple[str, ...] = ("compact", "load", "mirror", "status", "vacuum", "verify")
+COMMANDS: tuple[str, ...] = ("compact", "load", "mirror", "publish", "status", "vacuum", "verify")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,3 +48,7 @@ def parser() -> argparse.ArgumentParser:
         add_report_arguments(command)
         command.set_defaults(run=module.run)
     return root
+
+
+if __name__ == "__main__":
+    sys.exit(main())
