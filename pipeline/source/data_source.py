@@ -1,7 +1,7 @@
 """`spark.read.format("klamm")`: the entry that Spark calls.
 
 Options and columns are those of Spark's Kafka connector, see `options` and `sink_options`; what is promised is told in
-`batch`, `stream` and `sink`.
+`batch`, `stream` and `sink`. Each step of a plan is a new Python process, so imports wait until they are needed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ from pyspark.sql.types import (
 )
 
 from klamm.pipeline.errors import BadOption
-from klamm.pipeline.source.batch import BatchReader
 from klamm.pipeline.source.options import BATCH, STREAM, parse
-from klamm.pipeline.source.sink import BatchWriter, StreamWriter
-from klamm.pipeline.source.sink_options import parse_sink
-from klamm.pipeline.source.stream import StreamReader
 
 SCHEMA: Final = StructType(
     [
@@ -67,17 +63,27 @@ class KlammDataSource(DataSource):
         return SCHEMA_WITH_HEADERS if options.include_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from klamm.pipeline.source.batch import BatchReader
+
         self._check(schema)
         return BatchReader(parse(self.options, BATCH))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from klamm.pipeline.source.stream import StreamReader
+
         self._check(schema)
         return StreamReader(parse(self.options, STREAM))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from klamm.pipeline.source.sink import BatchWriter
+        from klamm.pipeline.source.sink_options import parse_sink
+
         return BatchWriter(parse_sink(self.options, BATCH), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from klamm.pipeline.source.sink import StreamWriter
+        from klamm.pipeline.source.sink_options import parse_sink
+
         return StreamWriter(parse_sink(self.options, STREAM), schema)
 
     def _check(self, schema: StructType) -> None:
