@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,7 @@ import numpy as np
 from klamm.protocol.errors import InvalidRecord, UnsupportedCompressionType
 from klamm.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_BYTES, LOG_APPEND_TIME_FLAG
 from klamm.protocol.records.columnar.aborts import Aborts
+from klamm.protocol.records.columnar.chains import split
 from klamm.protocol.records.columnar.fields import (
     MIN_RECORD_BYTES,
     Headers,
@@ -181,10 +183,7 @@ def _decoded(opened: _Opened, wanted: _Wanted) -> Iterator[Columns]:
         row = int(wrong.argmax())
         size = int(opened.ends[row] - opened.starts[row])
         raise damaged(heads, row, f"{size} bytes do not hold {int(counts[row])} records")
-    try:
-        starts = record_starts(opened.data, opened.starts, opened.ends, counts)
-    except Malformed as error:
-        raise damaged(heads, error.row, error.reason) from None
+    starts = _starts(opened)
     ends = np.append(starts[1:], 0)
     ends[(np.cumsum(counts) - 1)[counts > 0]] = opened.ends[counts > 0]
     batch_rows = np.repeat(np.arange(len(heads)), counts)
@@ -196,6 +195,19 @@ def _decoded(opened: _Opened, wanted: _Wanted) -> Iterator[Columns]:
             raise damaged(heads, int(batch_rows[first + error.row]), error.reason) from None
         if found is not None:
             yield found
+
+
+def _starts(opened: _Opened) -> Int64s:
+    heads, counts = opened.heads, opened.heads.counts
+    without_gaps = heads.last_offsets - heads.base_offsets + 1 == counts
+    chains = split(opened.data, opened.starts, opened.ends, counts, without_gaps)
+    if chains is not None:
+        with suppress(Malformed):  # then the guess was wrong, or the batch is
+            return record_starts(opened.data, *chains)
+    try:
+        return record_starts(opened.data, opened.starts, opened.ends, counts)
+    except Malformed as error:
+        raise damaged(heads, error.row, error.reason) from None
 
 
 def _chunk(opened: _Opened, starts: Int64s, ends: Int64s, batch_rows: Int64s, wanted: _Wanted) -> Columns | None:

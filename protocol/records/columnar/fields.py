@@ -34,7 +34,7 @@ def _steps() -> npt.NDArray[np.int16]:
     return steps.astype(np.int16)
 
 
-_STEPS: Final = _steps()
+STEPS: Final = _steps()
 
 
 def record_starts(data: Bytes, starts: Int64s, ends: Int64s, counts: Int64s) -> Int64s:
@@ -77,8 +77,8 @@ def _lockstep(data: Bytes, at: Int64s, slots: Int64s, counts: Int64s, steps: int
         here = at[:count]
         found[slots[:count]] = here
         slots[:count] += 1
-        step = _STEPS.take(pairs[here])
-        if step.min() == 0:
+        step = STEPS.take(pairs[here])
+        if np.minimum.reduce(step) == 0:
             lengths, behind = varints(data, here)
             refuse(lengths < 0, "a record has a negative length")
             np.add(behind, lengths, out=here)

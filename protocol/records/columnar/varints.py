@@ -63,10 +63,10 @@ def varints(data: Bytes, at: Int64s, *, bits: int = 32) -> tuple[Int64s, Int64s]
     return values, after
 
 
-def _long(data: Bytes, at: Int64s, bits: int, rows: Int64s) -> tuple[Int64s, Int64s]:
+def raw_varints(data: Bytes, at: Int64s) -> tuple[Uint64s, Int64s]:
+    """Not decoded, and the number of bytes; 0 bytes for one that goes on behind eight, of which the rest is missing."""
     word = words(data)[at]
     ends = ~word & _TOP_BITS
-    goes_on = ends == 0
     kept = (ends & -ends) - _1  # all bits below the top bit of the last byte
     word &= kept
     word &= _LOW_BITS
@@ -74,13 +74,25 @@ def _long(data: Bytes, at: Int64s, bits: int, rows: Int64s) -> tuple[Int64s, Int
     word = (word & _FOURS[0]) | ((word & _FOURS[1]) >> _2)
     word = (word & _EIGHT[0]) | ((word & _EIGHT[1]) >> _4)
     lengths = ((np.bitwise_count(kept) + np.uint8(1)) >> np.uint8(3)).astype(np.int64)
+    lengths[ends == 0] = 0
+    return word, lengths
+
+
+def _long(data: Bytes, at: Int64s, bits: int, rows: Int64s) -> tuple[Int64s, Int64s]:
+    word, lengths = raw_varints(data, at)
+    goes_on = lengths == 0
     if bits == 32:
-        bad = (lengths > 5) | (word >> _32 != 0)
+        bad = goes_on | (lengths > 5) | (word >> _32 != 0)
         if bad.any():
             raise Malformed(int(rows[bad.argmax()]), "a varint is too long")
     elif goes_on.any():
         _longest(data, at, word, lengths, np.flatnonzero(goes_on), rows)
-    return (word >> _1).view(np.int64) ^ -(word & _1).view(np.int64), at + lengths
+    return decoded(word), at + lengths
+
+
+def decoded(raw: Uint64s) -> Int64s:
+    """What zig-zag numbers stand for."""
+    return (raw >> _1).view(np.int64) ^ -(raw & _1).view(np.int64)
 
 
 def _longest(data: Bytes, at: Int64s, word: Uint64s, lengths: Int64s, which: Int64s, rows: Int64s) -> None:

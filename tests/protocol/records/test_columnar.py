@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm.protocol.errors import CodedError
@@ -86,14 +86,14 @@ def plain(data: bytes) -> list[Record]:
 
 
 @st.composite
-def logs(draw: st.DrawFn, max_batches: int = 20) -> bytes:
+def logs(draw: st.DrawFn, max_batches: int = 8) -> bytes:
     """Batches as compaction leaves them: with gaps between batches and records, some of them empty."""
     offset = draw(st.sampled_from([0, 5, 2**40]))
     made = bytearray()
     for _ in range(draw(st.integers(0, max_batches))):
         base = offset
         listed = []
-        for _ in range(draw(st.integers(0, 4))):
+        for _ in range(draw(st.integers(0, 3))):
             listed.append(Record(offset, draw(TIMESTAMPS), draw(CONTENT), draw(CONTENT), draw(HEADERS)))
             offset += draw(st.integers(1, 3) | st.integers(1, 20000))
         made += encode_batch(
@@ -112,7 +112,8 @@ def test_records_are_those_of_the_plain_decoder(log: bytes, chunk_records: int) 
     assert decoded(log, chunk_records=chunk_records) == plain(log)
 
 
-@given(logs(max_batches=40))
+@settings(max_examples=30)
+@given(logs(max_batches=16))
 def test_lockstep_and_walk_find_the_same(log: bytes) -> None:
     found = []
     few = fields.FEW
@@ -122,6 +123,7 @@ def test_lockstep_and_walk_find_the_same(log: bytes) -> None:
     assert found[0] == found[1] == plain(log)
 
 
+@settings(max_examples=50)
 @given(logs(), st.data())
 def test_offsets_cut_within_batches(log: bytes, data: st.DataObject) -> None:
     everything = plain(log)
@@ -132,7 +134,8 @@ def test_offsets_cut_within_batches(log: bytes, data: st.DataObject) -> None:
     assert decoded(log, start_offset=start, end_offset=end) == wanted
 
 
-@given(logs(), st.integers(0, 200))
+@settings(max_examples=50)
+@given(logs(max_batches=3), st.integers(0, 200))
 def test_a_last_batch_that_is_cut_short_ends_the_scan(log: bytes, cut: int) -> None:
     short = log[: max(len(log) - cut, 0)]
     whole = [(position, head.size_bytes) for position, head in batches(short)]
@@ -428,3 +431,54 @@ def test_a_head_that_is_none(field: str) -> None:
 
 def test_the_package_says_what_it_exports() -> None:
     assert set(columnar.__all__) <= set(vars(columnar))
+
+
+# large batches
+
+
+def large_batch(source: random.Random, count: int, value: bytes) -> bytes:
+    listed = [
+        Record(i, 1000 + source.randrange(300), None, value * source.randint(0, 3), (("h", b""),) * source.randrange(2))
+        for i in range(count)
+    ]
+    return bytes(encode_batch(listed))
+
+
+@pytest.mark.parametrize(
+    "value", [b"text ", bytes(5), b"\x14\0\0\2\1\1\0\x14\0\0\4\1\1\0"], ids=["text", "zeros", "records"]
+)
+def test_large_batches_are_split_into_chains(value: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the values look like records themselves, so that the places found are wrong."""
+    source = random.Random(7)
+    log = large_batch(source, 1500, value)
+    following = bytearray(large_batch(source, 700, value))
+    stamp(following, 0, 1500, 0)
+    log += following
+    chains: list[int] = []
+    split = columnar.decode.split
+
+    def watched(*arguments: np.ndarray) -> tuple[np.ndarray, ...] | None:
+        found = split(*arguments)
+        chains.append(len(found[0]) if found is not None else 0)
+        return found
+
+    monkeypatch.setattr(columnar.decode, "split", watched)
+    assert decoded(log) == plain(log)
+    assert chains[0] > 10
+
+
+def test_a_lying_length_in_a_large_batch_is_told() -> None:
+    source = random.Random(8)
+    log = bytearray(large_batch(source, 1500, b"abc"))
+    for _ in range(40):
+        damaged = bytearray(log)
+        damaged[source.randrange(HEADER_BYTES, len(log))] ^= 1 << source.randrange(8)
+        reseal(damaged)
+        try:
+            expected = plain(bytes(damaged))
+        except CodedError:
+            expected = None
+        try:
+            assert decoded(bytes(damaged)) == expected
+        except DamagedBatch:
+            continue
