@@ -1,0 +1,97 @@
+"""`klamm-pipeline publish`: a Delta table back to a topic, in one transaction.
+
+    klamm-pipeline publish --table /warehouse/latest --bootstrap-servers localhost:9092 --topic flights.latest
+
+Columns are as Spark's Kafka connector names them (key, value, topic, partition, headers), and timestamp is kept. What
+has been published is committed with the records, so that the same version is not published twice; `--again` does.
+
+Exit status: 0 published, or it was already, 1 stopped by what the one line on stderr says (nothing is visible), 2 a
+wrong option.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from klamm.pipeline.arguments import add_table_arguments, location, seconds
+from klamm.pipeline.errors import EXIT_OK
+from klamm.pipeline.report import Report
+
+if TYPE_CHECKING:
+    from klamm.pipeline.publishing import Publication
+
+NAME = "publish"
+HELP = "a Delta table back to a topic, in one transaction"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_table_arguments(parser)
+    group = parser.add_argument_group("what to publish")
+    group.add_argument("--version", metavar="N", type=int, help="of the table (default: the last)")
+    group.add_argument("--since-version", metavar="N", type=int, help="only rows that were not in that version")
+    group.add_argument("--tombstones", action="store_true", help="and null for keys that were in it and are gone")
+    group.add_argument("--where", metavar="SQL", help="a condition, as \"carrier = 'UA' and date > '2026-01-01'\"")
+    group.add_argument("--key", metavar="COLUMN", default="key", help="(default: key)")
+    group.add_argument("--value", metavar="COLUMN", default="value", help="(default: value)")
+    group.add_argument("--json", action="store_true", help="make JSON of values that are neither binary nor string")
+    group = parser.add_argument_group("where to")
+    group.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="brokers of the cluster")
+    group.add_argument("--topic", metavar="NAME", help="for all rows (default: the column topic)")
+    group.add_argument("--keep-partitions", action="store_true", help="of the column partition; else by the key's hash")
+    group.add_argument("--compression", choices=CODECS, default="none", help="of the batches")
+    group.add_argument("--transaction-timeout", metavar="SECONDS", type=seconds, default=900.0, help="(default: 900)")
+    group.add_argument("--again", action="store_true", help="also what was published before")
+    group.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
+
+
+def run(options: argparse.Namespace, report: Report) -> int:
+    from klamm.pipeline.cluster import Cluster
+    from klamm.pipeline.publishing import publish
+
+    publication = publication_of(options)
+    with Cluster(options.bootstrap_servers) as cluster:
+        count = publication.count()
+        if options.dry_run:
+            for name in publication.topics():
+                cluster.topics([name])
+                print(f"topic {name}")
+            print(f"table {publication.table.location} version={publication.table.version} records={count}")
+            return EXIT_OK
+        with report.progress(NAME, total=count) as progress:
+            done = publish(
+                publication,
+                cluster,
+                again=options.again,
+                told=lambda records, size_bytes: progress.advance(records, size_bytes=size_bytes),
+                transaction_timeout_s=options.transaction_timeout,
+            )
+    if done.again:
+        report.event("already published", version=publication.table.version)
+    else:
+        report.event("published", version=publication.table.version, records=done.records, mb=done.size_bytes / 1e6)
+    report.succeeded(NAME)
+    return EXIT_OK
+
+
+def publication_of(options: argparse.Namespace) -> Publication:
+    """Raises NotATable, BadOption."""
+    from klamm.pipeline.publishing import Publication, Selection
+    from klamm.pipeline.table import Table
+    from klamm.protocol.records.compression import Codec
+
+    selection = Selection(
+        topic=options.topic,
+        key=options.key,
+        value=options.value,
+        where=options.where,
+        since_version=options.since_version,
+        tombstones=options.tombstones,
+        as_json=options.json,
+        keep_partitions=options.keep_partitions,
+        codec=Codec[options.compression.upper()],
+    )
+    where = location(options)
+    before = None if options.since_version is None else Table.open(where, options.since_version)
+    return Publication(Table.open(where, options.version), selection, before)
