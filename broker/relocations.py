@@ -21,6 +21,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from klamm.config.known import MOVE_RATE
 from klamm.protocol.errors import (
     InvalidTopicException,
     KafkaError,
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
+THROTTLE = MOVE_RATE
 CHUNK_BYTES = 4 << 20
 """Copied at a time."""
 TAIL_BYTES = 4 << 20
@@ -310,12 +311,7 @@ class Relocations:
 
     def _bytes_per_second(self) -> int | None:
         config = self._config()
-        if THROTTLE not in config:
-            return None
-        try:
-            return max(0, int(str(config[THROTTLE])))
-        except ValueError:
-            return None
+        return config.integer(THROTTLE) if THROTTLE in config else None
 
     async def _in_copier(self, work: Callable[..., T], *arguments: object) -> T:
         if self._copier is None:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from klamm.config.broker_keys import ALIASES, BROKER_KEYS, LISTENER_PREFIX, TOPIC_ALIASES, without_listener
-from klamm.config.definitions import ConfigError, ConfigKey, Source, Value, to_text
+from klamm.config.definitions import ConfigError, ConfigKey, Source, Type, Value, to_text
+from klamm.config.known import DYNAMIC_ONLY
 from klamm.config.listeners import check_advertised, open_listeners, parse_listeners, parse_protocol_map
 from klamm.config.topic_keys import TOPIC_KEYS
+from klamm.config.validators import Range
 
 # The names of assignors, and their classes, which stood in server.properties before Kafka 4.
 GROUP_ASSIGNORS: Final = {
@@ -220,7 +222,7 @@ def parse_broker_value(name: str, text: str) -> Value:
     """The typed value of a broker key, with or without a listener's prefix; of an unknown key, its text."""
     row = BROKER_KEYS.get(without_listener(name))
     if row is None:
-        return text
+        return ConfigKey(name, Type.LONG, None, "", Range(0)).parse(text) if name in DYNAMIC_ONLY else text
     value = row.parse(text)
     if row.refuse and value != row.default:
         raise ConfigError(f"{name}={row.shown(text)}: {row.refuse}")

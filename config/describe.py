@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from klamm.config.broker_config import BrokerConfig, ConfigSource, expand_aliases, topic_values
+from klamm.config.broker_config import BrokerConfig, ConfigSource, expand_aliases, parse_broker_value, topic_values
 from klamm.config.broker_keys import BROKER_KEYS, TOPIC_ALIASES, without_listener
-from klamm.config.definitions import ConfigError, ConfigKey, Source, Type, Value, to_text
+from klamm.config.definitions import ConfigError, ConfigKey, Source, Value, to_text
 from klamm.config.group_keys import GROUP_KEYS
 from klamm.config.known import DYNAMIC_ONLY
 from klamm.config.topic_keys import TOPIC_KEYS
@@ -125,8 +125,8 @@ def check_dynamic(name: str, text: str | None, *, per_broker: bool) -> None:
     """Raise `ConfigError` when a broker's `name` cannot be set (or, with no text, removed) at run time."""
     row = BROKER_KEYS.get(without_listener(name))
     if row is None:
-        if name in DYNAMIC_ONLY:
-            _check_rate(name, text)
+        if name in DYNAMIC_ONLY and text is not None:
+            parse_broker_value(name, text)
         return
     if row.dynamic == "read-only":
         raise ConfigError(f"Cannot update these configs dynamically: Set({name})")
@@ -138,13 +138,6 @@ def check_dynamic(name: str, text: str | None, *, per_broker: bool) -> None:
         value = row.parse(text)
         if row.refuse and value != row.default:
             raise ConfigError(f"Invalid value {row.shown(text)} for configuration {name}: {row.refuse}")
-
-
-def _check_rate(name: str, text: str | None) -> None:
-    if text is not None:
-        row = ConfigKey(name, Type.LONG, None, "")
-        if (rate := row.parse(text)) is not None and isinstance(rate, int) and rate < 0:
-            raise ConfigError(f"Invalid value {text} for configuration {name}: Value must be at least 0")
 
 
 def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:

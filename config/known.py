@@ -129,12 +129,14 @@ zookeeper.sync.time.ms
 """
 KNOWN_OLD: Final = frozenset(_OLD.split())
 
-# Dynamic configs of a broker that no file holds.
+MOVE_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+# Dynamic configs of a broker that no file of Apache Kafka holds: bytes per second.
 DYNAMIC_ONLY: Final = frozenset(
     (
         "leader.replication.throttled.rate",
         "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
+        MOVE_RATE,
     )
 )
 

@@ -16,7 +16,7 @@ from typing import Final
 from klamm.config.broker_config import BrokerConfig
 from klamm.config.broker_keys import ALIASES, BROKER_KEYS, without_listener
 from klamm.config.definitions import ConfigError, Status
-from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD, PLUGIN_PREFIXES
+from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD, MOVE_RATE, PLUGIN_PREFIXES
 from klamm.config.properties import parse_properties
 
 _NOT_CONFIG: Final = frozenset(
@@ -59,7 +59,7 @@ def broker_status(name: str) -> Status | None:
     row = BROKER_KEYS.get(bare)
     if row is not None:
         return row.status
-    if bare in ALIASES:
+    if bare in ALIASES or bare == MOVE_RATE:
         return "works"
     if bare in KNOWN or bare in KNOWN_OLD or bare in DYNAMIC_ONLY or bare.startswith(PLUGIN_PREFIXES):
         return "later"

@@ -400,6 +400,8 @@ def _configs(ask: Ask) -> Iterator[Question]:
         (BROKER, "1", "message.max.bytes", "2000000"),
         (BROKER, "", "listeners", "PLAINTEXT://:1"),
         (BROKER, "", "log.cleaner.threads", "x"),
+        (BROKER, "1", "replica.alter.log.dirs.io.max.bytes.per.second", "3MB"),
+        (BROKER, "1", "replica.alter.log.dirs.io.max.bytes.per.second", "-1"),
         (BROKER, "7", "log.cleaner.threads", "2"),
         (BROKER, "x", "log.cleaner.threads", "2"),
         (BROKER_LOGGER, "1", "no.such.logger", "INFO"),

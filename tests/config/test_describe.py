@@ -95,6 +95,7 @@ def test_the_default_of_all_brokers_shows_only_what_is_set_there():
         ("listeners", "PLAINTEXT://:1", "Cannot update these configs dynamically"),
         ("max.connections", "-1", "Value must be at least 0"),
         ("leader.replication.throttled.rate", "-1", "Value must be at least 0"),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", "3MB", "Not a number of type LONG"),
     ],
 )
 def test_what_cannot_change_at_run_time_is_refused(name, text, problem):

@@ -172,3 +172,16 @@ def test_a_bad_variable_is_named():
 
 def test_a_missing_file_is_one_line(tmp_path):
     assert failure(str(tmp_path / "none")) == f"{tmp_path}/none: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("3MB", "Not a number of type LONG"), ("-1", "Value must be at least 0"), ("", "Not a number")],
+)
+def test_a_throttle_that_is_no_number_is_not_taken_for_no_limit(text: str, problem: str) -> None:
+    name = "replica.alter.log.dirs.io.max.bytes.per.second"
+    with pytest.raises(ConfigError, match=f"--override: .*{problem}"):
+        load(None, [f"{name}={text}"], {})
+    found = load(None, [f"{name}=1000"], {})
+    assert found.integer(name) == 1000
+    assert notes(found) == ([], [])
