@@ -6,6 +6,7 @@ A task that fails is tried again by Spark, so the function must bear that; only 
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -56,10 +57,11 @@ class LocalTasks:
 
 
 class SparkTasks:
-    """A task of Spark per item."""
+    """A task of Spark per item; or at most `most` tasks, of several items each where these are small."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, most: int | None = None) -> None:
         self._context = spark.sparkContext
+        self._most = most
 
     @property
     def parallelism(self) -> int:
@@ -71,13 +73,17 @@ class SparkTasks:
             return []
         records, size_bytes = self._context.accumulator(0), self._context.accumulator(0)
 
-        def one(item: T) -> R:
-            result = work(item)
-            records.add(result.records)
-            size_bytes.add(result.size_bytes)
-            return result
+        def several(group: list[tuple[int, T]]) -> list[tuple[int, R]]:
+            found = []
+            for index, item in group:
+                result = work(item)
+                records.add(result.records)
+                size_bytes.add(result.size_bytes)
+                found.append((index, result))
+            return found
 
-        rows = self._context.parallelize(items, len(items)).map(one)
+        groups = grouped(items, self._most)
+        rows = self._context.parallelize(groups, len(groups)).flatMap(several)
         action = _Action(rows.collect)
         told = (0, 0)
         while True:
@@ -87,7 +93,25 @@ class SparkTasks:
                 progress.advance(seen[0] - told[0], size_bytes=seen[1] - told[1])
                 told = seen
             if ended:
-                return list(action.result())
+                return [result for _, result in sorted(action.result(), key=lambda pair: pair[0])]
+
+
+def grouped(items: Sequence[T], most: int | None) -> list[list[tuple[int, T]]]:
+    """Items with their places, shared out by how many offsets they have: the largest first, to the smallest group."""
+    if most is None or len(items) <= most:
+        return [[pair] for pair in enumerate(items)]
+    groups: list[list[tuple[int, T]]] = [[] for _ in range(most)]
+    heap = [(0, number) for number in range(most)]
+    for index, item in sorted(enumerate(items), key=lambda pair: -_weight(pair[1])):
+        weight, number = heapq.heappop(heap)
+        groups[number].append((index, item))
+        heapq.heappush(heap, (weight + _weight(item) + 1, number))
+    return groups
+
+
+def _weight(item: object) -> int:
+    """Of ranges and pieces; others weigh the same."""
+    return max(int(getattr(item, "end", 0)) - int(getattr(item, "start", 0)), 0)
 
 
 class _Action:

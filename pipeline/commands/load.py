@@ -70,6 +70,12 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--max-records-per-commit", metavar="N", type=positive, help="for --available-now and --every")
     group.add_argument("--max-records-per-task", metavar="N", type=positive, help="cut partitions into more tasks")
+    group.add_argument(
+        "--max-tasks",
+        metavar="N",
+        type=positive,
+        help="tasks of Spark: small partitions share one (by default each has its own)",
+    )
     group.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
 
 
@@ -125,7 +131,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
             return EXIT_OK
         spark = spark_session(options, NAME)
         try:
-            loader = Loader(job, logs, SparkTasks(spark), report)
+            loader = Loader(job, logs, SparkTasks(spark, options.max_tasks), report)
             if options.every is not None:
                 with stopped_by_signals() as stop:
                     loader.every(options.every, stop)

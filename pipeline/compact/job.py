@@ -144,12 +144,13 @@ class Compactor:
     def once(self, *, rebuild: bool = False) -> int:
         """Bring the table up to date. Returns how many records were read."""
         plan = self.plan(rebuild=rebuild)
-        work = self.work(plan)
-        self._report.event("planned", partitions=len(plan.ranges), tasks=len(work), offsets=plan.count)
         if plan.is_empty and self.table is not None:
             self._heartbeat(plan)
+            self._report.event("up to date", version=self.table.version)
             self._report.succeeded("compact")
             return 0
+        work = self.work(plan)
+        self._report.event("planned", partitions=len(plan.ranges), tasks=len(work), offsets=plan.count)
         begun_s = self._monotonic()
         table = self.table = self.table or Table.create(
             self.job.location,

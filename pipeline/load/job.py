@@ -147,11 +147,12 @@ class Loader:
                 raise BadOption(f"--dlq {topic}: this topic is loaded itself")
 
     def _run(self, plan: Plan) -> int:
-        ranges = self.cut(plan)
-        self._report.event("planned", partitions=len(plan.ranges), tasks=len(ranges), offsets=plan.count)
         if plan.is_empty and self._table is not None:
+            self._report.event("up to date", version=self._table.version)
             self._report.succeeded("load")
             return 0
+        ranges = self.cut(plan)
+        self._report.event("planned", partitions=len(plan.ranges), tasks=len(ranges), offsets=plan.count)
         begun_s = self._monotonic()
         table = self._made_ready()
         with self._report.progress("load", total=plan.count) as progress:

@@ -7,7 +7,8 @@ partition and offset of the record, by which doubles are told.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,21 +60,23 @@ def load_range(recipe: Recipe, wanted: Task) -> Loaded:
             rows, bad = recipe.rows.convert(batch)
             if bad:
                 dead += letters.take(batch, bad)
-            _write(writer, rows, wanted)
+            with _told(wanted):
+                writer.write(rows)
             records += len(rows)
             size_bytes += batch.nbytes
         letters.finish()
-        files = tuple(writer.close())
+        with _told(wanted):
+            files = tuple(writer.close())
     return Loaded(wanted, files, records, size_bytes, tuple(sorted(set(dead))))
 
 
-def _write(writer: FilesWriter, rows: pa.RecordBatch, wanted: Task) -> None:
+@contextmanager
+def _told(wanted: Task) -> Iterator[None]:
+    """A full disk, a store that refuses: in one line."""
     try:
-        writer.write(rows)
-    except PipelineError as error:
-        raise type(error)(f"{wanted.topic_partition} {error}") from None
+        yield
     except OSError as error:
-        raise PipelineError(f"{wanted.topic_partition}: cannot be written: {error}") from None
+        raise PipelineError(f"{wanted.topic_partition}: its file cannot be written: {error}") from None
 
 
 class _Letters:

@@ -168,7 +168,10 @@ class Table:
     def refresh(self) -> None:
         """See the commits that were made since."""
         if self._seen >= 0:
-            self._delta.update_incremental()
+            try:
+                self._delta.update_incremental()
+            except Exception as error:
+                raise NotATable(f"{self.location} can no longer be read: {first_line(error)}") from None
         version = self.version
         if self._seen < 0 or version < self._seen:
             self._transactions = self._log.transactions(version)
@@ -179,9 +182,11 @@ class Table:
 
     def commit(self, change: Change) -> int:
         """All of it or nothing. Raises RivalLoader; returns the new version."""
-        token = uuid.uuid4().hex
+        token, schema = uuid.uuid4().hex, self._delta.schema()
         for _ in range(ATTEMPTS):
             self._check_rivals(change)
+            if self._delta.schema() != schema:
+                raise RivalLoader(f"{self.location}: another job has changed its columns meanwhile; run this again")
             try:
                 self._write(change, token)
             except Exception as error:
@@ -193,7 +198,7 @@ class Table:
                 self.refresh()
             self.location.sync_log(self.version)
             return self.version
-        raise RivalLoader(f"{self.location}: the commit failed {ATTEMPTS} times, nothing is visible of it: {reason}")
+        raise PipelineError(f"{self.location}: the commit failed {ATTEMPTS} times, nothing of it is visible: {reason}")
 
     def add_columns(self, schema: pa.Schema) -> None:
         """Make the table's schema this one, which has more columns, or more fields below `value`."""

@@ -74,7 +74,7 @@ def without_spark() -> None:
             pass
 
     command.spark_session = lambda *arguments: Session()  # type: ignore[assignment, return-value]
-    klamm.pipeline.tasks.SparkTasks = lambda session: klamm.pipeline.tasks.LocalTasks()  # type: ignore[assignment, misc]
+    klamm.pipeline.tasks.SparkTasks = lambda *_: klamm.pipeline.tasks.LocalTasks()  # type: ignore[assignment, misc]
 
 
 if __name__ == "__main__":

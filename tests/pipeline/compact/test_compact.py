@@ -205,7 +205,7 @@ def test_the_command(
             pass
 
     monkeypatch.setattr("klamm.pipeline.commands.compact.spark_session", lambda *_: Session())
-    monkeypatch.setattr("klamm.pipeline.tasks.SparkTasks", lambda session: LocalTasks())
+    monkeypatch.setattr("klamm.pipeline.tasks.SparkTasks", lambda *_: LocalTasks())
     partition = new_topic(cluster, "commanded")
     produce(cluster, partition, [(b"a", b"1"), (b"a", b"2")])
     Loading(cluster, tmp_path / "loaded", "commanded").once()

@@ -161,7 +161,7 @@ def test_the_command_exits_with_2(
     load = loading("command")
     load.once(max_records_per_task=2)
     monkeypatch.setattr("klamm.pipeline.commands.verify.spark_session", lambda *_: Session())
-    monkeypatch.setattr("klamm.pipeline.tasks.SparkTasks", lambda session: LocalTasks())
+    monkeypatch.setattr("klamm.pipeline.tasks.SparkTasks", lambda *_: LocalTasks())
     given = [
         "verify",
         "--bootstrap-servers",
