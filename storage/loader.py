@@ -36,6 +36,7 @@ from klamm.storage.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.leader_epochs import EpochCache
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
+from klamm.storage.lost_segments import lost_segments
 from klamm.storage.producer_state import ProducerState
 from klamm.storage.recovery import Scan, end_of_content, find_batch_after, note_epoch, scan_segment
 from klamm.storage.replay import load_producers, open_transaction_indexes
@@ -102,7 +103,7 @@ class Loader:
             segments = self._find_segments()
             if self._split_overflowing(segments):
                 segments = self._find_segments()
-            self._check_logs(segments)
+            self._check_logs()
             if segments:
                 epochs_known = self._epochs.load()
                 end = self._open_clean(segments) if self._clean or self._recovered else None
@@ -234,15 +235,9 @@ class Loader:
                 logger.info("%s: removed leftover %s", self._name, name)
         self._snapshots = [offset for offset in self._snapshots if offset <= log_end_offset]
 
-    def _check_logs(self, segments: list[Segment]) -> None:
-        """Refuse a log with a segment of which only indexes are left, but for names that a power cut may have lost.
-
-        Indexes whose offset another segment has are nobody's.
-        """
-        for offset in paths.lost_segments(self._files):
-            before = max((segment for segment in segments if segment.base_offset < offset), key=_base_offset)
-            if any(head.last_offset >= offset for _, head in before.heads()):
-                continue
+    def _check_logs(self) -> None:
+        """Refuse a log with a segment of which only indexes are left, but for names that a power cut may have lost."""
+        for offset in lost_segments(self._filesystem, self._directory, self._files):
             if offset < self._recovery_point or not self._power_loss:
                 raise LogDamaged(f"segment {offset} has lost its log: data is missing")
 
@@ -436,7 +431,3 @@ def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
 
 def _epoch_of(head: BatchHeader) -> tuple[bool, int]:
     return head.magic < 2, head.leader_epoch
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset

@@ -90,8 +90,8 @@ def parse_offset_file(name: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2]) if match else None
 
 
-def lost_segments(names: Collection[str]) -> list[int]:
-    """Base offsets of segments between the first and the last one of which there are indexes, but no log.
+def without_log(names: Collection[str]) -> list[int]:
+    """Base offsets between the first and the last segment for which there are indexes, but no log.
 
     Nothing of ours leaves that: a log is removed before its indexes, but only at the ends, or renamed (`.deleted`).
     """

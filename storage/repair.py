@@ -35,6 +35,7 @@ from klamm.storage.filesystem import (
 from klamm.storage.loader import LogDamaged
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
+from klamm.storage.lost_segments import lost_segments
 from klamm.storage.paths import TopicPartition
 from klamm.storage.scrub_state import forget_damage
 from klamm.storage.sharing import own_files
@@ -142,7 +143,8 @@ class Repair:
             for entry in self._filesystem.list(self._directory)
             if (parsed := paths.parse_offset_file(entry.name)) is not None and parsed[1] == paths.LOG_SUFFIX
         )
-        self._lost = paths.lost_segments([entry.name for entry in self._filesystem.list(self._directory)])
+        names = [entry.name for entry in self._filesystem.list(self._directory)]
+        self._lost = lost_segments(self._filesystem, self._directory, names)
         if not found:
             raise RepairError(f"{self._partition}: there is no segment in {self._directory}, nothing to keep")
         segments = []

@@ -12,6 +12,7 @@ from klamm.protocol.wire import uuid_to_text
 from klamm.storage import checkpoints, paths
 from klamm.storage.checkpoints import CheckpointError
 from klamm.storage.filesystem import Entry, Filesystem
+from klamm.storage.lost_segments import lost_segments
 from klamm.storage.paths import TopicPartition
 from klamm.storage.verify.findings import Finding
 from klamm.storage.verify.segment_check import SegmentJob, SegmentReport
@@ -51,7 +52,7 @@ class PartitionCheck:
         check = cls(name, directory, is_clean, known, deep)
         entries = {entry.name: entry for entry in filesystem.list(directory)}
         check._plan_segments(entries)
-        check._check_names(entries)
+        check._check_names(filesystem, entries)
         check._read_topic_id(filesystem)
         return check
 
@@ -79,9 +80,9 @@ class PartitionCheck:
                 )
             )
 
-    def _check_names(self, entries: Mapping[str, Entry]) -> None:
+    def _check_names(self, filesystem: Filesystem, entries: Mapping[str, Entry]) -> None:
         bases = {job.base_offset for job in self.jobs}
-        lost = paths.lost_segments(entries)
+        lost = lost_segments(filesystem, self.directory, entries)
         for offset in lost:
             path = paths.offset_file(self.directory, offset, paths.LOG_SUFFIX)
             self._problem(path, "is missing, though its index is there; a start takes the partition offline")

@@ -190,6 +190,16 @@ def test_a_log_missing_in_the_middle_is_never_passed_over(mode: Mode, clean: boo
     assert not repair(filesystem, mode)[0]
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_an_index_whose_offset_another_segment_has_is_no_damage(mode: Mode) -> None:
+    filesystem = MemoryFilesystem()
+    bases = written(filesystem)
+    for inside in range(bases[1] + 1, bases[2]):
+        filesystem.open(path_of(inside).with_suffix(".index"), create=True)
+    assert not repair(filesystem, mode)[0]
+    assert all_offsets(opened(filesystem).logs[T0]) == list(range(BATCHES))
+
+
 def test_what_the_scrubber_knew_is_forgotten() -> None:
     filesystem = MemoryFilesystem()
     written(filesystem)

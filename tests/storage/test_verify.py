@@ -253,6 +253,21 @@ def test_a_segment_that_is_missing(data: Path) -> None:
     assert any("offsets are missing, though it was never compacted" in line for line in found)
 
 
+def test_an_index_whose_offset_another_segment_has_is_left_over(data: Path) -> None:
+    """As the loader sees it."""
+    first, second = logs(data)[:2]
+    inside = int(second.stem) - 1
+    path = first.with_name(f"{inside:020d}.index")
+    path.write_bytes(b"")
+    assert problems(data) == []
+    (line,) = [str(finding) for finding in verified(data).findings if path.name in str(finding)]
+    assert "belongs to no segment; a start removes it" in line
+    log_dir = LogDir.open(data, node_id=1, clock=ManualClock(), filesystem=OsFilesystem())
+    assert log_dir.load_logs(lambda _: CONFIG).offline == {}
+    assert not path.exists()
+    log_dir.leave()
+
+
 def test_a_log_that_is_missing_with_its_index_left(data: Path) -> None:
     logs(data)[1].unlink()
     (line,) = problems(data)
