@@ -218,7 +218,7 @@ class Partition:
         )
 
     def _appended(self, log: Log, size_bytes: int) -> None:
-        if log.unflushed_messages >= log.config.flush_messages:
+        if self.has_flush_rule and log.unflushed_messages >= log.config.flush_messages:
             self.flush_pending = True
         if not self.flush_pending:
             self._commit(log, log.log_end_offset)

@@ -188,7 +188,9 @@ class Segment:
 
     def age_ms(self, now_ms: int, timestamp: int) -> int:
         """How long the segment has been filling: in record time when its first batch has a timestamp."""
-        first = self.load_first_timestamp()
+        first = self.first_timestamp
+        if first is None:
+            first = self.load_first_timestamp()
         if first != NO_TIMESTAMP and timestamp != NO_TIMESTAMP:
             return timestamp - first
         return now_ms - self.created_ms

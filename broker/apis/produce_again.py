@@ -28,7 +28,6 @@ from klamm.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from klamm.protocol.wire import Malformed, read_uvarint
-from klamm.storage.log_config import LONG_MAX
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
@@ -162,7 +161,7 @@ class KnownProduce:
         except KafkaError:
             return None
         log = partition.log
-        if log is None or partition.flush_pending or log.config.flush_messages != LONG_MAX:
+        if log is None or partition.flush_pending or partition.has_flush_rule:
             return None
         try:
             result = partition.append(frame[start:stop], produce_version=version, now_ms=broker.clock.wall_ms())

@@ -322,8 +322,10 @@ class Connection:
 
     def send_ready(self) -> None:
         """Called by the network: send what was ready in this turn of the loop."""
-        if self._ready:
-            self._send([])
+        ready = self._ready
+        if ready:
+            self._ready = []
+            self._send(ready)
             if self._muted & ENDING:
                 self._close_if_done()
 
