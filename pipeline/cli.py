@@ -17,7 +17,7 @@ from klamm import __version__
 from klamm.pipeline.errors import PipelineError
 from klamm.pipeline.report import Report, add_report_arguments
 
-COMMANDS: tuple[str, ...] = ("compact", "dlq", "load", "mirror", "publish", "status", "vacuum", "verify")
+COMMANDS: tuple[str, ...] = ("audit", "compact", "dlq", "load", "mirror", "publish", "status", "vacuum", "verify")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

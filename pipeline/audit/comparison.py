@@ -1,0 +1,50 @@
+"""Counts of several tiers, window by window."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+Counts = Counter[tuple[str, int]]
+"""By topic and begin of the window in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A window of a topic, with a count for each tier in the order of the tiers."""
+
+    topic: str
+    window_start_ms: int
+    counts: tuple[int, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        return len(set(self.counts)) <= 1
+
+    def line(self, tiers: Sequence[str]) -> str:
+        told = " ".join(f"{tier}={count}" for tier, count in zip(tiers, self.counts, strict=True))
+        return f"{self.topic} {moment(self.window_start_ms)} {told}{'' if self.is_equal else ' MISMATCH'}"
+
+
+def compare(tiers: Mapping[str, Counts], windows: Mapping[str, range]) -> list[Row]:
+    """By topic and window; `windows` are the begins that count, for each topic. A window that no tier has is no row."""
+    keys = {
+        (topic, start) for counts in tiers.values() for topic, start in counts if start in windows.get(topic, range(0))
+    }
+    return [
+        Row(topic, start, tuple(counts[topic, start] for counts in tiers.values())) for topic, start in sorted(keys)
+    ]
+
+
+def coarser(counts: Iterable[tuple[str, int, int]], window_ms: int) -> Counts:
+    """(topic, begin, count) of windows that are as long or divide this one."""
+    found: Counts = Counter()
+    for topic, start, count in counts:
+        found[topic, start // window_ms * window_ms] += count
+    return found
+
+
+def moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

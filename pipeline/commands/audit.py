@@ -1,0 +1,164 @@
+"""`klamm-pipeline audit`: records counted per topic and window at each tier, and compared.
+
+    klamm-pipeline audit --topics flights --bootstrap-servers broker:9092 --producers-topic audit \\
+        --mirror other:9092 --table /warehouse/topics
+
+Tiers: what producers have told (`klamm.pipeline.audit.counter`), the broker, a mirror, the warehouse; two at least. A
+record counts in the window of its timestamp. Compared are whole windows, from the first that the broker still has in
+full up to a moment ago (`--grace`), or as `--from` and `--until` say.
+
+Prints the windows whose counts differ (with `--all` all of them). Exit status: 0 all counts are equal, 1 it could not
+be done, 2 there is a mismatch, or an option is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from klamm.pipeline.arguments import add_spark_arguments, parse_time, seconds, spark_session
+from klamm.pipeline.errors import EXIT_MISMATCH, EXIT_OK, BadOption
+from klamm.pipeline.report import Report
+
+if TYPE_CHECKING:
+    from klamm.pipeline.audit.comparison import Counts
+    from klamm.pipeline.audit.tiers import CountJob
+    from klamm.pipeline.cluster import Cluster
+
+NAME = "audit"
+HELP = "counts per topic and window at producers, broker, mirror and warehouse, compared"
+HERE = "none"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what to count")
+    group.add_argument("--topics", metavar="NAME,...", required=True, help="as they are called at the broker")
+    group.add_argument("--window", metavar="SECONDS", type=seconds, default=600.0, help="(default: 600)")
+    group.add_argument("--from", dest="start", metavar="TIME", help="(default: what the broker still has in full)")
+    group.add_argument("--until", metavar="TIME", help="(default: now, less --grace)")
+    group.add_argument("--grace", metavar="SECONDS", type=seconds, default=60.0, help="for what is late (default: 60)")
+    group = parser.add_argument_group("tiers")
+    told = group.add_mutually_exclusive_group()
+    told.add_argument("--producers-topic", metavar="NAME", help="where producers tell their counts")
+    told.add_argument("--producers-file", metavar="PATH", help="or a file, with a message per line")
+    group.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="the broker")
+    group.add_argument("--mirror", metavar="HOST:PORT,...", help="a cluster that has the topics, too")
+    group.add_argument("--rename", metavar="RULE", action="append", default=[], help="as the mirror has it")
+    group.add_argument("--source", metavar="ALIAS", default="source", help="for {source} in --rename")
+    group.add_argument("--table", metavar="PATH", help="the warehouse: a table that `load` fills")
+    group.add_argument("--all", action="store_true", help="print the windows that are equal, too")
+    group.add_argument("--dry-run", action="store_true", help="print what would be counted")
+    add_spark_arguments(parser)
+
+
+def run(options: argparse.Namespace, report: Report) -> int:
+    from klamm.pipeline.audit.comparison import compare
+    from klamm.pipeline.cluster import Cluster
+
+    _check(options)
+    names = [name.strip() for name in options.topics.split(",")]
+    window_ms = int(options.window * 1000)
+    with Cluster(options.bootstrap_servers) as cluster:
+        windows = _windows(cluster, names, options, window_ms)
+        jobs = _jobs(cluster, names, options, window_ms, min(one.start for one in windows.values()))
+        if options.dry_run:
+            for tier, some in jobs.items():
+                for job in some:
+                    print(f"{tier} {job.wanted}")
+            return EXIT_OK
+        tiers = _producers(cluster, options, window_ms)
+        tiers |= _clusters(jobs, options, report)
+        tiers |= _warehouse(names, options, window_ms)
+    rows = compare(tiers, windows)
+    differ = [row for row in rows if not row.is_equal]
+    for row in rows if options.all else differ:
+        print(row.line(list(tiers)))
+    report.event("audited", windows=len(rows), mismatches=len(differ), records=sum(row.counts[0] for row in rows))
+    if differ:
+        return EXIT_MISMATCH
+    report.succeeded(NAME)
+    return EXIT_OK
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not (options.producers_topic or options.producers_file or options.mirror or options.table):
+        raise BadOption(
+            "one tier cannot be compared: name --producers-topic, --producers-file, --mirror or --table, too"
+        )
+    if options.rename and not options.mirror:
+        raise BadOption("--rename belongs to --mirror")
+    if int(options.window * 1000) < 1:
+        raise BadOption(f"--window {options.window}: a millisecond is the least")
+
+
+def _windows(
+    cluster: Cluster, names: Sequence[str], options: argparse.Namespace, window_ms: int
+) -> Mapping[str, range]:
+    """The begins of the windows that count, for each topic."""
+    from klamm.pipeline.audit.tiers import first_whole_windows
+
+    if options.until is None:
+        until_ms = int((time.time() - options.grace) * 1000)
+    else:
+        until_ms = parse_time("--until", options.until)
+    end = until_ms // window_ms * window_ms
+    if options.start is not None:
+        start = -(-parse_time("--from", options.start) // window_ms) * window_ms
+        return {name: range(start, end, window_ms) for name in names}
+    firsts = first_whole_windows(cluster, names, window_ms)
+    return {name: range(firsts[name], end, window_ms) for name in names}
+
+
+def _jobs(
+    cluster: Cluster, names: Sequence[str], options: argparse.Namespace, window_ms: int, from_ms: int
+) -> dict[str, list[CountJob]]:
+    from klamm.pipeline.audit.tiers import count_jobs
+    from klamm.pipeline.cluster import Cluster
+    from klamm.pipeline.mirror.rules import Rules, parse_renames
+    from klamm.pipeline.topics import compiled
+
+    found = {"broker": count_jobs(cluster, {name: name for name in names}, window_ms, from_ms)}
+    if options.mirror is not None:
+        rules = Rules(options.source, compiled(".*"), renames=parse_renames(options.rename))
+        renamed = {rules.target(name): name for name in names}
+        with Cluster(options.mirror) as other:
+            found["mirror"] = count_jobs(other, renamed, window_ms, from_ms)
+    return found
+
+
+def _producers(cluster: Cluster, options: argparse.Namespace, window_ms: int) -> dict[str, Counts]:
+    from klamm.pipeline.audit.tiers import producers, told_by_file, told_by_topic
+
+    if options.producers_topic is not None:
+        told = told_by_topic(cluster, options.producers_topic)
+        return {"producer": producers(told, window_ms, f"topic {options.producers_topic}")}
+    if options.producers_file is not None:
+        return {"producer": producers(told_by_file(options.producers_file), window_ms, options.producers_file)}
+    return {}
+
+
+def _clusters(jobs: Mapping[str, Sequence[CountJob]], options: argparse.Namespace, report: Report) -> dict[str, Counts]:
+    from klamm.pipeline.audit.tiers import count_range, summed
+    from klamm.pipeline.tasks import LocalTasks, SparkTasks, Tasks
+
+    spark = None if options.master == HERE else spark_session(options, NAME)
+    tasks: Tasks = LocalTasks() if spark is None else SparkTasks(spark)
+    try:
+        every = [job for some in jobs.values() for job in some]
+        with report.progress(NAME, total=sum(job.wanted.count for job in every)) as progress:
+            counted = iter(tasks.run(count_range, every, progress))
+        return {tier: summed([next(counted) for _ in some]) for tier, some in jobs.items()}
+    finally:
+        if spark is not None:
+            spark.stop()
+
+
+def _warehouse(names: Sequence[str], options: argparse.Namespace, window_ms: int) -> dict[str, Counts]:
+    if options.table is None:
+        return {}
+    from klamm.pipeline.audit.tiers import warehouse
+    from klamm.pipeline.table import Location, Table
+
+    return {"warehouse": warehouse(Table.open(Location.of(options.table)), names, window_ms)}
