@@ -29,6 +29,8 @@ from klamm.storage.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
+KNOWN_READS = 64  # of readers in different places
+
 
 class Segment:
     """Batches with offsets from `base_offset` on."""
@@ -42,6 +44,7 @@ class Segment:
         "_log_path",
         "_max_offset_entries",
         "_max_time_entries",
+        "_next_reads",
         "_preallocate_bytes",
         "_suffix",
         "_unindexed_bytes",
@@ -109,6 +112,7 @@ class Segment:
         self._was_used = False
         self.is_frozen = False
         self.damage: tuple[DamagedRange, ...] = ()  # what the scrubber has found, in order
+        self._next_reads: dict[int, tuple[int, BatchHeader]] = {}  # where readers that go on will ask next
         self._preallocate_bytes = preallocate_bytes
         self.is_preallocated = False
 
@@ -231,6 +235,8 @@ class Segment:
         """
         if self.damage:
             return self._find_around_damage(offset)
+        if (known := self._next_reads.get(offset)) is not None:
+            return known
         at_the_end = offset >= self.last_batch_offset >= 0
         start = self.last_batch_position if at_the_end else max(0, self.offset_index.lookup(offset))
         found = find_offset(self.file, start, self.size_bytes, offset)
@@ -298,7 +304,11 @@ class Segment:
         next_offset = -1
         for _, head in self.heads(indexed):
             if head.size_bytes > stop - indexed:
-                return head.base_offset if next_offset < 0 else next_offset
+                next_offset = head.base_offset if next_offset < 0 else next_offset
+                if len(self._next_reads) >= KNOWN_READS:
+                    self._next_reads.clear()
+                self._next_reads[next_offset] = indexed, head
+                break
             indexed += head.size_bytes
             next_offset = head.last_offset + 1
         return next_offset
@@ -410,6 +420,7 @@ class Segment:
         self.file.truncate(position)
         self.is_preallocated = False
         self.size_bytes = position
+        self._next_reads.clear()
         self.damage = tuple(damage for damage in self.damage if damage.end_position <= position)
         self.offset_index.truncate(head.base_offset)
         self.time_index.truncate(head.base_offset)

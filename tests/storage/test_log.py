@@ -72,6 +72,31 @@ def test_read_without_min_one_is_cut_at_max_bytes() -> None:
     assert log.read(0, max_bytes=0, max_offset=EVERYTHING, min_one=False).region is None
 
 
+def test_reads_that_go_on_where_the_last_was_cut_give_the_same_bytes() -> None:
+    log = open_log(MemoryFilesystem(), config=LogConfig(index_interval_bytes=100))
+    fill(log, 40, records_each=3, value=bytes(60))
+
+    def in_steps(max_bytes: int) -> bytes:
+        data, offset = b"", 0
+        while offset < log.log_end_offset:
+            found = log.read(offset, max_bytes=max_bytes, max_offset=EVERYTHING)
+            assert found.region is not None
+            content = found.region.read()
+            whole = [(at, header) for at, header in batches(content) if at + header.size_bytes <= len(content)]
+            assert found.next_offset == whole[-1][1].next_offset
+            data += content[: whole[-1][0] + whole[-1][1].size_bytes]
+            offset = found.next_offset
+        return data
+
+    for max_bytes in (300, 500, 1000, 1001, 1500):
+        assert in_steps(max_bytes) == read_bytes(log, 0)
+    log.truncate_to(31)  # what was known of batches behind it is not true any more
+    for size in (10, 200, 30):
+        fill(log, 4, records_each=2, value=bytes(size))
+    for max_bytes in (300, 500, 1000, 1001, 1500):
+        assert in_steps(max_bytes) == read_bytes(log, 0)
+
+
 def test_read_stops_below_max_offset() -> None:
     log = open_log(MemoryFilesystem())
     fill(log, 5)
