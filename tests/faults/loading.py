@@ -1,7 +1,7 @@
-"""A load that kills itself with -9 at a step: python -m tests.faults.loading STEP WHERE ARGUMENTS
+"""A job that kills itself with -9 at a step: python -m tests.faults.loading STEP WHERE COMMAND ARGUMENTS
 
-STEP is one of STEPS, or `never`. WHERE is `here` (tasks in this process) or `spark`; ARGUMENTS are those of
-`klamm-pipeline load`. The steps are found by wrapping what the job calls; nothing in the product knows of them.
+STEP is one of STEPS, or `never`. WHERE is `here` (tasks in this process) or `spark`; COMMAND is load or compact. The
+steps are found by wrapping what the job calls; nothing in the product knows of them.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
-import klamm.pipeline.commands.load as command
+import klamm.pipeline.commands.compact
+import klamm.pipeline.commands.load
+import klamm.pipeline.compact.job
 import klamm.pipeline.load.job
 import klamm.pipeline.tasks
 from klamm.pipeline.cli import main
-from klamm.pipeline.load.task import Loaded, Recipe, load_range
-from klamm.pipeline.source.logs import Task
-from klamm.pipeline.table import FilesWriter
+from klamm.pipeline.compact.task import compact_range
+from klamm.pipeline.load.task import load_range
+from klamm.pipeline.table import Location
 
 STEPS = ("before the write", "in the write", "before the commit", "after the commit")
 
@@ -30,31 +33,36 @@ def kill(pid: int) -> None:
 
 
 class Killed:
-    """`load_range` in a task, which may be another process: the job is killed there, a task with it at last."""
+    """The work of a task, which may be another process: the job is killed there, a task with it at last."""
 
-    def __init__(self, step: str) -> None:
+    def __init__(self, step: str, work: Callable[[Any, Any], Any]) -> None:
         self.step = step
+        self.work = work
         self.pid = os.getpid()
 
-    def __call__(self, recipe: Recipe, wanted: Task) -> Loaded:
+    def __call__(self, recipe: Any, item: Any) -> Any:
         if self.step == "before the write":
             kill(self.pid)
-        write = FilesWriter.write
+        new_file = Location.new_file
 
-        def torn(writer: FilesWriter, batch: pa.RecordBatch) -> None:
-            write(writer, batch.slice(0, len(batch) // 2))
-            kill(self.pid)
+        @contextmanager
+        def torn(location: Location, path: str) -> Iterator[Any]:
+            with new_file(location, path) as file:
+                file.write(b"PAR1")
+                file.flush()
+                kill(self.pid)
+                yield file
 
-        if self.step == "in the write":
-            FilesWriter.write = torn  # type: ignore[method-assign]
-        return load_range(recipe, wanted)
+        Location.new_file = torn  # type: ignore[method-assign]
+        return self.work(recipe, item)
 
 
 def arm(step: str) -> None:
     """From now on the job dies there."""
     assert step in (*STEPS, "never")
     if step in STEPS[:2]:
-        klamm.pipeline.load.job.load_range = Killed(step)  # type: ignore[attr-defined]
+        klamm.pipeline.load.job.load_range = Killed(step, load_range)  # type: ignore[attr-defined]
+        klamm.pipeline.compact.job.compact_range = Killed(step, compact_range)  # type: ignore[attr-defined]
     create = DeltaTable.create_write_transaction
 
     def killed(*arguments: Any, **keywords: Any) -> None:
@@ -73,7 +81,8 @@ def without_spark() -> None:
         def stop(self) -> None:
             pass
 
-    command.spark_session = lambda *arguments: Session()  # type: ignore[assignment, return-value]
+    for command in (klamm.pipeline.commands.load, klamm.pipeline.commands.compact):
+        command.spark_session = lambda *_: Session()
     klamm.pipeline.tasks.SparkTasks = lambda *_: klamm.pipeline.tasks.LocalTasks()  # type: ignore[assignment, misc]
 
 
@@ -81,4 +90,4 @@ if __name__ == "__main__":
     arm(sys.argv[1])
     if sys.argv[2] == "here":
         without_spark()
-    sys.exit(main(["load", *sys.argv[3:]]))
+    sys.exit(main(sys.argv[3:]))
