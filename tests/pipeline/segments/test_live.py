@@ -1,0 +1,239 @@
+"""Directories of brokers at work: the files have what the wire tells while batches are appended, compacted and deleted.
+
+Klamm and Apache Kafka alike. A producer writes for as long as it takes to see all of that happen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from klamm.pipeline.arrow import record_batches
+from klamm.pipeline.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
+from klamm.pipeline.errors import DataLoss
+from klamm.pipeline.ranges import OffsetRange, TopicPartition
+from klamm.pipeline.segments import LogDirs, read_piece
+from klamm.pipeline.topics import create_topic
+from klamm.pipeline.wire import read_wire
+from tests.pipeline.segments.building import Row, rows
+from tests.pipeline.source.filling import fill
+from tests.support.apache_kafka import apache_kafka
+from tests.support.broker_process import BrokerProcess
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+
+DELETED: Final = TopicPartition("deleted", 0)
+COMPACTED: Final = TopicPartition("compacted", 0)
+TOPICS: Final = {
+    "deleted": {"cleanup.policy": "delete", "segment.bytes": "1048576", "retention.bytes": "2097152"},
+    "compacted": {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"},
+}
+CONFIG: Final = {
+    "log.retention.check.interval.ms": "200",
+    "log.cleaner.backoff.ms": "50",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "0",
+}
+KEYS: Final = 300
+TURN: Final = 2000
+"""Records that are written while a range is read."""
+VALUE: Final = b"v" * 900
+PATIENCE_S: Final = 100.0
+
+
+@dataclass
+class Broker:
+    address: str
+    log_dir: Path
+
+
+@pytest.fixture(scope="module", params=["klamm", pytest.param("kafka", marks=pytest.mark.java)])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    directory = tmp_path_factory.mktemp(request.param)
+    if request.param == "kafka":
+        with apache_kafka(directory, CONFIG) as kafka:
+            yield Broker(kafka.address, kafka.log_dir)
+    else:
+        ours = {key: value for key, value in CONFIG.items() if key != "log.initial.task.delay.ms"}
+        with BrokerProcess(directory / "data", ours) as process:
+            yield Broker(process.address, process.data)
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    with Cluster(broker.address, timeout_s=20) as cluster:
+        yield cluster
+
+
+@dataclass
+class Writer:
+    """Writes to both topics until it is stopped, and knows which record is at which offset."""
+
+    address: str
+    written: dict[str, dict[int, tuple[bytes | None, bytes | None]]] = field(
+        default_factory=lambda: {topic: {} for topic in TOPICS}
+    )
+    turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
+    is_enough: bool = False
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_enough = True
+        self.turns.release()
+        self._thread.join()
+
+    def _run(self) -> None:
+        producer = Producer({"bootstrap.servers": self.address, "linger.ms": 5, "compression.type": "none"})
+        for number in itertools.count():
+            for topic in TOPICS:
+                key = b"key-%d" % (number * 2654435761 % KEYS) if number % 50 else b"once-%d" % number
+                producer.produce(topic, b"%d " % number + VALUE, key, 0, self._delivered)
+            if number % TURN == 0:
+                producer.flush()
+                self.turns.acquire()
+                if self.is_enough:
+                    return
+
+    def _delivered(self, error: object, message: Message) -> None:
+        assert error is None
+        topic, offset = message.topic(), message.offset()
+        assert topic is not None and offset is not None
+        self.written[topic][offset] = message.key(), message.value()
+
+    def within(self, wanted: OffsetRange) -> list[Row]:
+        """What was written there, as far as it was acknowledged: what is at the end of the log need not be yet."""
+        known = self.written[wanted.topic]
+        return [(at, *known[at]) for at in range(wanted.start, wanted.end)]
+
+    def check_latest(self, found: list[Row], end: int) -> None:
+        """They are the latest values below `end`; but for keys written again since, or that one may be gone, too."""
+        expected = latest(self.within(OffsetRange("compacted", 0, 0, end)))
+        again = {key for offset, (key, _) in list(self.written["compacted"].items()) if offset >= end}
+        seen = latest(found)
+        assert seen.keys() <= expected.keys()
+        for key, value in expected.items():
+            assert seen.get(key) == value or key in again
+
+    def wait_for(self, wanted: OffsetRange) -> None:
+        """Until all of them are acknowledged, too."""
+        known = self.written[wanted.topic]
+        end = time.monotonic() + PATIENCE_S
+        while not all(at in known for at in range(wanted.start, wanted.end)):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def range_of(cluster: Cluster, partition: TopicPartition, isolation: int = READ_COMMITTED) -> OffsetRange:
+    topic_id = cluster.topics([partition.topic])[partition.topic].topic_id
+    start = cluster.earliest([partition])[partition]
+    return OffsetRange(*partition, start, cluster.latest([partition], isolation)[partition], topic_id)
+
+
+def over_the_wire(cluster: Cluster, wanted: OffsetRange, isolation: int = READ_COMMITTED) -> list[Row]:
+    found: list[Row] = []
+    for batch in record_batches(read_wire(cluster, wanted, isolation=isolation), *wanted.topic_partition):
+        found += zip(*(batch[name].to_pylist() for name in ("offset", "key", "value")), strict=True)
+    return found
+
+
+def latest(found: list[Row]) -> Mapping[bytes | None, tuple[int, bytes | None]]:
+    offsets = [row[0] for row in found]
+    assert offsets == sorted(set(offsets)), "an offset came twice, or late"
+    return {key: (offset, value) for offset, key, value in found}
+
+
+def read_until_gone(logs: LogDirs, wanted: OffsetRange) -> tuple[list[Row], int]:
+    """The rows up to where they are gone, and that offset, or the end of the range."""
+    found: list[Row] = []
+    at = wanted.start
+    try:
+        for piece in logs.plan(wanted, 300_000):
+            for batch in read_piece(piece):
+                found += zip(*(batch[name].to_pylist() for name in ("offset", "key", "value")), strict=True)
+                at = found[-1][0] + 1
+            at = piece.end
+    except DataLoss as error:
+        assert f"offset {at} is gone" in str(error)
+    return found, at
+
+
+def test_files_have_what_was_written_while_brokers_change_them(broker: Broker, cluster: Cluster) -> None:
+    for topic, configs in TOPICS.items():
+        create_topic(cluster, topic, partitions=1, configs=configs)
+    logs = LogDirs([broker.log_dir])
+    rounds = removed = shrunk = lost = 0
+    end = time.monotonic() + PATIENCE_S
+    with Writer(broker.address) as writer:
+        while rounds < 12 or not removed or not shrunk:
+            assert time.monotonic() < end, f"{rounds=} {removed=} {shrunk=}"
+            writer.turns.release()
+            wanted = range_of(cluster, DELETED)
+            found, at = read_until_gone(logs, wanted)
+            if at < wanted.end:
+                lost += 1
+                assert cluster.earliest([DELETED])[DELETED] > at
+            read = OffsetRange("deleted", 0, wanted.start, at)
+            writer.wait_for(read)
+            assert found == writer.within(read)
+            removed += wanted.start > 0
+
+            wanted = range_of(cluster, COMPACTED)
+            found, at = read_until_gone(logs, OffsetRange("compacted", 0, 0, wanted.end, wanted.topic_id))
+            assert at == wanted.end
+            writer.wait_for(OffsetRange("compacted", 0, 0, wanted.end))
+            writer.check_latest(found, wanted.end)
+            shrunk += len(found) < wanted.end
+            rounds += wanted.end > 0
+    print(f"{rounds=} {removed=} {shrunk=} {lost=}")
+
+    wanted = range_of(cluster, COMPACTED)
+    assert latest(over_the_wire(cluster, wanted)) == latest(rows(logs.plan(wanted, 500_000)))
+    wanted = range_of(cluster, DELETED)
+    found, at = read_until_gone(logs, wanted)
+    assert at == wanted.end
+    assert over_the_wire(cluster, wanted) == found
+
+
+def test_transactions_codecs_and_headers_are_those_of_the_wire(
+    broker: Broker, cluster: Cluster, tmp_path: Path
+) -> None:
+    fill(cluster, "filled", partitions=2, records=600)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for number in (0, 1):
+        shutil.copytree(broker.log_dir / f"filled-{number}", copy / f"filled-{number}")
+        indexes = list((copy / f"filled-{number}").glob("*.txnindex"))
+        assert indexes, "transactions were aborted"
+        for path in indexes:
+            path.unlink()
+    for number, isolation in itertools.product((0, 1), (READ_COMMITTED, READ_UNCOMMITTED)):
+        wanted = range_of(cluster, TopicPartition("filled", number), isolation)
+        expected = with_headers(cluster, wanted, isolation)
+        committed = isolation == READ_COMMITTED
+        for logs in (LogDirs([broker.log_dir]), LogDirs([copy])):
+            assert logs.start_offset(wanted.topic_partition) == wanted.start
+            assert logs.end_offset(wanted.topic_partition, read_committed=committed) == wanted.end
+            for piece_bytes in (1, 3000, 1 << 20):
+                found = []
+                for piece in logs.plan(wanted, piece_bytes):
+                    for batch in read_piece(piece, headers=True, read_committed=committed):
+                        found += batch.to_pylist()
+                assert found == expected
+
+
+def with_headers(cluster: Cluster, wanted: OffsetRange, isolation: int) -> list[dict[str, Any]]:
+    parts = read_wire(cluster, wanted, isolation=isolation)
+    return [row for batch in record_batches(parts, *wanted.topic_partition, headers=True) for row in batch.to_pylist()]
