@@ -21,9 +21,11 @@ from klamm.pipeline.ranges import TopicPartition
 from klamm.pipeline.report import Report
 from klamm.pipeline.table import Location
 from klamm.pipeline.tasks import LocalTasks
+from klamm.pipeline.verify.compare import Verifier
 from klamm.protocol.records.batch import Record, encode_batch
 from tests.pipeline.load.changing import delete_topic
 from tests.pipeline.load.loading import Loading, log_rows, new_topic
+from tests.support.broker_process import BrokerProcess, wait_for
 
 pytestmark = pytest.mark.clients
 START_MS = 1_700_000_000_000
@@ -229,3 +231,24 @@ def test_the_command(
     ):
         assert main(given) == 1
         assert line in capsys.readouterr().err
+
+
+def test_a_topic_while_the_broker_compacts_it(tmp_path: Path) -> None:
+    """The table of the latest stays the same, and `verify` tells what compaction took from what is missing."""
+    rng = random.Random(8)
+    cleaner = {"log.cleaner.backoff.ms": "50"}
+    with BrokerProcess(tmp_path / "data", cleaner) as broker, Cluster(broker.address) as cluster:
+        configs = {"cleanup_policy": "compact", "segment_bytes": str(1 << 20), "min_cleanable_dirty_ratio": "0.01"}
+        partition = new_topic(cluster, "cleaned", **configs)
+        load, latest = Loading(cluster, tmp_path / "loaded", "cleaned"), Loading(cluster, tmp_path / "l", "cleaned")
+        for _ in range(6):  # filled up, so that each fills a segment
+            produce(cluster, partition, [*some(rng, 60), (b"large", b"x" * 600_000)])
+            load.once()
+            with from_topic(latest) as compactor:
+                compactor.once()
+        wait_for(lambda: len(log_rows(cluster, "cleaned")) < 250, what="the topic is compacted")
+        with Report() as report:
+            verifier = Verifier(load.table(), cluster, load.job().source, report)
+            (verdict,) = verifier.run(verifier.pieces(), LocalTasks())
+        assert verdict.is_good and verdict.in_table == 6 * 61 > verdict.in_log and verdict.compacted > 100
+        assert found_in(latest.path) == expected(cluster, "cleaned")
