@@ -22,10 +22,13 @@ from klamm.pipeline.mirror.syncs import COMPACTED, Run, Translation, syncs_topic
 from klamm.pipeline.ranges import TopicPartition
 from klamm.pipeline.report import Report
 from klamm.pipeline.tasks import Tasks
-from klamm.pipeline.topics import add_partitions, create_topic, set_configs
+from klamm.pipeline.topics import NewTopic, add_partitions, create_topics, set_configs
 
 CHUNKS_PER_SLOT: Final = 16
 """Tasks for each that runs at once: many, so that they end together, but not thousands for thousands of partitions."""
+
+TOPICS_AT_ONCE: Final = 200
+"""Made by one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +113,16 @@ class Mirror:
 
     def _carry_out(self, source: Source, topics: TopicsPlan) -> None:
         factor = self.wishes.replication_factor
-        there = self._target.topics(internal_topics(source.job.alias), missing_ok=True)
-        for name in internal_topics(source.job.alias):
-            if name not in there:
-                create_topic(self._target, name, partitions=1, replication_factor=factor, configs=COMPACTED)
-        for name, (partitions, configs) in topics.create.items():
-            made = create_topic(self._target, name, partitions=partitions, replication_factor=factor, configs=configs)
-            topics.there[name] = made
-            self._report.event("created", topic=name, partitions=partitions)
+        internal = internal_topics(source.job.alias)
+        there = self._target.topics(internal, missing_ok=True)
+        wanted = [NewTopic(name, 1, COMPACTED) for name in internal if name not in there]
+        wanted += [NewTopic(name, partitions, configs) for name, (partitions, configs) in topics.create.items()]
+        for first in range(0, len(wanted), TOPICS_AT_ONCE):
+            made = create_topics(self._target, wanted[first : first + TOPICS_AT_ONCE], replication_factor=factor)
+            for name, topic in made.items():
+                if name in topics.create:
+                    topics.there[name] = topic
+                    self._report.event("created", topic=name, partitions=len(topic.partitions))
         for name, count in topics.grow.items():
             add_partitions(self._target, name, count)
             topics.there[name] = replace(topics.there[name], partitions=tuple(range(count)))
