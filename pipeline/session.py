@@ -30,6 +30,7 @@ DEFAULTS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",  # a quarter less work than over TCP
 }
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
