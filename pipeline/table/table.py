@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 PARTITION_BY: Final = ("topic", "date")
+KNOWN_FEATURES: Final = frozenset({"timestampNtz", "variantType"})
+"""Of readers. With others (deletion vectors, column mapping) files are not what they seem."""
 ATTEMPTS: Final = 10
 """Commits that others may make while we try to make one."""
 
@@ -204,7 +206,10 @@ class Table:
         """Make the table's schema this one, which has more columns, or more fields below `value`."""
         from deltalake import Schema
 
-        self._delta.alter.add_columns(Schema.from_arrow(schema).fields)
+        try:
+            self._delta.alter.add_columns(Schema.from_arrow(schema).fields)
+        except Exception as error:
+            raise PipelineError(f"{self.location}: columns cannot be added: {first_line(error)}") from None
         self.refresh()
         self.location.sync_log(self.version)
 
@@ -248,10 +253,13 @@ def _delta(location: Location, version: int | None) -> DeltaTable:
     from deltalake import DeltaTable
 
     try:
-        return DeltaTable(location.uri, version=version, storage_options=location.storage_options)
+        delta = DeltaTable(location.uri, version=version, storage_options=location.storage_options)
     except Exception as error:
         at = "" if version is None else f" version {version}"
         raise NotATable(f"{location}{at} is not a Delta table that can be read: {first_line(error)}") from None
+    if unknown := set(delta.protocol().reader_features or ()) - KNOWN_FEATURES:
+        raise NotATable(f"{location} uses {', '.join(sorted(unknown))}, which is not supported here")
+    return delta
 
 
 def _files(delta: DeltaTable) -> Iterator[DataFile]:

@@ -85,10 +85,25 @@ def parse_format(what: str, name: str, files: Sequence[str] = ()) -> Form:
     if not files:
         raise BadOption(f"--{what} {name} needs {option} FILE")
     if name == "avro":
-        return avro_form(option, files)
-    if len(files) > 1:
+        form: Form = avro_form(option, files)
+    elif len(files) > 1:
         raise BadOption(f"{option}: json takes one file, not {len(files)}")
-    return Json(read_schema(option, Path(files[0])))
+    else:
+        form = Json(read_schema(option, Path(files[0])))
+    if _has_empty_struct(form.type):
+        raise BadOption(f"{option} {files[-1]}: a struct without fields has no columns")
+    return form
+
+
+def _has_empty_struct(type_: pa.DataType) -> bool:
+    """No file format has these; and of Avro's empty records a few bytes may tell of billions."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(type_):
+        return type_.num_fields == 0 or any(_has_empty_struct(item.type) for item in type_)
+    if pa.types.is_list(type_):
+        return _has_empty_struct(type_.value_type)
+    return pa.types.is_map(type_) and _has_empty_struct(type_.item_type)
 
 
 def not_utf8(values: pa.Array) -> list[Bad]:

@@ -142,6 +142,19 @@ def test_a_path_that_is_no_table_is_told_in_one_line(tmp_path: Path) -> None:
         Table.open_if_there(Location.of("xx://a"))
 
 
+def test_a_table_whose_files_are_not_what_they_seem_is_refused(tmp_path: Path) -> None:
+    properties = {"delta.enableDeletionVectors": "true"}
+    DeltaTable.create(tmp_path / "t", SCHEMA, configuration=properties)
+    with pytest.raises(NotATable, match="t uses deletionVectors, which is not supported here"):
+        Table.open(Location.of(str(tmp_path / "t")))
+
+
+def test_times_without_a_zone(tmp_path: Path) -> None:
+    schema = SCHEMA.append(pa.field("local", pa.timestamp("us")))
+    Table.create(Location.of(str(tmp_path / "t")), schema)
+    assert Table.open(Location.of(str(tmp_path / "t"))).schema.field("local").type == pa.timestamp("us")
+
+
 def test_two_jobs_that_create_the_same_table(tmp_path: Path) -> None:
     new_table(tmp_path / "t")
     with pytest.raises(RivalLoader, match="another job has created it meanwhile"):

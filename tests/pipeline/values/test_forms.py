@@ -109,6 +109,8 @@ def test_a_datum_beyond_its_column_is_bad_alone(tmp_path: Path) -> None:
         ("avro", "string", "the schema of a table is a record"),
         ("avro", {"type": "nonsense"}, "not an Avro schema"),
         ("avro", {**ORDER, "fields": [{"name": "u", "type": ["int", "string"]}]}, "a union of 2 types"),
+        ("avro", {**ORDER, "fields": []}, "a struct without fields has no columns"),
+        ("json", {"type": "struct", "fields": []}, "a struct without fields has no columns"),
         ("avro", {**ORDER, "fields": [{"name": "next", "type": ["null", "Order"]}]}, "has itself in it"),
     ],
 )
