@@ -15,7 +15,6 @@ Blocking: all of it; `checkpoint` and `delete_log` may run in a thread beside ap
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +39,7 @@ from klamm.storage.filesystem import (
     unlink_if_exists,
 )
 from klamm.storage.identity import WrongOwner, identify
+from klamm.storage.known_offsets import KnownOffsets
 from klamm.storage.loader import LogDamaged
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
@@ -135,9 +135,8 @@ class LogDir:
         self._filesystem = filesystem
         self._quarantine = quarantine if quarantine is not None else path.with_name(path.name + ".cut")
         self._producer_expiration_ms = producer_expiration_ms
-        self._checkpoint_lock = threading.Lock()
         self._marker = checkpoints.format_clean_shutdown(-1)
-        self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._known = KnownOffsets(filesystem, path)
         self.recovery = Progress(str(path), clock)
         self.scrub = ScrubState()
         self._found: _Found | None = None
@@ -287,7 +286,7 @@ class LogDir:
 
     def _look(self) -> _Found:
         entries = self._filesystem.list(self.path)
-        clean = self._read_checkpoints() and self.was_clean
+        clean = self._known.read() and self.was_clean
         power_loss = not clean and self._machine_went_down()
         directories = sorted(entry.name for entry in entries if entry.is_directory)
         if not clean and directories:
@@ -303,15 +302,15 @@ class LogDir:
             partition = paths.parse_partition_directory(name)
             if partition is None or paths.is_delete_directory(name) or name == paths.METADATA_LOG_DIRECTORY:
                 continue
-            recovery_point = self._known(paths.RECOVERY_POINT_CHECKPOINT, partition)
+            recovery_point = self._known.of(paths.RECOVERY_POINT_CHECKPOINT, partition)
             segments, size_bytes = unchecked(self._filesystem, self.path / name, recovery_point)
             if size_bytes >= LARGE_BYTES:
                 task = Task(
                     str(self.path / name),
                     config_for(partition.topic),
-                    self._known(paths.LOG_START_CHECKPOINT, partition),
+                    self._known.of(paths.LOG_START_CHECKPOINT, partition),
                     recovery_point,
-                    self._known(paths.HIGH_WATERMARK_CHECKPOINT, partition),
+                    self._known.of(paths.HIGH_WATERMARK_CHECKPOINT, partition),
                     found.power_loss,
                     str(self._quarantine),
                     self._producer_expiration_ms,
@@ -355,9 +354,9 @@ class LogDir:
                 config_for(partition.topic),
                 clock=self._clock,
                 filesystem=self._filesystem,
-                log_start_offset=self._known(paths.LOG_START_CHECKPOINT, partition),
-                recovery_point=self._known(paths.RECOVERY_POINT_CHECKPOINT, partition),
-                high_watermark=self._known(paths.HIGH_WATERMARK_CHECKPOINT, partition),
+                log_start_offset=self._known.of(paths.LOG_START_CHECKPOINT, partition),
+                recovery_point=self._known.of(paths.RECOVERY_POINT_CHECKPOINT, partition),
+                high_watermark=self._known.of(paths.HIGH_WATERMARK_CHECKPOINT, partition),
                 clean=found.clean,
                 power_loss=found.power_loss,
                 quarantine=self._quarantine,
@@ -374,11 +373,10 @@ class LogDir:
 
     def _note_lost(self, expected: Callable[[TopicPartition], bool]) -> None:
         """A partition that had data must not begin anew because its directory is gone."""
-        for name, offsets in self._written.items():
-            for partition, offset in offsets.items():
-                known = partition in self.logs or partition in self.offline
-                if offset > 0 and not known and expected(partition):
-                    self._set_offline(partition, None, f"its directory is missing, {name} knows offset {offset}")
+        for name, partition, offset in self._known:
+            known = partition in self.logs or partition in self.offline
+            if offset > 0 and not known and expected(partition):
+                self._set_offline(partition, None, f"its directory is missing, {name} knows offset {offset}")
 
     def _flush_recovered(self) -> None:
         """What a crash left in the page cache is served from now on: on to the disk with it, where that is promised."""
@@ -515,8 +513,8 @@ class LogDir:
     def hand_over(self, partition: TopicPartition) -> None:
         """A partition that another log directory takes in. Its files are here until `delete_log`, and after a crash
         they count: so the checkpoints keep what they know of it."""
+        self._leaving.add(partition)  # first: a checkpoint that is being written finds it in one of them
         del self.logs[partition]
-        self._leaving.add(partition)
 
     def take_in(self, partition: TopicPartition, log: Log) -> None:
         """A partition that has come from another log directory; its files are here."""
@@ -563,36 +561,16 @@ class LogDir:
             self._write_checkpoints()
 
     def _write_checkpoints(self, lowered: Mapping[TopicPartition, int] | None = None) -> None:
-        lowered = lowered or {}
-        with self._checkpoint_lock:
-            recovery_points = self._known_elsewhere(paths.RECOVERY_POINT_CHECKPOINT)
-            log_starts = self._known_elsewhere(paths.LOG_START_CHECKPOINT)
-            high_watermarks = self._known_elsewhere(paths.HIGH_WATERMARK_CHECKPOINT)
-            for key, log in list(self.logs.items()):
-                limit = lowered.get(key, log.log_end_offset)
-                recovery_points[key] = min(log.recovery_point, limit)
-                high_watermarks[key] = min(log.high_watermark, limit)
-                if log.log_start_offset > 0:  # names of files tell it, too, but they may come back after a power cut
-                    log_starts[key] = min(log.log_start_offset, limit)
-            self._write(paths.LOG_START_CHECKPOINT, log_starts)
-            self._write(paths.RECOVERY_POINT_CHECKPOINT, recovery_points)
-            self._write(paths.HIGH_WATERMARK_CHECKPOINT, high_watermarks)
-
-    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        if self._written.get(name) != offsets:
-            checkpoints.write_offsets(self._filesystem, self.path / name, offsets)
-            self._written[name] = offsets
+        self._known.write(self.logs, lambda: self.offline.keys() | self._leaving, lowered)
 
     def cleaner_offset(self, partition: TopicPartition) -> int:
         """Up to where the log was compacted, 0 when it never was."""
-        return self._known(paths.CLEANER_CHECKPOINT, partition)
+        return self._known.of(paths.CLEANER_CHECKPOINT, partition)
 
     def note_cleaned(self, partition: TopicPartition, log: Log, offset: int) -> None:
         """Remember that `log` was compacted up to `offset`. Raises KafkaStorageError."""
-        with self._checkpoint_lock, storage_errors(str(self.path)):
-            if self.logs.get(partition) is log:
-                known = self._written.get(paths.CLEANER_CHECKPOINT, {})
-                self._write(paths.CLEANER_CHECKPOINT, {**known, partition: offset})
+        with storage_errors(str(self.path)):
+            self._known.note_cleaned(self.logs, partition, log, offset)
 
     def discard_cleaned(self, log: Log) -> None:
         """Remove what a compaction left that failed: it may be large. Raises KafkaStorageError."""
@@ -607,36 +585,9 @@ class LogDir:
         with storage_errors(log.name):
             self._write_checkpoints({partition: offset})
 
-    def _read_checkpoints(self) -> bool:
-        """False when the recovery points are not to be trusted and everything must be checked."""
-        trusted = True
-        for name in (
-            paths.RECOVERY_POINT_CHECKPOINT,
-            paths.LOG_START_CHECKPOINT,
-            paths.HIGH_WATERMARK_CHECKPOINT,
-            paths.CLEANER_CHECKPOINT,
-        ):
-            try:
-                self._written[name] = checkpoints.read_offsets(self._filesystem, self.path / name)
-            except (CheckpointError, OSError) as error:
-                logger.error("%s: %s is unreadable, going on without: %s", self.path, name, error)
-                trusted = trusted and name != paths.RECOVERY_POINT_CHECKPOINT
-        return trusted
-
-    def _known(self, name: str, partition: TopicPartition) -> int:
-        return self._written.get(name, {}).get(partition, 0)
-
-    def _known_elsewhere(self, name: str) -> dict[TopicPartition, int]:
-        """What was known of partitions that could not be opened, or that are leaving, stays known."""
-        known = self._written.get(name, {})
-        return {key: offset for key, offset in known.items() if key in self.offline or key in self._leaving}
-
     def _forget_missing(self) -> None:
-        """Take partitions that are gone out of the checkpoints: a topic of the same name begins at 0."""
-        with self._checkpoint_lock:
-            kept = self.logs.keys() | self.offline.keys() | self._leaving
-            for name, offsets in list(self._written.items()):
-                self._write(name, {key: offset for key, offset in offsets.items() if key in kept})
+        """Take partitions that are gone out of the checkpoints."""
+        self._known.forget_all_but(lambda: self.logs.keys() | self.offline.keys() | self._leaving)
 
     # Scrubbing
 
