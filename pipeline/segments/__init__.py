@@ -8,8 +8,9 @@
 
 Where a range ends is the caller's to say. While a broker runs, the end is what the broker tells (its high watermark or
 last stable offset, over the wire): everything below is in the files. Of a directory that no broker uses, `end_offset`
-is the end of the last whole, valid batch, and for read_committed the first offset of a transaction that is open there;
-`high_watermark` is what was last checkpointed, which lags behind by up to a minute while a broker runs.
+is the end of the last whole, valid batch (or the high watermark, if the broker was shut down in good order), and for
+read_committed the first offset of a transaction that is open there. `high_watermark` is what was last checkpointed,
+which lags behind by up to a minute while a broker runs.
 
 A piece is a range of offsets; file and position are only where it was when it was planned. Whatever happens to the
 files meanwhile (rolled, deleted, compacted, moved to another log directory), the next offset is looked up again where

@@ -66,11 +66,17 @@ class LogDirs:
         return max(first, self._checkpointed(paths.LOG_START_CHECKPOINT, partition) or 0)
 
     def end_offset(self, partition: TopicPartition, *, read_committed: bool = True) -> int:
-        """Of a directory that no broker uses: behind the last whole and valid batch, or the last stable offset."""
+        """Of a directory that no broker uses: behind the last whole and valid batch, or the last stable offset.
+
+        Where the broker has closed it in good order, its high watermark is known, and nothing above that counts.
+        """
 
         def found() -> int:
             listed = self.segments(partition)
             end = log_end_offset(listed)
+            if (self.directory(partition).parent / paths.CLEAN_SHUTDOWN).exists():
+                high_watermark = self.high_watermark(partition)
+                end = end if high_watermark is None else min(end, high_watermark)
             return min(open_transactions(listed, end).values(), default=end) if read_committed else end
 
         return retried(found, str(partition))

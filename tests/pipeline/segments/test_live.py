@@ -210,7 +210,7 @@ def test_files_have_what_was_written_while_brokers_change_them(broker: Broker, c
 def test_transactions_codecs_and_headers_are_those_of_the_wire(
     broker: Broker, cluster: Cluster, tmp_path: Path
 ) -> None:
-    fill(cluster, "filled", partitions=2, records=600)
+    fill(cluster, "filled", partitions=2, records=250)
     copy = tmp_path / "copy"
     copy.mkdir()
     for number in (0, 1):

@@ -215,6 +215,22 @@ def test_a_last_segment_that_is_empty(partition: Partition) -> None:
     assert partition.logs().end_offset(T0) == end
 
 
+def test_nothing_above_the_high_watermark_of_a_clean_shutdown(tmp_path: Path) -> None:
+    partition = Partition(tmp_path)
+    partition.produce([b"x"] * 3, producer=9)
+    partition.produce([b"y"])
+    partition.end(9, is_commit=True)
+    logs = partition.logs()
+    for high_watermark, stable in ((0, 0), (3, 0), (4, 0), (5, 5), (9, 5)):
+        content = format_offsets({StoredPartition("t", 0): high_watermark})
+        (tmp_path / "replication-offset-checkpoint").write_bytes(content)
+        (tmp_path / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        assert (logs.end_offset(T0), logs.end_offset(T0, read_committed=False)) == (5, 5)
+        (tmp_path / ".kafka_cleanshutdown").touch()
+        assert logs.end_offset(T0) == stable
+        assert logs.end_offset(T0, read_committed=False) == min(high_watermark, 5)
+
+
 # damage
 
 
