@@ -10,6 +10,7 @@ import pytest
 
 from klamm.pipeline.cluster import Cluster
 from klamm.pipeline.groups import Committed, commit, committed
+from klamm.pipeline.mirror import copying, job
 from klamm.pipeline.producer import Producer
 from klamm.pipeline.ranges import TopicPartition
 from klamm.pipeline.topics import add_partitions, create_topic, set_configs, topic_configs
@@ -403,8 +404,6 @@ def test_a_damaged_batch_stops_it(
     source: Cluster, target: Cluster, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it comes over the wire; the mirror must not seal it again."""
-    from klamm.pipeline.mirror import copying
-
     create_topic(source, topic)
     partition = TopicPartition(topic, 0)
     put(source, partition, some(10))
@@ -423,4 +422,51 @@ def test_a_damaged_batch_stops_it(
     assert rows(target, partition) == []
     monkeypatch.undo()
     assert mirror(source, target, "--topics", topic) == 0
+    assert rows(target, partition) == rows(source, partition)
+
+
+def test_a_task_that_was_thought_dead_is_fenced(
+    source: Cluster, target: Cluster, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one mirror stands still in a transaction, another runs; when the first goes on, its records do not count."""
+    create_topic(source, topic)
+    partition = TopicPartition(topic, 0)
+    for number in range(4):
+        put(source, partition, some(10, first=10 * number))
+    real = copying.outgoing
+    rivals: list[int] = []
+
+    def slow(*args: Any) -> Iterator[Any]:
+        for number, one in enumerate(real(*args)):
+            if number == 2 and not rivals:
+                rivals.append(-1)
+                rivals[0] = mirror(source, target, "--topics", topic)
+            yield one
+
+    monkeypatch.setattr(copying, "outgoing", slow)
+    assert mirror(source, target, "--topics", topic) == 1
+    assert rivals == [0]
+    assert "has taken over" in capsys.readouterr().err
+    assert rows(target, partition) == rows(source, partition)
+
+
+def test_a_task_that_was_late_goes_on_behind_the_other(
+    source: Cluster, target: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planned before another mirror ran, begun after it: what counts is what is committed by then."""
+    create_topic(source, topic)
+    partition = TopicPartition(topic, 0)
+    put(source, partition, some(10))
+    real = job.copy_chunk
+    rivals: list[int] = []
+
+    def late(chunk: Any) -> Any:
+        if not rivals:
+            rivals.append(-1)
+            rivals[0] = mirror(source, target, "--topics", topic)
+        return real(chunk)
+
+    monkeypatch.setattr(job, "copy_chunk", late)
+    assert mirror(source, target, "--topics", topic) == 0
+    assert rivals == [0]
     assert rows(target, partition) == rows(source, partition)
