@@ -428,7 +428,7 @@ def test_a_damaged_batch_stops_it(
 def test_a_task_that_was_thought_dead_is_fenced(
     source: Cluster, target: Cluster, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While one mirror stands still in a transaction, another runs; when the first goes on, its records do not count."""
+    """While one mirror stands still in a transaction another runs; when the first goes on, its records do not count."""
     create_topic(source, topic)
     partition = TopicPartition(topic, 0)
     for number in range(4):
