@@ -100,16 +100,15 @@ class OpenSegment:
     The file stays as it is (but grows, if it is the last) whatever happens to its name.
     """
 
-    def __init__(self, segment: Segment) -> None:
-        """Raises Vanished."""
+    def __init__(self, segment: Segment, *, check: bool = True) -> None:
+        """Raises Vanished. Unless told to `check`, the file may by now be another one of that name."""
         self.segment = segment
         try:
             self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Vanished(f"{segment.path} is gone") from None
         try:
-            listed = segments(segment.directory)
-            if segment not in listed or not self.is_at(segment.path):
+            if check and not (segment in segments(segment.directory) and self.is_at(segment.path)):
                 raise Vanished(f"{segment.path} is another one")
         except BaseException:
             self.close()

@@ -80,7 +80,7 @@ def cut(directories: tuple[str, ...], wanted: OffsetRange, listed: list[Segment]
 def _add_places(places: list[_Place], wanted: OffsetRange, segment: Segment, piece_bytes: int, before: int) -> int:
     """Adds where pieces begin in this segment, of which it returns the size; `before` is that of all before it."""
     entries = index_entries(segment)
-    with OpenSegment(segment) as file:
+    with OpenSegment(segment, check=False) as file:  # wherever pieces begin, together they are the range
         begin = file.position_of(wanted.start) if wanted.start > segment.base_offset else 0
         above = entries[entries[:, 0] >= wanted.end]
         end = int(above[0, 1]) if len(above) else file.size()

@@ -77,3 +77,14 @@ def test_a_header_key_that_is_not_utf8() -> None:
 def test_a_timestamp_that_microseconds_cannot_tell_is_told(timestamp: int) -> None:
     with pytest.raises(InvalidRecord, match=f"offset 1: timestamp {timestamp}"):
         table(encode_batch([Record(0, 0, None, None), Record(1, timestamp, None, None)]))
+
+
+def test_positions_above_two_gigabytes() -> None:
+    """Arrow's have 32 bits; only the pages that are written to take memory."""
+    log = encode_batch([Record(0, 5, b"key", b"value", (("h", b"1"),)), Record(1, 5, None, b"")])
+    at = 2**31 + 100
+    data = padded(at + len(log))
+    data[at : at + len(log)] = np.frombuffer(log, np.uint8)
+    (batch,) = record_batches(columns(data, scan(data, at + len(log), at)), "t", 0, headers=True)
+    assert (batch["key"].to_pylist(), batch["value"].to_pylist()) == ([b"key", None], [b"value", b""])
+    assert batch["headers"].to_pylist() == [[{"key": "h", "value": b"1"}], None]
