@@ -7,13 +7,17 @@ What is promised, for readers with read_committed:
 - The driver commits all tasks of the job (of the micro-batch), when all are done: a job that fails has written
   nothing. Before it commits it makes sure that every transaction is still open (`klamm.pipeline.handover`).
 - The commits follow each other. A driver that is killed between the first and the last of them, or a coordinator that
-  fails just then, leaves a part of the tasks committed; the others are aborted when their transactions time out.
-- A stream that starts again repeats the micro-batch that Spark had not yet noted as done. When it was killed between
-  the commit here and that note, the batch is written twice: between restarts a stream is at-least-once.
+  fails just then, leaves a part of the tasks of a batch job committed; the others are aborted by the next run with the
+  same option `transactionalId` and as many tasks, or when their transactions time out.
+- A stream has every row once, also when it was killed at any moment and goes on from its checkpoint: with its rows each
+  task commits (offset `batch + 1` of the group that is called like its transactional id) which micro-batch they are,
+  and a task of a repeated micro-batch that finds itself done writes nothing. It makes sure that it is the same rows, by
+  their number and a checksum, and fails otherwise: a query that gives other rows to its tasks when a micro-batch is
+  repeated cannot go on with this sink. Kafka forgets such offsets when a query has stood still for a week
+  (`offsets.retention.minutes`).
 
-A job must be done within `kafka.transaction.timeout.ms` (or it fails, having written nothing), and what it writes hides
-later records of the same partitions from readers with read_committed until then. So it is after a driver was killed,
-until the timeout, or until a run with the same option `transactionalId` and as many tasks. Order: the rows of a task
+A job, or micro-batch, must be done within `kafka.transaction.timeout.ms`, or it fails, having written nothing. What it
+writes hides later records of the same partitions from readers with read_committed until then. Order: the rows of a task
 keep theirs within each partition.
 
 Batches need `.mode("append")`; a topic cannot be overwritten. Columns: see `rows`.
@@ -22,22 +26,38 @@ Batches need `.mode("append")`; a topic cannot be overwritten. Columns: see `row
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from klamm.pipeline.errors import BadOption
+from klamm.pipeline.cluster import Cluster
+from klamm.pipeline.errors import BadOption, NotWritten
+from klamm.pipeline.groups import committed
 from klamm.pipeline.handover import abort_all, commit_all
 from klamm.pipeline.producer import OpenTransaction, Producer
 from klamm.pipeline.source.rows import Encoder, check_columns
 from klamm.pipeline.source.sink_options import SinkOptions
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
+
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which part of a job a task is. `query` and `batch` are those of a stream, and the same when it goes on later."""
+
+    number: int = 0
+    query: str | None = None
+    batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,33 +104,105 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def written(
-    options: SinkOptions, batches: Iterator[pa.RecordBatch], *, now_ms: Callable[[], int] | None = None
+    options: SinkOptions,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    place: Place | None = None,
+    now_ms: Callable[[], int] | None = None,
 ) -> Written:
     """Write the rows of this task into a transaction that stays open. When this raises, it is aborted."""
-    context = TaskContext.get()
-    number = context.partitionId() if context is not None else 0
+    here = place or _place()
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return Written(None)
+    base = options.transactional_id or f"klamm-pipeline.{here.query or options.job}"
     with options.connection.cluster() as cluster:
-        counts: dict[str, int] = {}
-
-        def count(topic: str) -> int:
-            if topic not in counts:
-                counts[topic] = len(cluster.topics([topic])[topic].partitions)
-            return counts[topic]
-
-        encoder = Encoder(options, count, now_ms or (lambda: time.time_ns() // 1_000_000), first=number)
+        encoder = Encoder(options, _Counts(cluster), now_ms or _wall_ms, first=here.number)
         with Producer(
             cluster,
-            transactional_id=f"{options.transactional_id}.{number}",
+            transactional_id=f"{base}.{here.number}",
             transaction_timeout_s=options.transaction_timeout_s,
         ) as producer:
+            if here.batch is not None and _is_done(producer, here.batch, _chained(first, batches)):
+                return Written(None)
             producer.begin()
+            digest, partition = Digest(), None
             for rows in _chained(first, batches):
+                digest.add(rows)
                 for partition, batch in encoder.encoded(rows):
                     producer.send(partition, batch)
+            if here.batch is not None and partition is not None:
+                assert producer.transactional_id is not None
+                producer.send_offsets(producer.transactional_id, {partition: here.batch + 1}, str(digest))
             return Written(producer.leave_open())
+
+
+class Digest:
+    """Of rows: how many, and a checksum of their values, however they are cut into batches."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._checksum = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        names = [name.lower() for name in rows.schema.names]
+        column = rows.column(names.index("value")).cast(pa.binary())
+        self._count += rows.num_rows
+        _, offsets, content = column.buffers()
+        if content is not None:
+            at = memoryview(offsets).cast("i")
+            first, after = at[column.offset], at[column.offset + len(column)]
+            self._checksum = zlib.crc32(memoryview(content)[first:after], self._checksum)
+
+    def __str__(self) -> str:
+        return f"{self._count} rows, crc {self._checksum:08x}"
+
+
+class _Counts(dict[str, int]):
+    """The number of partitions of each topic, asked once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def __missing__(self, topic: str) -> int:
+        self[topic] = len(self._cluster.topics([topic])[topic].partitions)
+        return self[topic]
+
+    def __call__(self, topic: str) -> int:
+        return self[topic]
+
+
+def _place() -> Place:
+    context = TaskContext.get()
+    if context is None:
+        return Place()
+    query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+    if query is None or batch is None:
+        return Place(context.partitionId())
+    return Place(context.partitionId(), query, int(batch))
+
+
+def _is_done(producer: Producer, batch: int, rows: Iterator[pa.RecordBatch]) -> bool:
+    """Whether the rows of this micro-batch were committed by an earlier run. Raises NotWritten for other rows."""
+    group = producer.transactional_id
+    assert group is not None
+    last = max(committed(producer.cluster, group, stable=True).values(), key=lambda one: one.offset, default=None)
+    if last is None or last.offset <= batch:
+        return False
+    digest = Digest()
+    for item in rows:
+        digest.add(item)
+    if last.offset > batch + 1 or last.metadata != str(digest):
+        raise NotWritten(
+            f"micro-batch {batch} of {group} has been written with other rows"
+            f" ({last.metadata} of micro-batch {last.offset - 1}, now {digest})"
+        )
+    return True
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,9 @@
 """The options of the sink: `kafka.bootstrap.servers`, `topic`, and some of Kafka's producer.
 
 - `topic`: where everything goes; without it the column `topic` tells
-- `transactionalId`: the beginning of the transactional ids, so that a run after one that was killed ends at once what
-  that one left open; default: a new one for each query. Two queries must not use the same at the same time
+- `transactionalId`: the beginning of the transactional ids, so that a batch job after one that was killed ends at once
+  what that one left open; default: a new one for each job, and for a stream one that goes with its checkpoint. Two jobs
+  must not use the same at the same time
 - `kafka.compression.type` (none, gzip, snappy, lz4, zstd; default none), `kafka.batch.size` (bytes before compression,
   default 512 KB), `kafka.transaction.timeout.ms` (default 15 minutes for a batch, 1 minute for a stream),
   `kafka.client.id`, `kafka.request.timeout.ms`, `kafka.acks` (all), `kafka.enable.idempotence` (true)
@@ -34,7 +35,8 @@ class SinkOptions:
 
     connection: Connection
     topic: str | None
-    transactional_id: str
+    transactional_id: str | None
+    job: str
     transaction_timeout_s: float
     codec: Codec
     batch_bytes: int
@@ -46,6 +48,8 @@ def parse_sink(given: Mapping[str, str], kind: Kind) -> SinkOptions:
     if kind == STREAM:
         for name in OF_SPARK:
             options.take(name)
+        if options.was_given("transactionalId"):
+            raise BadOption("transactionalId is for batches: that of a stream goes with its checkpoint")
     connection = connection_of(options, required=True)
     assert connection is not None
     options.take("kafka.acks", _all)
@@ -55,7 +59,8 @@ def parse_sink(given: Mapping[str, str], kind: Kind) -> SinkOptions:
     parsed = SinkOptions(
         connection=connection,
         topic=options.take("topic"),
-        transactional_id=options.take("transactionalId") or f"klamm-pipeline.{uuid.uuid4()}",
+        transactional_id=options.take("transactionalId"),
+        job=str(uuid.uuid4()),
         transaction_timeout_s=TRANSACTION_TIMEOUT_S[kind] if timeout_ms is None else timeout_ms / 1000,
         codec=Codec[(codec or "none").upper()],
         batch_bytes=options.take("kafka.batch.size", positive) or BATCH_BYTES,

@@ -17,7 +17,7 @@ from klamm.pipeline.handover import abort_all, commit_all
 from klamm.pipeline.ranges import OffsetRange
 from klamm.pipeline.source.options import BATCH, STREAM, Connection
 from klamm.pipeline.source.rows import check_columns
-from klamm.pipeline.source.sink import Written, written
+from klamm.pipeline.source.sink import Place, Written, written
 from klamm.pipeline.source.sink_options import SinkOptions, parse_sink
 from klamm.pipeline.topics import create_topic
 from klamm.pipeline.wire import read_wire
@@ -155,6 +155,25 @@ def test_a_later_run_with_the_same_id_ends_what_a_killed_one_left(cluster: Clust
     assert [row[2] for row in seen(cluster, "killed")] == [b"of the next run"]
 
 
+def test_a_micro_batch_that_is_repeated_is_written_once(cluster: Cluster) -> None:
+    create_topic(cluster, "repeated", configs=KEPT)
+
+    def run(batch_id: int, *values: str) -> Written:
+        options = parse_sink({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "repeated"}, STREAM)
+        parts = iter([batch(value=list(values[:1])), batch(value=list(values[1:]))])
+        return written(options, parts, place=Place(0, "query", batch_id))
+
+    run(0, "a", "b")  # killed before the commit
+    commit_all(cluster, transactions(run(0, "a", "b")))
+    assert run(0, "a", "b").transaction is None  # killed behind the commit
+    commit_all(cluster, transactions(run(1, "a", "b")))
+    with pytest.raises(NotWritten, match=r"^micro-batch 1 of .*query.0 has been written with other rows \(2 rows, .*"):
+        run(1, "a", "c")
+    with pytest.raises(NotWritten, match=r"^micro-batch 0 of .* has been written with other rows"):
+        run(0, "a", "b")
+    assert [row[2] for row in seen(cluster, "repeated")] == [b"a", b"b"] * 2
+
+
 def test_no_rows_need_no_transaction(cluster: Cluster) -> None:
     options = sink(cluster, topic="nosuch")
     assert write(options).transaction is None
@@ -184,7 +203,7 @@ def test_rows_that_cannot_be_written_are_one_line(cluster: Cluster) -> None:
     ],
 )
 def test_columns_that_cannot_be_written_are_one_line(columns: str, line: str) -> None:
-    options = SinkOptions(Connection("a:1"), None, "id", 60.0, parse_sink(BASE, BATCH).codec, 1000)
+    options = SinkOptions(Connection("a:1"), None, None, "job", 60.0, parse_sink(BASE, BATCH).codec, 1000)
     with pytest.raises(BadOption, match=f"^{line}"):
         check_columns(schema_of(columns), options)
 
@@ -210,6 +229,8 @@ def test_a_wrong_option_is_one_line(given: dict[str, str], line: str) -> None:
 def test_streams_have_a_short_transaction_and_options_of_the_query() -> None:
     assert parse_sink({**BASE, "checkpointLocation": "/tmp"}, STREAM).transaction_timeout_s == 60
     assert parse_sink({**BASE, "kafka.transaction.timeout.ms": "5000"}, STREAM).transaction_timeout_s == 5
+    with pytest.raises(BadOption, match=r"^transactionalId is for batches"):
+        parse_sink({**BASE, "transactionalId": "x"}, STREAM)
 
 
 def schema_of(text: str) -> StructType:

@@ -117,18 +117,28 @@ def test_a_stream_is_written_as_a_stream(spark: SparkSession, broker: BrokerProc
     name = f"streamed.{form}"
     with Cluster(broker.address) as cluster:
         create_topic(cluster, name, partitions=2, configs=KEPT)
-    source = {"kafka.bootstrap.servers": broker.address, "kafka.isolation.level": "read_committed", "subscribe": TOPIC}
+    copied(spark, broker.address, name, form, tmp_path)
+    expected = rows(read(spark, broker.address, TOPIC), *WRITTEN)
+    assert rows(read(spark, broker.address, name), *WRITTEN) == expected
+    if form == "klamm":  # killed between the commit of the last micro-batch and Spark's note of it
+        commits = tmp_path / "commits"
+        last = max(int(entry.name) for entry in commits.iterdir() if entry.name.isdigit())
+        for entry in (commits / str(last), commits / f".{last}.crc"):
+            entry.unlink()
+        copied(spark, broker.address, name, form, tmp_path)
+        assert (commits / str(last)).exists()
+        assert rows(read(spark, broker.address, name), *WRITTEN) == expected
+
+
+def copied(spark: SparkSession, address: str, topic: str, form: str, checkpoint: Path) -> None:
+    """Run a query that copies what is available."""
+    source = {"kafka.bootstrap.servers": address, "kafka.isolation.level": "read_committed", "subscribe": TOPIC}
     source |= {"startingOffsets": "earliest", "includeHeaders": "true", "maxOffsetsPerTrigger": "150"}
+    target = {"kafka.bootstrap.servers": address, "topic": topic, "checkpointLocation": str(checkpoint)}
     frame = spark.readStream.format(form).options(**source).load().drop("topic")
-    query = (
-        frame.writeStream.format(form)
-        .options(**{"kafka.bootstrap.servers": broker.address, "topic": name, "checkpointLocation": str(tmp_path)})
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(120)
-    assert query.exception() is None
-    assert rows(read(spark, broker.address, name), *WRITTEN) == rows(read(spark, broker.address, TOPIC), *WRITTEN)
+    query = frame.writeStream.format(form).options(**target).trigger(availableNow=True).start()
+    with unwrapped():
+        assert query.awaitTermination(120)
 
 
 def test_a_task_that_fails_once_writes_its_rows_once(spark: SparkSession, broker: BrokerProcess) -> None:
