@@ -166,7 +166,8 @@ class KnownProduce:
         try:
             result = partition.append(frame[start:stop], produce_version=version, now_ms=broker.clock.wall_ms())
         except Exception as error:
-            problem = as_kafka_error(error, "Produce", version, connection)
+            # Its traceback would keep this frame, and with it the records, until the next garbage collection.
+            problem = as_kafka_error(error, "Produce", version, connection).without_frames()
             reply = known.encoded(refused(problem, known.index, version, found, partition), version, correlation_id)
         else:
             partition.metrics.produce_requests += 1

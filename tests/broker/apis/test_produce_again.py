@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import struct
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm.broker.apis import produce, produce_again
+from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import seal
@@ -230,6 +232,21 @@ def test_a_bug_is_answered_and_logged(
         patch.setattr("klamm.broker.partition.validate", lambda *_, **__: 1 / 0)
         twins.send(frame(batch(b"x")))
     assert caplog.text.count("Produce v9 from") == 2
+
+
+def test_an_error_leaves_no_garbage_that_holds_the_records(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t")
+        good, bad = frame(batch(b"x")), frame(batch(b"x")[:-1] + b"?")
+        for sent in (good, bad):
+            broker.dispatch(sent)
+        gc.collect()
+        gc.disable()
+        try:
+            broker.dispatch(bad)
+            assert not [kept for kept in gc.get_objects() if isinstance(kept, KafkaError)]
+        finally:
+            gc.enable()
 
 
 def test_who_waits_for_a_flush_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

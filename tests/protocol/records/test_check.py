@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.protocol.errors import InvalidRecord
-from klamm.protocol.records.batch import Record, read_record, write_record, write_varint
 from klamm.protocol.records._check import check_records as compiled
+from klamm.protocol.records.batch import Record, read_record, write_record, write_varint
 from klamm.protocol.records.check import IS_COMPILED, check_records, portable_check_records
 
 Shape: TypeAlias = "tuple[int, int | None, int | None, list[tuple[str, int | None]]]"
