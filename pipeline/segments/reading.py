@@ -36,7 +36,10 @@ def read_piece(
 
 
 def read_columns(piece: Piece, *, read_committed: bool = True, fail_on_data_loss: bool = True) -> Iterator[Columns]:
-    """The records of a piece. What is passed over when `fail_on_data_loss` is False is not told here."""
+    """The records of a piece; a part is good until the next one is asked for, as it is read into the same buffer.
+
+    What is passed over when `fail_on_data_loss` is False is not told here.
+    """
     reader = _Reader(piece, read_committed, fail_on_data_loss)
     while reader.offset < piece.end:
         with reader.opened() as segment:

@@ -157,8 +157,8 @@ def _opened(data: Bytes, heads: Heads, limit: int) -> Iterator[_Opened]:
     parts: list[bytes] = []
     first = size = 0
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        try:
-            part = decompress(codec_of(int(heads.attributes[row])), view[start:end], limit)
+        try:  # nothing at all, as compaction may leave it, is no compressed nothing
+            part = decompress(codec_of(int(heads.attributes[row])), view[start:end], limit) if start < end else b""
         except (InvalidRecord, UnsupportedCompressionType) as error:
             raise damaged(heads, row, error.message) from None
         parts.append(part)

@@ -257,6 +257,16 @@ def test_a_wrong_record_count(count: int) -> None:
     assert decoded(raw_batch(b"", 0, last_delta=5)) == []
 
 
+@pytest.mark.parametrize("codec", Codec)
+def test_a_batch_that_compaction_emptied_may_have_a_codec(codec: Codec) -> None:
+    """Kafka does not look into a batch without records."""
+    empty = bytearray(encode_batch([], base_offset=0, last_offset=4))
+    empty[22] = codec
+    seal(empty)
+    full = encode_batch([Record(5, 1, None, b"x")], base_offset=5, codec=codec)
+    assert decoded(bytes(empty + full)) == [Record(5, 1, None, b"x")]
+
+
 def test_varints_of_all_lengths() -> None:
     deltas = [0, 1, -1, *(sign * (1 << bits) for bits in range(5, 63) for sign in (1, -1)), 2**63 - 1, -(2**63)]
     listed = [Record(i, delta, None, None) for i, delta in enumerate(deltas)]
