@@ -52,7 +52,7 @@ class SimulatedBroker:
         originals = SMALL | {"log.dirs": str(path.resolve())}
         self._config = BrokerConfig(originals | {name: str(value) for name, value in (config or {}).items()})
         path.mkdir(parents=True, exist_ok=True)
-        self._connection = FakeConnection()
+        self._connection: FakeConnection
         self._death: asyncio.Future[None] | None = None
         self._server: Server
         self._dispatcher: Dispatcher
@@ -64,6 +64,7 @@ class SimulatedBroker:
         self._server.open()
         self.broker = self._server.wire()
         self._dispatcher = Dispatcher(self.broker)
+        self._connection = FakeConnection()  # what the old one remembered died with it
         await self.broker.controller.finish_deletions()
         self.broker.groups.start()
         self.broker.transactions.start()
