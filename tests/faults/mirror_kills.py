@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import chain
@@ -142,6 +144,24 @@ class Kills:
         else:
             assert os.WEXITSTATUS(status) == 0, f"exit status {os.WEXITSTATUS(status)}, killed so far {self.killed}"
 
+    def run_in_spark(self, delay_s: float) -> None:
+        """The whole command, in a process group that is killed so long after it has told its plan."""
+        arguments = [*self._command("local[2]"), "--progress", "log"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "klamm.pipeline.cli", *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            assert process.stderr is not None
+            told = next((line for line in process.stderr if " planned " in line), None)
+            assert told is not None, f"it ended with {process.wait()}"
+            try:
+                assert process.wait(delay_s) == 0
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                self.killed["spark"] += 1
+
     def check(self) -> int:
         """Every committed record is there once, and in order. Returns how many there are."""
         kept = all_rows(self.source, self.kept)
@@ -157,13 +177,14 @@ class Kills:
         records = some(count, first=self._written)
         return [one._replace(key=one.key and b"%d-%d" % (partition.partition, one.timestamp % 17)) for one in records]
 
-    def _command(self) -> list[str]:
+    def _command(self, master: str = "none") -> list[str]:
         return command(
             self.source.bootstrap_servers,
             self.target.bootstrap_servers,
             "--topics",
             f"{self.kept},{self.keyed}",
             "--no-configs",
+            master=master,
         )
 
 

@@ -42,3 +42,17 @@ def test_every_committed_record_is_there_once(clusters: dict[str, Cluster], sour
     kills.run()
     print(f"{kills.check()} records, killed {dict(kills.killed)}")
     assert all(kills.killed[point] for point in POINTS)
+
+
+@pytest.mark.spark
+@pytest.mark.campaign
+def test_the_whole_command_killed_at_any_time(clusters: dict[str, Cluster]) -> None:
+    """Spark's driver, its JVM and all workers at once, at a moment after the plan is made."""
+    rng = seeded("mirror in Spark killed")
+    kills = Kills(clusters["klamm"], clusters["second klamm"], "spark", rng)
+    for _ in range(scaled(2, 20)):
+        kills.write()
+        kills.run_in_spark(rng.uniform(0, 3))
+    kills.run()
+    print(f"{kills.check()} records, killed {dict(kills.killed)}")
+    assert kills.killed["spark"]
