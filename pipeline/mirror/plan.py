@@ -103,7 +103,7 @@ def flows(source: Cluster, target: Cluster, plan: TopicsPlan, job: Mirroring, wi
     starts, ends = source.earliest(partitions), source.latest(partitions)
     begins = _begins(source, partitions, starts, ends, wishes)
     limits = _limits(target, plan.there)
-    known = _committed(target, plan, job)
+    known = _settled(target, plan, job)
     fallback = _fallback(target, plan, job, [one for one in partitions if one not in known and starts[one] < ends[one]])
     found = []
     for one in partitions:
@@ -141,6 +141,17 @@ def _begins(
     assert isinstance(wishes.begin, int)
     times = source.offsets_for_times(dict.fromkeys(partitions, wishes.begin))
     return {one: ends[one] if (at := times[one]) is None else at for one in partitions}
+
+
+def _settled(target: Cluster, plan: TopicsPlan, job: Mirroring) -> dict[TopicPartition, Committed]:
+    """What is committed, once brokers have forgotten it for topics that were deleted and that this round has made."""
+    retries = target.retries()
+    while True:
+        found = _committed(target, plan, job)
+        old = [one for one in found if plan.targets[one.topic] in plan.create]
+        if not old:
+            return found
+        retries.again(f"{plan.targets[old[0].topic]} is new, and group {job.group} has offsets of one of that name")
 
 
 def _committed(target: Cluster, plan: TopicsPlan, job: Mirroring) -> dict[TopicPartition, Committed]:

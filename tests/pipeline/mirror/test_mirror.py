@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 import pytest
 
+from klamm.pipeline import cli
 from klamm.pipeline.cluster import Cluster
+from klamm.pipeline.commands.mirror import sources_of, wishes_of
 from klamm.pipeline.groups import Committed, commit, committed
 from klamm.pipeline.mirror import copying, job
 from klamm.pipeline.producer import Producer
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.report import Report
+from klamm.pipeline.tasks import LocalTasks
 from klamm.pipeline.topics import add_partitions, create_topic, set_configs, topic_configs
 from klamm.protocol.messages.delete_groups import DeleteGroupsRequest
 from klamm.protocol.messages.delete_records import (
@@ -24,7 +29,7 @@ from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTop
 from klamm.protocol.records.batch import Record, batches, encode_batch
 from klamm.protocol.records.compression import Codec
 from tests.clients.raw import fetch_all
-from tests.pipeline.mirroring import all_rows, mirror, put, rows, some
+from tests.pipeline.mirroring import all_rows, command, mirror, put, rows, some
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.clients
@@ -470,3 +475,21 @@ def test_a_task_that_was_late_goes_on_behind_the_other(
     assert mirror(source, target, "--topics", topic) == 0
     assert rivals == [0]
     assert rows(target, partition) == rows(source, partition)
+
+
+def test_round_after_round_until_it_is_told_to_stop(source: Cluster, target: Cluster, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    create_topic(source, topic)
+    stop = threading.Event()
+
+    class Rounds(Report):
+        def succeeded(self, job: str) -> None:
+            found = len(rows(target, partition))
+            put(source, partition, some(10, first=found))
+            if found == 30:
+                stop.set()
+
+    options = cli.parser().parse_args(command(source.bootstrap_servers, target.bootstrap_servers, "--topics", topic))
+    running = job.Mirror(sources_of(options), options.target, wishes_of(options), LocalTasks(), Rounds())
+    assert running.every(0.001, stop) == 30
+    running.close()
