@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,7 @@ class LogDirs:
     def __init__(self, directories: Iterable[str | os.PathLike[str]]) -> None:
         """Raises BadOption for what is not a directory."""
         self.directories = tuple(Path(directory).absolute() for directory in directories)
+        self._read: dict[Path, tuple[tuple[int, int, int], Mapping[paths.TopicPartition, int]]] = {}
         if not self.directories:
             raise BadOption("logDirs names no directory")
         for directory in self.directories:
@@ -118,11 +119,20 @@ class LogDirs:
 
     def _checkpointed(self, name: str, partition: TopicPartition) -> int | None:
         path = self.directory(partition).parent / name
+        return self._offsets(path).get(paths.TopicPartition(partition.topic, partition.partition))
+
+    def _offsets(self, path: Path) -> Mapping[paths.TopicPartition, int]:
+        """What a checkpoint says, read again when it has been replaced; nothing where there is none."""
         try:
-            content = path.read_bytes()
-            offsets = parse_offsets(content) if content else {}
+            with path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                version = state.st_ino, state.st_mtime_ns, state.st_size
+                known = self._read.get(path)
+                if known is None or known[0] != version:
+                    content = file.read()
+                    known = self._read[path] = version, parse_offsets(content) if content else {}
         except FileNotFoundError:
-            return None
+            return {}
         except CheckpointError as error:
             raise BadOption(f"logDirs: {path}: {error}") from None
-        return offsets.get(paths.TopicPartition(partition.topic, partition.partition))
+        return known[1]

@@ -26,6 +26,8 @@ LISTINGS: Final = 100
 """How often a directory is listed until it stays as it is."""
 HEAD_BYTES: Final = 128
 """Enough for a head, and for a whole end transaction marker."""
+WINDOW_BYTES: Final = 64 << 10
+SMALL_BATCH_BYTES: Final = 4 << 10
 
 
 class Vanished(Exception):
@@ -149,10 +151,17 @@ class OpenSegment:
         return os.pread(self._fd, size, position)
 
     def heads(self, position: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
-        """(position, header, the first bytes) of each batch from there on, until one is cut short or damaged."""
+        """(position, header, the first bytes) of each batch from there on, until one is cut short or damaged.
+
+        Of small batches many are read at once, of larger ones only the heads.
+        """
         size = self.size()
+        window, start, length = b"", 0, HEAD_BYTES
         while size - position >= MIN_BATCH_BYTES:
-            data = self.read_at(HEAD_BYTES, position)
+            at = position - start
+            if at + HEAD_BYTES > len(window):
+                window, start, at = self.read_at(length, position), position, 0
+            data = window[at : at + HEAD_BYTES]
             try:
                 head = read_header(data)
             except CorruptMessage:
@@ -161,6 +170,7 @@ class OpenSegment:
                 return
             yield position, head, data
             position += head.size_bytes
+            length = WINDOW_BYTES if head.size_bytes < SMALL_BATCH_BYTES else HEAD_BYTES
 
     def valid_head(self, position: int) -> BatchHeader | None:
         """The header of the batch there, if there is one with a right CRC."""

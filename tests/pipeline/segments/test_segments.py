@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from klamm.pipeline.errors import BadOption, DataLoss, PipelineError, PoisonedBatch, UnknownTopic
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.pipeline.segments import LogDirs, Piece, read_piece, reading
+from klamm.pipeline.segments.files import OpenSegment
 from klamm.protocol.records.batch import Record, batches, encode_batch
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_set
@@ -172,6 +173,19 @@ def test_a_partition_without_segments(tmp_path: Path) -> None:
     assert logs.plan(OffsetRange("t", 0, 0, 0)) == []
     with pytest.raises(DataLoss, match="offset 0 is gone"):
         logs.plan(OffsetRange("t", 0, 0, 1))
+
+
+@pytest.mark.parametrize("size", [1, 3000, 5000])
+def test_heads_are_found_however_large_batches_are(tmp_path: Path, size: int) -> None:
+    source = random.Random(size)
+    partition = Partition(tmp_path, segment_bytes=10**9)
+    for _ in range(300):
+        partition.produce([bytes(source.choice([1, size, source.randrange(6000)]))])
+    data = partition.file(".log").read_bytes()
+    (segment,) = partition.logs().segments(T0)
+    with OpenSegment(segment) as file:
+        found = [(position, head) for position, head, first in file.heads(0) if first[:61] == data[position:][:61]]
+    assert found == list(batches(data))
 
 
 # the end of a directory that no broker uses
