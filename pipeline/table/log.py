@@ -57,6 +57,11 @@ class Log:
             found.update(self.committed(at))
         return found
 
+    def has_commits(self) -> bool:
+        """Whether there is a table at all."""
+        commits, checkpoints = self._names()
+        return bool(commits or checkpoints)
+
     def committed(self, version: int) -> dict[str, int]:
         """The app transactions of one commit."""
         actions = self._actions(version, "txn")

@@ -81,8 +81,9 @@ class Table:
             there = [info.base_name for info in filesystem.get_file_info(fs.FileSelector("", allow_not_found=True))]
         except Exception as error:
             raise NotATable(f"{location} cannot be read: {first_line(error)}") from None
-        if LOG_DIRECTORY in there:
+        if LOG_DIRECTORY in there and (there != [LOG_DIRECTORY] or Log(location).has_commits()):
             return cls.open(location)
+        there = [name for name in there if name != LOG_DIRECTORY]  # without a commit it was left by a killed creation
         if there:
             raise NotATable(
                 f"{location} is not a Delta table: it has no {LOG_DIRECTORY}, but {min(there)}. "
@@ -184,6 +185,7 @@ class Table:
 
     def commit(self, change: Change) -> int:
         """All of it or nothing. Raises RivalLoader; returns the new version."""
+        self._check_files(change)
         token, schema = uuid.uuid4().hex, self._delta.schema()
         for _ in range(ATTEMPTS):
             self._check_rivals(change)
@@ -212,6 +214,16 @@ class Table:
             raise PipelineError(f"{self.location}: columns cannot be added: {first_line(error)}") from None
         self.refresh()
         self.location.sync_log(self.version)
+
+    def _check_files(self, change: Change) -> None:
+        """Tasks on other machines write to their own disks, if the path is not shared."""
+        for file in change.added if self.location.is_local else ():
+            path = Path(self.location.uri, file.path)
+            if not path.is_file() or path.stat().st_size != file.size_bytes:
+                raise PipelineError(
+                    f"{path}: a task has written this file, but it is not here; tasks on several machines need a path "
+                    "that all share, or a URL"
+                )
 
     def _check_rivals(self, change: Change) -> None:
         current = self.next_offsets

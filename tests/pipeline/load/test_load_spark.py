@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from klamm.pipeline.cluster import Cluster
+from klamm.pipeline.compact.job import CompactJob, Compactor, Source
 from klamm.pipeline.errors import BadRecord
 from klamm.pipeline.load.job import Loader
 from klamm.pipeline.report import Report
-from klamm.pipeline.table import dataframe, files
+from klamm.pipeline.table import Location, dataframe, files
 from klamm.pipeline.tasks import SparkTasks
 from tests.pipeline.load.loading import Loading, json_rows, new_topic, one_line, produce, rows_of
 
@@ -47,3 +48,18 @@ def test_what_stops_a_task_is_one_line(spark: SparkSession, cluster: Cluster, tm
         loader.once()
     assert one_line(caught).startswith("stopped-0 offset 1 does not parse: value: not a JSON object: 'nonsense'")
     assert rows_of(load.path) == []
+
+
+def test_compact_by_tasks(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    partition = new_topic(cluster, "latest", 2)
+    produce(cluster, partition, [b"1", b"2", b"3"])
+    produce(cluster, partition, [b"4", None])
+    job = CompactJob(Location.of(str(tmp_path / "table")), Loading(cluster, tmp_path, "latest").job().source, buckets=3)
+    with Report() as report:
+        compactor = Compactor(job, Source(job, cluster, None), SparkTasks(spark), report)
+        assert compactor.once() == 5
+    rows = dataframe(spark, str(tmp_path / "table")).select("topic", "partition", "key", "value").collect()
+    assert sorted((row[0], row[1], bytes(row[2]), bytes(row[3])) for row in rows) == [
+        ("latest", 0, b"k0", b"4"),
+        ("latest", 0, b"k2", b"3"),
+    ]

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from klamm.pipeline.errors import NotATable, RivalLoader
+from klamm.pipeline.errors import NotATable, PipelineError, RivalLoader
 from klamm.pipeline.table import Change, Location, Table
 from klamm.pipeline.table.log import Log
 from tests.pipeline.table.samples import P0, P1, SCHEMA, loaded, new_table, offsets_of, written
@@ -136,6 +136,7 @@ def test_a_path_that_is_no_table_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(NotATable, match=r"data.csv is a file"):
         Table.open_if_there(Location.of(str(tmp_path / "other/data.csv")))
     (tmp_path / "broken/_delta_log").mkdir(parents=True)
+    (tmp_path / "broken/_delta_log/00000000000000000000.json").write_text("{")
     with pytest.raises(NotATable, match="broken is not a Delta table that can be read"):
         Table.open_if_there(Location.of(str(tmp_path / "broken")))
     with pytest.raises(NotATable, match="xx://a cannot be read"):
@@ -153,6 +154,29 @@ def test_times_without_a_zone(tmp_path: Path) -> None:
     schema = SCHEMA.append(pa.field("local", pa.timestamp("us")))
     Table.create(Location.of(str(tmp_path / "t")), schema)
     assert Table.open(Location.of(str(tmp_path / "t"))).schema.field("local").type == pa.timestamp("us")
+
+
+def test_a_creation_that_was_killed_is_made_again(tmp_path: Path) -> None:
+    log = tmp_path / "t/_delta_log"
+    log.mkdir(parents=True)
+    (log / "_commit_2b6a.json.tmp").write_text('{"proto')
+    assert Table.open_if_there(Location.of(str(tmp_path / "t"))) is None
+    table = new_table(tmp_path / "t")
+    loaded(table, range(3))
+    assert offsets_of(table) == [(0, 0), (0, 1), (0, 2)]
+    for commit in log.glob("*.json"):
+        commit.unlink()
+    with pytest.raises(NotATable):  # rows without a log
+        Table.open_if_there(Location.of(str(tmp_path / "t")))
+
+
+def test_a_file_that_is_not_where_the_table_is(tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t")
+    (file,) = written(table, range(3))
+    (tmp_path / "t" / file.path).rename(tmp_path / "elsewhere")
+    with pytest.raises(PipelineError, match="a task has written this file, but it is not here"):
+        table.commit(Change({P0: None}, {P0: 3}, [file]))
+    assert table.version == 0
 
 
 def test_two_jobs_that_create_the_same_table(tmp_path: Path) -> None:
