@@ -24,7 +24,7 @@ import numpy as np
 
 from klamm.client.blocking import NodeClient
 from klamm.client.errors import ClientError, ClientTimeout, ConnectionClosed
-from klamm.pipeline.cluster import READ_COMMITTED, Cluster, kafka_error
+from klamm.pipeline.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster, kafka_error
 from klamm.pipeline.errors import ClusterError, DataLoss, PoisonedBatch
 from klamm.pipeline.ranges import NO_TOPIC_ID, OffsetRange
 from klamm.protocol.errors import ErrorCode, KafkaError
@@ -165,7 +165,7 @@ class _Fetcher:
             partition=wanted.partition, fetch_offset=self._offset, partition_max_bytes=self._fetch_bytes
         )
         return FetchRequest(
-            max_wait_ms=MAX_WAIT_MS,
+            max_wait_ms=min(MAX_WAIT_MS, int(self._cluster.timeout_s * 1000 / 2)),
             min_bytes=1,
             max_bytes=self._fetch_bytes,
             isolation_level=self._isolation,
@@ -231,7 +231,7 @@ class _Fetcher:
     def _out_of_range(self) -> None:
         partition = self._wanted.topic_partition
         start = self._cluster.earliest([partition])[partition]
-        end = self._cluster.latest([partition], self._isolation)[partition]
+        end = self._cluster.latest([partition], READ_UNCOMMITTED)[partition]
         if self._offset < start:
             self._lost(f"the log starts at {start} now", start)
         elif self._offset > end:
