@@ -10,6 +10,7 @@ After a crash there is nothing to repair: files without a commit are invisible, 
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 PARTITION_BY: Final = ("topic", "date")
 KNOWN_FEATURES: Final = frozenset({"timestampNtz", "variantType"})
 """Of readers. With others (deletion vectors, column mapping) files are not what they seem."""
+COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+CAUSES: Final = 3
+LINE: Final = 300
 ATTEMPTS: Final = 10
 """Commits that others may make while we try to make one."""
 
@@ -294,5 +298,7 @@ def _files(delta: DeltaTable) -> Iterator[DataFile]:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what delta-rs says, which may be a page."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(":. ")
+    """Of what delta-rs says, which may be a page: a tree of causes with arrows and colours."""
+    lines = [COLOURS.sub("", line).replace("\u21b3", "").strip(" :.") for line in str(error).splitlines()]
+    told = ": ".join([line for line in lines if line][:CAUSES]) or type(error).__name__
+    return told if len(told) <= LINE else told[: LINE - 3] + "..."

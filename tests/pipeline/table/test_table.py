@@ -12,6 +12,7 @@ from deltalake.exceptions import CommitFailedError
 from klamm.pipeline.errors import NotATable, PipelineError, RivalLoader
 from klamm.pipeline.table import Change, Location, Table
 from klamm.pipeline.table.log import Log
+from klamm.pipeline.table.table import first_line
 from tests.pipeline.table.samples import P0, P1, SCHEMA, loaded, new_table, offsets_of, written
 
 
@@ -223,3 +224,10 @@ def test_transactions_of_others_are_left_alone(tmp_path: Path) -> None:
     loaded(table, range(1))
     assert table.next_offsets == {P0: 1}
     assert DeltaTable(tmp_path / "t").transaction_version("a") == 3
+
+
+def test_a_page_of_causes_becomes_one_line() -> None:
+    page = "Generic S3 error\n    \x1b[31m\u21b3\x1b[0m error sending request:\n  \u21b3 connection refused\n more\n"
+    assert first_line(OSError(page)) == "Generic S3 error: error sending request: connection refused"
+    assert first_line(ValueError()) == "ValueError"
+    assert len(first_line(ValueError("x" * 1000))) == 300
