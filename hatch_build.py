@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -58,7 +59,9 @@ def compile_library(source: Path, library: Path) -> str:
 
 
 def install(made: Path, library: Path) -> None:
-    """Takes the place of what was there, which brokers that run still have in memory; leaves nothing that is old."""
-    library.unlink(missing_ok=True)
+    """Takes the place of what was there, which brokers that run have in memory, or leaves nothing that is old."""
     if made.exists():
-        library.write_bytes(made.read_bytes())
+        shutil.copyfile(made, library.with_suffix(".new"))
+        library.with_suffix(".new").replace(library)
+    else:
+        library.unlink(missing_ok=True)
