@@ -12,7 +12,7 @@ from klamm.pipeline.ranges import NO_TOPIC_ID, OffsetRange, TopicPartition
 from klamm.pipeline.segments.ends import log_end_offset, open_transactions
 from klamm.pipeline.segments.files import Segment, segments
 from klamm.pipeline.segments.pieces import PIECE_BYTES, Piece, cut
-from klamm.pipeline.segments.retries import retried
+from klamm.pipeline.segments.retries import refusals_told, retried
 from klamm.storage import paths
 from klamm.storage.checkpoints import CheckpointError, parse_offsets, parse_partition_metadata
 
@@ -39,7 +39,9 @@ class LogDirs:
     def topics(self, *, internal: bool = False) -> dict[str, list[int]]:
         """Partition numbers by topic, both sorted. Raises BadOption for a partition that is in two directories."""
         found: dict[str, list[int]] = {}
-        for partition in sorted(self._partitions()):
+        with refusals_told("logDirs"):
+            partitions = sorted(self._partitions())
+        for partition in partitions:
             if internal or partition.topic not in INTERNAL_TOPICS:
                 found.setdefault(partition.topic, []).append(partition.partition)
         return found
@@ -55,10 +57,11 @@ class LogDirs:
 
     def topic_id(self, partition: TopicPartition) -> bytes:
         """Zero where the directory does not tell it."""
-        try:
-            return parse_partition_metadata((self.directory(partition) / paths.PARTITION_METADATA).read_bytes())
-        except (FileNotFoundError, CheckpointError):
-            return NO_TOPIC_ID
+        with refusals_told(str(partition)):
+            try:
+                return parse_partition_metadata((self.directory(partition) / paths.PARTITION_METADATA).read_bytes())
+            except (FileNotFoundError, CheckpointError):
+                return NO_TOPIC_ID
 
     def start_offset(self, partition: TopicPartition) -> int:
         """The log start offset as far as it was checkpointed, at least where the first segment begins."""
@@ -118,8 +121,10 @@ class LogDirs:
         return set(found)
 
     def _checkpointed(self, name: str, partition: TopicPartition) -> int | None:
-        path = self.directory(partition).parent / name
-        return self._offsets(path).get(paths.TopicPartition(partition.topic, partition.partition))
+        with refusals_told(str(partition)):
+            path = self.directory(partition).parent / name
+            offsets = self._offsets(path)
+        return offsets.get(paths.TopicPartition(partition.topic, partition.partition))
 
     def _offsets(self, path: Path) -> Mapping[paths.TopicPartition, int]:
         """What a checkpoint says, read again when it has been replaced; nothing where there is none."""

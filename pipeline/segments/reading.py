@@ -12,7 +12,7 @@ from klamm.pipeline.ranges import NO_TOPIC_ID
 from klamm.pipeline.segments.directories import LogDirs
 from klamm.pipeline.segments.files import OpenSegment, Vanished, covering
 from klamm.pipeline.segments.pieces import Piece
-from klamm.pipeline.segments.retries import ATTEMPTS, PAUSE_S, retried
+from klamm.pipeline.segments.retries import ATTEMPTS, PAUSE_S, refusals_told, retried
 from klamm.pipeline.segments.transactions import Fates
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.batch import LOG_OVERHEAD_BYTES
@@ -41,9 +41,10 @@ def read_columns(piece: Piece, *, read_committed: bool = True, fail_on_data_loss
     What is passed over when `fail_on_data_loss` is False is not told here.
     """
     reader = _Reader(piece, read_committed, fail_on_data_loss)
-    while reader.offset < piece.end:
-        with reader.opened() as segment:
-            yield from reader.records(segment)
+    with refusals_told(str(piece.topic_partition)):
+        while reader.offset < piece.end:
+            with reader.opened() as segment:
+                yield from reader.records(segment)
 
 
 class _Reader:

@@ -1,12 +1,13 @@
-"""Doing again what files that changed meanwhile have disturbed."""
+"""Doing again what files that changed meanwhile have disturbed; and what the disk refuses, in one line."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from klamm.pipeline.errors import DataLoss, UnknownTopic
+from klamm.pipeline.errors import DataLoss, PipelineError, UnknownTopic
 from klamm.pipeline.segments.files import Vanished
 
 T = TypeVar("T")
@@ -19,11 +20,12 @@ PAUSE_S: Final = 0.05
 def retried(work: Callable[[], T], what: str) -> T:
     """The result of the first attempt in which nothing vanished; a partition may be without a directory for a moment.
 
-    Raises DataLoss when it goes on, UnknownTopic when the partition stays away.
+    Raises DataLoss when it goes on, UnknownTopic when the partition stays away, PipelineError when the disk refuses.
     """
     for attempt in range(ATTEMPTS):
         try:
-            return work()
+            with refusals_told(what):
+                return work()
         except Vanished as error:
             vanished = error
         except UnknownTopic:
@@ -31,3 +33,13 @@ def retried(work: Callable[[], T], what: str) -> T:
                 raise
         time.sleep(PAUSE_S if attempt else 0)
     raise DataLoss(f"{what}: {vanished}")
+
+
+@contextmanager
+def refusals_told(what: str) -> Iterator[None]:
+    """An OSError (no permission, a bad disk) becomes a PipelineError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        raise PipelineError(f"{what}: {place}{error.strerror or error}") from None

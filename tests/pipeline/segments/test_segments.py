@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import random
 import tempfile
@@ -305,6 +307,27 @@ def test_damaged_directories_give_right_rows_or_an_error(seed: int) -> None:
         except PipelineError:
             return
         assert found == expected
+
+
+def test_what_the_disk_refuses_is_one_line(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = partition.logs()
+    pieces = logs.plan(whole(logs))
+
+    def refused(path: object = None, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", refused)
+        with pytest.raises(PipelineError, match=f"logDirs: {partition.log_dir}: Permission denied"):
+            logs.topics()
+        with pytest.raises(PipelineError, match=f"t-0: {partition.directory}: Permission denied"):
+            logs.end_offset(T0)
+    monkeypatch.setattr(os, "preadv", broken)
+    with pytest.raises(PipelineError, match="t-0: Input/output error"):
+        rows(pieces)
 
 
 # transactions
