@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.columnar import Columns, Headers, Spans
+from klamm.protocol.records.columnar.heads import Bools
 
 HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -91,9 +92,10 @@ class Contents:
         offsets[1::2] = spans.ends - self._base
         # Every second value of this one is a span; what lies between is never looked at.
         all_ = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), self._buffer])
-        rows = np.arange(0, 2 * count, 2, dtype=np.int32)
-        nulls = spans.nulls
-        return all_.take(pa.array(rows, mask=nulls if nulls is not None and nulls.any() else None))
+        taken = all_.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+        if spans.nulls is None or not spans.nulls.any():
+            return taken
+        return pa.Array.from_buffers(pa.binary(), count, [_validity(~spans.nulls), *taken.buffers()[1:]])
 
     def headers(self, headers: Headers | None, count: int) -> Any:
         """List of structs, null where there are none."""
@@ -104,8 +106,12 @@ class Contents:
         pairs = pa.StructArray.from_arrays(
             [_text(self.binary(headers.names)), self.binary(headers.values)], fields=list(HEADERS.value_type)
         )
-        none = np.append(headers.counts == 0, False)
-        return pa.ListArray.from_arrays(pa.array(offsets, mask=none), pairs, type=HEADERS)
+        buffers = [_validity(headers.counts > 0), pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(HEADERS, count, buffers, children=[pairs])
+
+
+def _validity(are_there: Bools) -> Any:
+    return pa.py_buffer(np.packbits(are_there, bitorder="little"))
 
 
 def _text(names: Any) -> Any:
