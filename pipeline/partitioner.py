@@ -33,9 +33,15 @@ def partitions_of(keys: Any, count: int) -> Int64s:
     if content is not None:
         data[:-_WORD_BYTES] = np.frombuffer(content, np.uint8)[at[0] : at[-1]]
     hashes = murmur2(data, at[:-1] - at[0], at[1:] - at[0])
-    found = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
+    found = of_hashes(hashes, count)
     if keys.null_count:
         found[keys.is_null().to_numpy(zero_copy_only=False)] = NO_KEY
+    return found
+
+
+def of_hashes(hashes: npt.NDArray[np.uint32], count: int) -> Int64s:
+    """Partitions of hashes."""
+    found: Int64s = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
     return found
 
 

@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from klamm.pipeline.arrow import Contents
 from klamm.pipeline.delivery import UNFIT, Batch
-from klamm.pipeline.encoding import BATCH_BYTES, EncodedBatch, encode_batches
+from klamm.pipeline.encoding import BATCH_BYTES, encode_batches
 from klamm.pipeline.mirror.syncs import Run
-from klamm.pipeline.partitioner import NO_KEY, partitions_of
+from klamm.pipeline.partitioner import murmur2, of_hashes
 from klamm.pipeline.wire import Fetched
 from klamm.protocol.records.batch import ATTRIBUTES_POSITION
-from klamm.protocol.records.columnar import Columns, DamagedBatch, Heads, columns
+from klamm.protocol.records.columnar import Columns, DamagedBatch, Heads, Spans, columns
 from klamm.protocol.records.columnar.aborts import Aborts
 from klamm.protocol.records.columnar.heads import Bools, Int64s
 from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of
@@ -113,64 +113,92 @@ def _untouched(fetched: Fetched, heads: Heads, way: Way) -> Iterator[Outgoing]:
 
 def _encoded(fetched: Fetched, heads: Heads, way: Way, end_offset: int) -> Iterator[Outgoing]:
     codec = codec_of(int(heads.attributes[0]))
-    gathered = _Gathered()
+    gathered = _Gathered(way, codec)
     for part in columns(fetched.data, heads, start_offset=fetched.offset, end_offset=end_offset):
         gathered.add(part)
         if gathered.size_bytes >= GATHERED_BYTES:
-            yield from gathered.batches(way, codec)
-            gathered = _Gathered()
-    yield from gathered.batches(way, codec)
+            yield from gathered.batches()
+            gathered = _Gathered(way, codec)
+    yield from gathered.batches()
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Some records for one partition, as Arrow arrays and numpy's."""
+
+    keys: Any
+    values: Any
+    tails: Any
+    timestamps: Int64s
+    offsets: Int64s
+
+    def __getitem__(self, rows: slice) -> _Records:
+        return _Records(self.keys[rows], self.values[rows], self.tails[rows], self.timestamps[rows], self.offsets[rows])
 
 
 class _Gathered:
-    """Records as Arrow arrays, to be encoded."""
+    """Records that are to be encoded, by the partition that they go to."""
 
-    def __init__(self) -> None:
+    def __init__(self, way: Way, codec: Codec) -> None:
         self.size_bytes = 0
-        self._parts: list[tuple[Any, Any, Any]] = []
-        self._timestamps: list[Int64s] = []
-        self._offsets: list[Int64s] = []
+        self._way = way
+        self._codec = codec
+        self._parts: dict[int, list[_Records]] = {}
 
     def add(self, part: Columns) -> None:
-        content = Contents(part)
-        arrays = content.binary(part.keys), content.binary(part.values), content.binary(part.tails)
-        self._parts.append(arrays)
-        self._timestamps.append(part.timestamps)
-        self._offsets.append(part.offsets)
-        self.size_bytes += sum(array.nbytes for array in arrays)
+        if self._way.keep:
+            records = _taken(part, None)
+            self._parts.setdefault(self._way.partition, []).append(records)
+        else:
+            order, bounds = _by_partition(part, self._way)
+            records = _taken(part, order)
+            for partition, rows in bounds:
+                self._parts.setdefault(partition, []).append(records[rows])
+        self.size_bytes += sum(array.nbytes for array in (records.keys, records.values, records.tails))
 
-    def batches(self, way: Way, codec: Codec) -> Iterator[Outgoing]:
-        if not self._parts:
-            return
-        keys, values, tails = (pa.concat_arrays(arrays) for arrays in zip(*self._parts, strict=True))
-        timestamps, offsets = np.concatenate(self._timestamps), np.concatenate(self._offsets)
-        batch_bytes = min(BATCH_BYTES, way.max_message_bytes)
-        if way.keep:
-            for batch in encode_batches(keys, values, timestamps, tails, codec=codec, batch_bytes=batch_bytes):
-                yield _as_outgoing(way.partition, batch, _runs(offsets[batch.first : batch.first + batch.count]))
-            return
-        for partition, rows in _by_partition(keys, way):
-            chosen = pa.array(rows)
+    def batches(self) -> Iterator[Outgoing]:
+        batch_bytes = min(BATCH_BYTES, self._way.max_message_bytes)
+        for partition, parts in sorted(self._parts.items()):
+            offsets = np.concatenate([one.offsets for one in parts])
             for batch in encode_batches(
-                keys.take(chosen),
-                values.take(chosen),
-                timestamps[rows],
-                tails.take(chosen),
-                codec=codec,
+                pa.concat_arrays([one.keys for one in parts]),
+                pa.concat_arrays([one.values for one in parts]),
+                np.concatenate([one.timestamps for one in parts]),
+                pa.concat_arrays([one.tails for one in parts]),
+                codec=self._codec,
                 batch_bytes=batch_bytes,
             ):
-                yield _as_outgoing(partition, batch, ())
+                rows = offsets[batch.first : batch.first + batch.count]
+                yield Outgoing(
+                    partition, batch.data, batch.count, _runs(rows) if self._way.keep else (), untouched=False
+                )
 
 
-def _by_partition(keys: Any, way: Way) -> Iterator[tuple[int, Int64s]]:
-    """The rows for each partition, in order. Records without a key stay together."""
-    partitions = partitions_of(keys, way.target_partitions)
-    partitions[partitions == NO_KEY] = way.partition % way.target_partitions
+def _taken(part: Columns, order: Int64s | None) -> _Records:
+    """Copies of the contents, in another order perhaps."""
+    content = Contents(part)
+    spans = [part.keys, part.values, part.tails]
+    timestamps, offsets = part.timestamps, part.offsets
+    if order is not None:
+        spans = [
+            Spans(one.starts[order], one.ends[order], None if one.nulls is None else one.nulls[order]) for one in spans
+        ]
+        timestamps, offsets = timestamps[order], offsets[order]
+    keys, values, tails = map(content.binary, spans)
+    return _Records(keys, values, tails, timestamps, offsets)
+
+
+def _by_partition(part: Columns, way: Way) -> tuple[Int64s, list[tuple[int, slice]]]:
+    """The rows in the order of their partitions, and where each has its own. Records without a key stay together."""
+    hashes = murmur2(part.data, part.keys.starts, part.keys.ends)
+    partitions = of_hashes(hashes, way.target_partitions)
+    if part.keys.nulls is not None:
+        partitions[part.keys.nulls] = way.partition % way.target_partitions
     order = np.argsort(partitions, kind="stable")
-    counts = np.bincount(partitions, minlength=way.target_partitions)
-    for partition, rows in enumerate(np.split(order, np.cumsum(counts)[:-1])):
-        if len(rows):
-            yield partition, rows
+    found, starts = np.unique(partitions[order], return_index=True)
+    ends = [*starts[1:].tolist(), len(order)]
+    bounds = zip(found.tolist(), map(slice, starts.tolist(), ends), strict=True)
+    return order, list(bounds)
 
 
 def _runs(offsets: Int64s) -> tuple[Run, ...]:
@@ -178,7 +206,3 @@ def _runs(offsets: Int64s) -> tuple[Run, ...]:
     begins = np.concatenate(([0], np.flatnonzero(np.diff(offsets) != 1) + 1))
     counts = np.diff(begins, append=len(offsets))
     return tuple(map(Run, offsets[begins].tolist(), begins.tolist(), counts.tolist()))
-
-
-def _as_outgoing(partition: int, batch: EncodedBatch, runs: tuple[Run, ...]) -> Outgoing:
-    return Outgoing(partition, batch.data, batch.count, runs, untouched=False)
