@@ -89,6 +89,10 @@ def test_every_committed_record_is_in_the_table_once(tmp_path: Path) -> None:
         expected = sorted((row for topic in TOPICS for row in log_rows(cluster, topic)), key=str)
         assert len(expected) > 10 * len(rounds)
         assert sorted(rows_of(table), key=str) == sorted(duckdb_rows(table), key=str) == expected
+        for step in STEPS[2:]:  # replacing everything in one commit is no different
+            again = ["--rerun-from", "2020-01-01", *where]
+            assert run(step, "load", table, *again) == -signal.SIGKILL
+            assert sorted(rows_of(table), key=str) == expected
         assert spark_rows(table) == {topic: log_rows(cluster, topic) for topic in TOPICS}
         assert run("never", "load", table, *where) == 0
     orphans = {path.name for path in table.rglob("*.parquet")} - {

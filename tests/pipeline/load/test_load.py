@@ -26,6 +26,7 @@ from klamm.pipeline.load.rows import Rows
 from klamm.pipeline.ranges import EARLIEST, LATEST, OffsetRange, TopicPartition
 from klamm.pipeline.report import Report
 from klamm.pipeline.source.options import Bound
+from klamm.pipeline.table import Change, Table
 from klamm.pipeline.values import parse_format
 from klamm.pipeline.wire import read_wire
 from tests.pipeline.load.changing import delete_before, delete_topic
@@ -183,6 +184,31 @@ def test_records_that_do_not_parse_become_dead_letters(
         ("mixed", 0, offset, "load") for offset in (1, 2, 4)
     ]
     assert reasons[2].message == "timestamp: 300000000000000 ms is not within the years 1 to 9999"
+
+
+def test_letters_of_a_run_that_was_not_committed_are_there_twice(
+    cluster: Cluster, loading: Callable[[str], Loading], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is exact all the same; topic, partition and offset tell the doubles."""
+    partition = new_topic(cluster, "torn")
+    dead = new_topic(cluster, "torn.dead")
+    produce(cluster, partition, [b"{", b'{"a":1}'])
+    load = loading("torn")
+    commit = Table.commit
+
+    def lost(table: Table, change: Change) -> int:
+        monkeypatch.setattr(Table, "commit", commit)
+        raise PipelineError("no power")
+
+    monkeypatch.setattr(Table, "commit", lost)
+    with pytest.raises(PipelineError, match="no power"):
+        load.once(rows=json_rows(tmp_path), dead_letters=dead.topic)
+    assert load.once(rows=json_rows(tmp_path), dead_letters=dead.topic) == 1
+    assert [row[1] for row in rows_of(load.path)] == [1]
+    letters = list(record_batches(read_wire(cluster, OffsetRange("torn.dead", 0, 0, 2)), "torn.dead", 0, headers=True))
+    headers = [found for batch in letters for found in batch["headers"].to_pylist()]
+    reasons = [Reason.of([(item["key"], item["value"]) for item in found]) for found in headers]
+    assert [(item.topic, item.partition, item.offset) for item in reasons] == [("torn", 0, 0)] * 2
 
 
 def test_wrong_dead_letter_topics(cluster: Cluster, loading: Callable[[str], Loading]) -> None:
