@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from klamm.protocol.errors import InvalidRecord
@@ -82,8 +83,8 @@ class Contents:
         self._base = int(columns.keys.starts[0]) if len(columns) else 0
         self._buffer = pa.py_buffer(columns.data[self._base :])
 
-    def binary(self, spans: Spans) -> Any:
-        """Binary array, null where the span is."""
+    def binary(self, spans: Spans, order: npt.NDArray[np.int64] | None = None) -> Any:
+        """Binary array, null where the span is; with `order`, of these rows in that order."""
         count = len(spans.starts)
         if count == 0:
             return pa.array([], pa.binary())
@@ -92,10 +93,11 @@ class Contents:
         offsets[1::2] = spans.ends - self._base
         # Every second value of this one is a span; what lies between is never looked at.
         all_ = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), self._buffer])
-        taken = all_.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+        taken = all_.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32) if order is None else order * 2))
         if spans.nulls is None or not spans.nulls.any():
             return taken
-        return pa.Array.from_buffers(pa.binary(), count, [_validity(~spans.nulls), *taken.buffers()[1:]])
+        nulls = spans.nulls if order is None else spans.nulls[order]
+        return pa.Array.from_buffers(pa.binary(), len(taken), [_validity(~nulls), *taken.buffers()[1:]])
 
     def headers(self, headers: Headers | None, count: int) -> Any:
         """List of structs, null where there are none."""

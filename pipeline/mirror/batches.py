@@ -25,7 +25,7 @@ from klamm.pipeline.mirror.syncs import Run
 from klamm.pipeline.partitioner import murmur2, of_hashes
 from klamm.pipeline.wire import Fetched
 from klamm.protocol.records.batch import ATTRIBUTES_POSITION
-from klamm.protocol.records.columnar import Columns, DamagedBatch, Heads, Spans, columns
+from klamm.protocol.records.columnar import Columns, DamagedBatch, Heads, columns
 from klamm.protocol.records.columnar.aborts import Aborts
 from klamm.protocol.records.columnar.heads import Bools, Int64s
 from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of
@@ -177,15 +177,10 @@ class _Gathered:
 def _taken(part: Columns, order: Int64s | None) -> _Records:
     """Copies of the contents, in another order perhaps."""
     content = Contents(part)
-    spans = [part.keys, part.values, part.tails]
-    timestamps, offsets = part.timestamps, part.offsets
-    if order is not None:
-        spans = [
-            Spans(one.starts[order], one.ends[order], None if one.nulls is None else one.nulls[order]) for one in spans
-        ]
-        timestamps, offsets = timestamps[order], offsets[order]
-    keys, values, tails = map(content.binary, spans)
-    return _Records(keys, values, tails, timestamps, offsets)
+    keys, values, tails = (content.binary(spans, order) for spans in (part.keys, part.values, part.tails))
+    if order is None:
+        return _Records(keys, values, tails, part.timestamps, part.offsets)
+    return _Records(keys, values, tails, part.timestamps[order], part.offsets[order])
 
 
 def _by_partition(part: Columns, way: Way) -> tuple[Int64s, list[tuple[int, slice]]]:
