@@ -189,5 +189,5 @@ docs: $(VENV)/.run ## write docs/configuration.md from the tables in config/
 
 .PHONY: clean
 clean: ## remove the environment, the jars and all caches; keeps ./data
-	@rm -rf $(VENV) $(JAR_SETS:%=tests/support/java/%/target) $(wildcard $(DRIVERS)/*/target) $(DRIVERS)/node/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(JAR_SETS:%=tests/support/java/%/target) $(wildcard $(DRIVERS)/*/target) $(DRIVERS)/node/node_modules build dist protocol/records/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
