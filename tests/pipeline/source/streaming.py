@@ -60,7 +60,7 @@ def main(address: str, directory: Path, jars: str) -> None:
     barrier = threading.Barrier(len(FORMATS))
 
     def before(batch: int) -> None:
-        if batch == KILLED_IN and barrier.wait() == 0:
+        if batch == KILLED_IN and barrier.wait(120) == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     for query in [started(spark, form, address, directory, before) for form in FORMATS]:
