@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,6 +37,8 @@ COPIERS = "copiers"
 INIT_VERSION = 5
 DESCRIBE_VERSION = LEAVE_VERSION = 5
 MAX_PAUSE_S = 0.05
+MOST_STOPPED_S = 20.0
+"""A copier that is stopped while it commits gives up after a minute; a busy machine takes half of that to start one."""
 Records = list[list[bytes]]  # the values of each partition, in their order
 
 
@@ -232,8 +234,10 @@ class Copying:
             if self.group_mode:
                 self._empty_group(client)
         started = self.copiers[number] = self._copier(number)
-        wait_for(lambda: bool(started.events), PATIENCE_S, "the copier")
+        with suppress(AssertionError):
+            wait_for(lambda: bool(started.events), MOST_STOPPED_S, "the copier")
         other.process.send_signal(signal.SIGCONT)
+        wait_for(lambda: bool(started.events), PATIENCE_S, "the copier")
 
     def _empty_group(self, client: Client) -> None:
         """Let the dead leave, and the other, who comes back by itself.
