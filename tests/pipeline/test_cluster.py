@@ -87,9 +87,8 @@ def test_a_connection_that_was_lost_is_opened_again(broker: BrokerProcess) -> No
 
 def test_the_next_server_is_asked_when_the_first_is_dead(broker: BrokerProcess) -> None:
     (port,) = free_ports(1)
-    with Cluster(f"127.0.0.1:{port},{broker.address}") as cluster:
-        with pickle.loads(pickle.dumps(cluster)) as other:
-            assert other.topics(["t"]) == cluster.topics(["t"])
+    with Cluster(f"127.0.0.1:{port},{broker.address}") as cluster, pickle.loads(pickle.dumps(cluster)) as other:
+        assert other.topics(["t"]) == cluster.topics(["t"])
 
 
 def test_servers_that_do_not_answer_are_named() -> None:
