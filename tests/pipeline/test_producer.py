@@ -29,7 +29,8 @@ from tests.support.broker_process import BrokerProcess, wait_for
 
 pytestmark = pytest.mark.clients
 
-KINDS = ["klamm", "klamm-tv1", pytest.param("kafka", marks=pytest.mark.java)]
+KINDS = ["klamm", "klamm-tv1", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.campaign])]
+"""`make test` has Apache Kafka with the mirrors that are killed (tests/faults)."""
 SAFE_DOWNGRADE = 2
 
 
