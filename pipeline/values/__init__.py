@@ -13,7 +13,8 @@ avro     one datum per record, a record in the table's struct; schema from an .a
          records have the five bytes of schema registries in front, and are read by the schema of their id as one of the
          last FILE
 
-A null (tombstone) is null in every format. Forms are sent to tasks; JSON is parsed by Arrow, in bulk.
+A null (tombstone) is null in every format, and so is the JSON text `null`. Forms are sent to tasks; JSON is parsed by
+Arrow, in bulk.
 """
 
 from klamm.pipeline.values.forms import FORMATS, Bad, Binary, Converted, Form, parse_format
