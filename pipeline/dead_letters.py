@@ -100,9 +100,10 @@ class DeadLetters:
             return
         producer = self._started()
         rows = batch.take(pa.array(sorted(reasons)))
+        told = rows.select(["topic", "partition", "offset", "headers"]).to_pylist()
         headers = [
             [*(record["headers"] or ()), *self._told(record, reasons[row])]
-            for row, record in zip(sorted(reasons), rows.drop_columns(["key", "value", "timestamp"]).to_pylist(), strict=True)
+            for row, record in zip(sorted(reasons), told, strict=True)
         ]
         tails = header_tails(pa.array(headers, _HEADERS))
         timestamps = rows["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
