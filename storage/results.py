@@ -28,7 +28,7 @@ class LogRead(NamedTuple):
     truncated: bool
     """True when the limit cut the very first batch: the region holds no whole batch."""
     next_offset: int = -1
-    """The offset after the last whole batch, or that of the batch that is cut; -1 when the region holds no whole one."""
+    """The offset after the last whole batch, or that of the batch that is cut; -1 when there is no whole one."""
 
 
 NOTHING = LogRead(None, 0, False)
