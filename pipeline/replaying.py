@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +37,7 @@ class Letter:
 
     place: TopicPartition
     offset: int
-    timestamp: datetime
+    timestamp_ms: int
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
@@ -76,8 +75,9 @@ def letters(cluster: Cluster, topic: str) -> Iterator[Letter]:
     for place in partitions:
         seen: set[tuple[str, int, int]] = set()
         for part in read_wire(cluster, OffsetRange(*place, starts[place], ends[place])):
-            for row in record_batch(part, *place, headers=True).to_pylist():
-                letter = _letter(place, row)
+            rows = record_batch(part, *place, headers=True).select(["offset", "key", "value", "headers"]).to_pylist()
+            for row, timestamp_ms in zip(rows, part.timestamps.tolist(), strict=True):
+                letter = _letter(place, row, timestamp_ms)
                 origin = _origin(letter.reason)
                 yield letter if origin not in seen else _double(letter)
                 if origin is not None:
@@ -164,19 +164,18 @@ class _Sender:
 
 def _batches(chosen: list[Letter]) -> Iterator[bytearray]:
     headers = [[{"key": name, "value": value} for name, value in own_headers(one.headers)] for one in chosen]
-    millis = [int(one.timestamp.timestamp() * 1000) for one in chosen]
     for encoded in encode_batches(
         pa.array([one.key for one in chosen], pa.binary()),
         pa.array([one.value for one in chosen], pa.binary()),
-        np.array(millis, np.int64),
+        np.array([one.timestamp_ms for one in chosen], np.int64),
         header_tails(pa.array(headers, HEADERS)),
     ):
         yield encoded.data
 
 
-def _letter(place: TopicPartition, row: dict[str, Any]) -> Letter:
+def _letter(place: TopicPartition, row: dict[str, Any], timestamp_ms: int) -> Letter:
     headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
-    return Letter(place, row["offset"], row["timestamp"], row["key"], row["value"], headers, Reason.of(headers))
+    return Letter(place, row["offset"], timestamp_ms, row["key"], row["value"], headers, Reason.of(headers))
 
 
 def _origin(reason: Reason) -> tuple[str, int, int] | None:

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
+
+LAST_MS: Final = 253_402_300_800_000  # the year 10000
 
 Counts = Counter[tuple[str, int]]
 """By topic and begin of the window in milliseconds."""
@@ -47,4 +50,7 @@ def coarser(counts: Iterable[tuple[str, int, int]], window_ms: int) -> Counts:
 
 
 def moment(milliseconds: int) -> str:
+    """In UTC; as a number where the calendar ends."""
+    if not 0 <= milliseconds < LAST_MS:
+        return str(milliseconds)
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

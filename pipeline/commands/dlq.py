@@ -106,9 +106,11 @@ def _plan(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def _line(letter: Letter, state: str) -> str:
+    from klamm.pipeline.audit.comparison import moment
+
     reason = letter.reason
     where = f"{reason.topic}-{reason.partition} offset {reason.offset}" if reason.topic is not None else "unknown"
-    when = letter.timestamp.strftime("%Y-%m-%dT%H:%M:%SZ")
+    when = moment(letter.timestamp_ms)
     message = reason.message.replace("\n", " ")
     return f"{letter.place} {letter.offset} {state} {when} {where} {reason.job} {reason.stage} {message}"
 
@@ -120,7 +122,7 @@ def _json(letter: Letter, state: str) -> str:
             "partition": letter.place.partition,
             "offset": letter.offset,
             "state": state,
-            "timestamp": letter.timestamp.isoformat(),
+            "timestamp_ms": letter.timestamp_ms,
             "from": {"topic": reason.topic, "partition": reason.partition, "offset": reason.offset},
             "job": reason.job,
             "stage": reason.stage,

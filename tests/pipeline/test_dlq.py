@@ -16,8 +16,10 @@ from klamm.pipeline import cli
 from klamm.pipeline.arrow import SCHEMA_WITH_HEADERS
 from klamm.pipeline.cluster import Cluster
 from klamm.pipeline.dead_letters import DeadLetters
-from klamm.pipeline.ranges import TopicPartition
-from klamm.pipeline.topics import create_topic
+from klamm.pipeline.ranges import OffsetRange, TopicPartition
+from klamm.pipeline.topics import create_topic, set_configs
+from klamm.pipeline.wire import read_wire
+from klamm.protocol.records.batch import Record
 from tests.pipeline.mirroring import all_rows, put, rows, some
 from tests.pipeline.test_publish import KILLED
 from tests.support.broker_process import BrokerProcess
@@ -101,6 +103,20 @@ def test_lists(cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str])
     ]
     assert dlq(cluster, "list", topic, "--limit", "1") == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_any_timestamp(cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    far = 300_000_000_000_000  # in the year 11476
+    create_topic(cluster, f"{topic}-later", configs=FOREVER | {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    set_configs(cluster, f"{topic}.dead", {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    put(cluster, TopicPartition(f"{topic}.dead", 0), [Record(0, far, b"k", b"v"), Record(1, -1, b"k", b"v")])
+    assert dlq(cluster, "list", topic) == 0
+    assert [line.split()[3] for line in capsys.readouterr().out.splitlines()] == [str(far), "-1"]
+    assert dlq(cluster, "replay", topic, "--to", f"{topic}-later") == 0
+    partition = TopicPartition(f"{topic}-later", 0)
+    end = cluster.latest([partition])[partition]
+    (part,) = read_wire(cluster, OffsetRange(*partition, 0, end))
+    assert part.timestamps.tolist() == [far, -1]
 
 
 def test_a_limit_and_another_topic(cluster: Cluster, topic: str) -> None:
