@@ -6,10 +6,11 @@ Klamm and Apache Kafka alike. A producer writes for as long as it takes to see a
 from __future__ import annotations
 
 import itertools
+import queue
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -44,7 +45,7 @@ CONFIG: Final = {
     "log.segment.delete.delay.ms": "0",
 }
 KEYS: Final = 300
-TURN: Final = 2000
+TURN: Final = 1000
 """Records that are written while a range is read."""
 VALUE: Final = b"v" * 900
 PATIENCE_S: Final = 200.0
@@ -70,7 +71,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(broker.address, timeout_s=20) as cluster:
+    with Cluster(broker.address, timeout_s=60) as cluster:
         yield cluster
 
 
@@ -82,8 +83,8 @@ class Writer:
     written: dict[str, dict[int, tuple[bytes | None, bytes | None]]] = field(
         default_factory=lambda: {topic: {} for topic in TOPICS}
     )
-    turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
-    is_enough: bool = False
+    turns: queue.Queue[int] = field(default_factory=queue.Queue)
+    failure: BaseException | None = None
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._run)
@@ -91,22 +92,36 @@ class Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.is_enough = True
-        self.turns.release()
+        self.turns.put(0)
         self._thread.join()
+
+    def write(self, count: int) -> None:
+        """Meanwhile."""
+        self.turns.put(count)
+
+    def settle(self) -> None:
+        """Wait until all of that is acknowledged."""
+        self.turns.join()
+        assert self.failure is None, self.failure
 
     def _run(self) -> None:
         producer = Producer({"bootstrap.servers": self.address, "linger.ms": 5, "compression.type": "none"})
-        for number in itertools.count():
-            for topic in TOPICS:
-                key = b"key-%d" % (number * 2654435761 % KEYS) if number % 50 else b"once-%d" % number
-                value = b"%d " % number + VALUE if number % 97 else None
-                producer.produce(topic, value, key, 0, self._delivered)
-            if number % TURN == 0:
-                producer.flush()
-                self.turns.acquire()
-                if self.is_enough:
-                    return
+        numbers = itertools.count()
+        while count := self.turns.get():
+            try:
+                for number in itertools.islice(numbers, count):
+                    self._produce(producer, number)
+                assert producer.flush(PATIENCE_S) == 0
+            except BaseException as error:
+                self.failure = error
+            finally:
+                self.turns.task_done()
+
+    def _produce(self, producer: Producer, number: int) -> None:
+        key = b"key-%d" % (number * 2654435761 % KEYS) if number % 50 else b"once-%d" % number
+        value = b"%d " % number + VALUE if number % 97 else None
+        for topic in TOPICS:
+            producer.produce(topic, value, key, 0, self._delivered)
 
     def _delivered(self, error: object, message: Message) -> None:
         assert error is None
@@ -115,26 +130,26 @@ class Writer:
         self.written[topic][offset] = message.key(), message.value()
 
     def within(self, wanted: OffsetRange) -> list[Row]:
-        """What was written there, as far as it was acknowledged: what is at the end of the log need not be yet."""
+        """What was written there."""
         known = self.written[wanted.topic]
         return [(at, *known[at]) for at in range(wanted.start, wanted.end)]
 
     def check_latest(self, found: list[Row], end: int) -> None:
         """They are the latest values below `end`; but for keys written again since, or that one may be gone, too."""
         expected = latest(self.within(OffsetRange("compacted", 0, 0, end)))
-        again = {key for offset, (key, _) in list(self.written["compacted"].items()) if offset >= end}
+        again = {key for offset, (key, _) in self.written["compacted"].items() if offset >= end}
         seen = latest(found)
         assert seen.keys() <= expected.keys()
         for key, value in expected.items():
             assert seen.get(key) == value or key in again
 
-    def wait_for(self, wanted: OffsetRange) -> None:
-        """Until all of them are acknowledged, too."""
-        known = self.written[wanted.topic]
-        end = time.monotonic() + PATIENCE_S
-        while not all(at in known for at in range(wanted.start, wanted.end)):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+
+def until(is_so: Callable[[], bool]) -> None:
+    """What a broker does on its own, a moment later."""
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def range_of(cluster: Cluster, partition: TopicPartition, isolation: int = READ_COMMITTED) -> OffsetRange:
@@ -179,23 +194,25 @@ def test_files_have_what_was_written_while_brokers_change_them(broker: Broker, c
     rounds = removed = shrunk = lost = 0
     end = time.monotonic() + PATIENCE_S
     with Writer(broker.address) as writer:
+        writer.write(2 * TURN)
         while rounds < 12 or not removed or not shrunk:
             assert time.monotonic() < end, f"{rounds=} {removed=} {shrunk=}"
-            writer.turns.release()
+            writer.write(TURN)
             wanted = range_of(cluster, DELETED)
             found, at = read_until_gone(logs, wanted)
             if at < wanted.end:
                 lost += 1
-                assert cluster.earliest([DELETED])[DELETED] > at
+                until(lambda at=at: cluster.earliest([DELETED])[DELETED] > at)  # type: ignore[misc]
             read = OffsetRange("deleted", 0, wanted.start, at)
-            writer.wait_for(read)
+            writer.settle()
             assert found == writer.within(read)
             removed += wanted.start > 0
 
+            writer.write(TURN)
             wanted = range_of(cluster, COMPACTED)
             found, at = read_until_gone(logs, OffsetRange("compacted", 0, 0, wanted.end, wanted.topic_id))
             assert at == wanted.end
-            writer.wait_for(OffsetRange("compacted", 0, 0, wanted.end))
+            writer.settle()
             writer.check_latest(found, wanted.end)
             shrunk += len(found) < wanted.end
             rounds += wanted.end > 0
@@ -216,6 +233,8 @@ def test_transactions_codecs_and_headers_are_those_of_the_wire(
     broker: Broker, cluster: Cluster, tmp_path: Path
 ) -> None:
     fill(cluster, "filled", partitions=2, records=250)
+    partitions = [TopicPartition("filled", 0), TopicPartition("filled", 1)]
+    until(lambda: cluster.latest(partitions, READ_COMMITTED) == cluster.latest(partitions, READ_UNCOMMITTED))
     copy = tmp_path / "copy"
     copy.mkdir()
     for number in (0, 1):
