@@ -101,6 +101,7 @@ def broker_at(address: str, data: Path) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
+        process.stdout.close()
 
 
 def create_topic(address: str) -> None:
