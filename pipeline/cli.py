@@ -14,10 +14,12 @@ import sys
 from collections.abc import Sequence
 
 from klamm import __version__
-from klamm.pipeline.errors import PipelineError
+from klamm.pipeline.errors import EXIT_FAILED, EXIT_OK, PipelineError
 from klamm.pipeline.report import Report, add_report_arguments
 
 COMMANDS: tuple[str, ...] = ("audit", "compact", "dlq", "load", "mirror", "publish", "status", "vacuum", "verify")
+EXTRA = ("deltalake", "fastavro", "numpy", "pyarrow", "pyspark", "rich")
+"""What the extra `pipeline` brings."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,9 +33,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_status
     except KeyboardInterrupt:
         return 130  # as a shell has it for SIGINT
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if _is_read():
+            print(f"klamm-pipeline: a connection broke: {error}", file=sys.stderr)
+            return EXIT_FAILED
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return EXIT_OK
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        print(f"klamm-pipeline: {error.name} is missing: pip install 'klamm[pipeline]'", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _is_read() -> bool:
+    """Whether somebody still reads our output: `head` goes away when it has enough."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return False
+    return True
 
 
 def parser() -> argparse.ArgumentParser:
