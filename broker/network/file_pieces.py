@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from klamm.protocol.regions import FileRegion
 
-COPY_BYTES = 16 * 1024  # up to here one pread and a common send beat a send of their own
+COPY_BYTES = 64 * 1024  # up to here one pread and a common send beat a send of their own
 WINDOW_BYTES = 1024 * 1024  # probed, and read ahead, at a time
 PROBE_STRIDE = 64 * 1024
 THREADS = 4
