@@ -124,7 +124,7 @@ def fetch(target: Target, topic: str, connections: int, size: int, seconds: floa
     return {
         "gb_s": found["bytes"] / found["seconds"] / 1e9,
         "requests_s": found["requests"] / found["seconds"],
-        "cpu_s_gb": used / (found["bytes"] / 1e9),
+        "cpu_s_gb": used / ((found["bytes"] + found["walked_bytes"]) / 1e9),
     }
 
 

@@ -32,6 +32,7 @@ const (
 type result struct {
 	Requests int     `json:"requests"`
 	Bytes    int64   `json:"bytes"`
+	Walked   int64   `json:"walked_bytes"` // before the time began
 	Seconds  float64 `json:"seconds"`
 	P50      float64 `json:"p50_us"`
 	P99      float64 `json:"p99_us"`
@@ -60,11 +61,12 @@ func main() {
 			return func(answer []byte) []byte { checkProduced(answer); return frame }
 		})
 	case "fetch":
-		frames := fetchFrames(address, topic, *maxBytes)
+		frames, walked := fetchFrames(address, topic, *maxBytes)
 		found = run(address, *connections, duration, func(i int) request {
 			at := i * len(frames) / *connections
 			return func([]byte) []byte { at++; return frames[at%len(frames)] }
 		})
+		found.Walked = walked
 	case "raw":
 		found = run(address, *connections, duration, func(int) request {
 			return func([]byte) []byte { return []byte{0, 0, 0, 4, 0, 0, 0, 0} }
@@ -296,19 +298,22 @@ func fetchFrame(topic string, offset int64, maxBytes, waitMs int) []byte {
 }
 
 // fetchFrames walks over the partition once and gives the request of each step but the last, short one.
-func fetchFrames(address, topic string, maxBytes int) [][]byte {
+func fetchFrames(address, topic string, maxBytes int) ([][]byte, int64) {
 	c := &connection{fd: connect(address), buffer: make([]byte, 64<<10)}
 	end := endOffset(address, topic)
 	var frames [][]byte
+	var walked int64
 	for at := int64(0); at < end; {
 		next := fetchFrame(topic, at, maxBytes, 0)
-		at = nextOffset(records(c.ask(next)), at)
+		answer := c.ask(next)
+		walked += int64(len(answer))
+		at = nextOffset(records(answer), at)
 		frames = append(frames, next)
 	}
 	if len(frames) < 2 {
 		fail("load: the topic is too small for such fetches")
 	}
-	return frames[:len(frames)-1]
+	return frames[:len(frames)-1], walked
 }
 
 func records(answer []byte) []byte {
