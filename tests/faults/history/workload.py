@@ -51,6 +51,7 @@ COMMITTED, UNCOMMITTED = 1, 0
 PRODUCE, INIT, END, TXN_COMMIT = 12, 5, 5, 5
 FETCH, JOIN, SYNC, OFFSET_COMMIT, OFFSET_FETCH = 12, 9, 5, 8, 8
 READ_BYTES = 1 << 20
+TRANSACTION_TIMEOUT_MS = 60_000
 PAUSE_S = 0.002
 LIMIT = 1 << 20
 
@@ -178,7 +179,7 @@ class Workload:
             self.history.uncommitted[place] = await self.read_all(place, UNCOMMITTED)
 
     async def _settled(self, place: Place) -> None:
-        patience = self.now() + self.patience_s
+        patience = self.now() + self.patience_s + TRANSACTION_TIMEOUT_MS / 1000  # nothing is open for longer than that
         while self.now() < patience:
             topic, index = place
             request = FetchRequest(
@@ -200,7 +201,7 @@ class Workload:
 
     async def init(self, name: str | None, *, last: bool = False) -> tuple[int, int]:
         request = InitProducerIdRequest(
-            transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+            transactional_id=name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, producer_id=-1, producer_epoch=-1
         )
         answer = await self.ask(request, INIT, lambda answer: int(answer.error_code), last=last)
         assert answer.error_code == 0, answer
