@@ -18,7 +18,7 @@ from tests.faults.history.checker import check
 from tests.faults.history.events import History
 from tests.faults.history.planted import BUGS, planted
 from tests.faults.history.simulated import SimulatedBroker
-from tests.faults.history.workload import Workload, run
+from tests.faults.history.workload import TRANSACTION_TIMEOUT_MS, Workload, run
 
 FSYNC = {"klamm.acks.fsync": "true"}
 BUG_S = 2.0
@@ -30,7 +30,7 @@ async def history(
     rng: random.Random,
     duration_s: float,
     config: dict[str, Any],
-    patience_s: float = 20.0,
+    patience_s: float = 20.0 + TRANSACTION_TIMEOUT_MS / 1000,  # nothing is open for longer than that
     *,
     strict: bool = True,
 ) -> History:

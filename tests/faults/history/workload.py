@@ -179,7 +179,7 @@ class Workload:
             self.history.uncommitted[place] = await self.read_all(place, UNCOMMITTED)
 
     async def _settled(self, place: Place) -> None:
-        patience = self.now() + self.patience_s + TRANSACTION_TIMEOUT_MS / 1000  # nothing is open for longer than that
+        patience = self.now() + self.patience_s
         while self.now() < patience:
             topic, index = place
             request = FetchRequest(
