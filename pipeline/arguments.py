@@ -31,7 +31,12 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, topics_required: bo
         default=[],
         help="an option of the data source, as kafka.client.id",
     )
-    which = group.add_mutually_exclusive_group(required=topics_required)
+    add_topics_arguments(group, required=topics_required)
+
+
+def add_topics_arguments(group: argparse._ArgumentGroup, *, required: bool) -> None:
+    """By their names or by a pattern."""
+    which = group.add_mutually_exclusive_group(required=required)
     which.add_argument("--topics", metavar="NAME,...", help="these topics")
     which.add_argument("--pattern", metavar="REGEX", help="topics whose whole name matches")
 

@@ -28,6 +28,7 @@ from klamm.pipeline.arguments import (
     spark_session,
 )
 from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.pipeline.repeating import stopped_by_signals
 from klamm.pipeline.report import Report
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.commands.load import stopped_by_signals
     from klamm.pipeline.compact.job import Compactor
     from klamm.pipeline.tasks import LocalTasks, SparkTasks
 

@@ -12,11 +12,6 @@ option. Run it again after any failure or kill.
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from klamm.pipeline.arguments import (
@@ -31,6 +26,7 @@ from klamm.pipeline.arguments import (
     spark_session,
 )
 from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.pipeline.repeating import stopped_by_signals
 from klamm.pipeline.report import Report
 
 if TYPE_CHECKING:
@@ -205,21 +201,3 @@ def print_plan(table: Table | None, job: LoadJob, plan: Plan, tasks: list[Task])
         records = sum(file.records for file in plan.removed)
         print(f"replaces files={len(plan.removed)} records={records}")
     print(f"total partitions={len(plan.ranges)} offsets={plan.count} tasks={len(tasks)}")
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[threading.Event]:
-    """SIGTERM and SIGINT let the run that has begun end; a second one does not wait."""
-    stop = threading.Event()
-
-    def asked(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

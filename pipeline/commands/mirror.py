@@ -17,8 +17,16 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.arguments import add_spark_arguments, parse_time, positive, seconds, spark_session
+from klamm.pipeline.arguments import (
+    add_spark_arguments,
+    add_topics_arguments,
+    parse_time,
+    positive,
+    seconds,
+    spark_session,
+)
 from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.pipeline.repeating import stopped_by_signals
 from klamm.pipeline.report import Report
 
 if TYPE_CHECKING:
@@ -49,9 +57,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         help="a cluster to read; several with an alias each (default: source)",
     )
     group.add_argument("--target", metavar="HOST:PORT,...", required=True, help="the cluster to write")
-    which = group.add_mutually_exclusive_group(required=True)
-    which.add_argument("--topics", metavar="NAME,...", help="these topics")
-    which.add_argument("--pattern", metavar="REGEX", help="topics whose whole name matches")
+    add_topics_arguments(group, required=True)
     group.add_argument("--exclude", metavar="REGEX", help="but not those whose whole name matches")
     group.add_argument(
         "--rename",
@@ -113,7 +119,6 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.commands.load import stopped_by_signals
     from klamm.pipeline.mirror.job import Mirror
     from klamm.pipeline.tasks import LocalTasks, SparkTasks, Tasks
 

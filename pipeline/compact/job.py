@@ -24,6 +24,7 @@ from klamm.pipeline.load.plan import Plan, Planner
 from klamm.pipeline.load.rows import AS_THEY_ARE, Rows
 from klamm.pipeline.load.schema import check_schema
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.repeating import repeated
 from klamm.pipeline.report import Report
 from klamm.pipeline.source.options import Bound, SourceOptions
 from klamm.pipeline.source.planning import Logs
@@ -168,12 +169,7 @@ class Compactor:
 
     def every(self, seconds: float, stop: threading.Event) -> int:
         """Again and again, until `stop`; a run that has begun is finished."""
-        records = 0
-        while not stop.is_set():
-            begun_s = self._monotonic()
-            records += self.once()
-            stop.wait(max(seconds - (self._monotonic() - begun_s), 0))
-        return records
+        return repeated(self.once, seconds, stop, monotonic=self._monotonic)
 
     def work(self, plan: Plan) -> list[Work]:
         """The tasks: one per topic partition that has something new. A rebuild merges with nothing."""

@@ -20,6 +20,7 @@ from klamm.pipeline.load.rows import AS_THEY_ARE, Rows
 from klamm.pipeline.load.schema import check_schema
 from klamm.pipeline.load.task import Loaded, Recipe, load_range
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.repeating import repeated
 from klamm.pipeline.report import Report
 from klamm.pipeline.source.options import Bound, SourceOptions
 from klamm.pipeline.source.planning import Logs
@@ -112,12 +113,7 @@ class Loader:
 
     def every(self, seconds: float, stop: threading.Event) -> int:
         """Again and again, until `stop`; a run that has begun is finished."""
-        loaded = 0
-        while not stop.is_set():
-            begun_s = self._monotonic()
-            loaded += self.available_now()
-            stop.wait(max(seconds - (self._monotonic() - begun_s), 0))
-        return loaded
+        return repeated(self.available_now, seconds, stop, monotonic=self._monotonic)
 
     def cut(self, plan: Plan) -> list[Task]:
         """The tasks of a plan."""

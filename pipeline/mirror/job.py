@@ -20,6 +20,7 @@ from klamm.pipeline.mirror.progress import Flow
 from klamm.pipeline.mirror.rules import Rules
 from klamm.pipeline.mirror.syncs import COMPACTED, Run, Translation, syncs_topic
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.repeating import repeated
 from klamm.pipeline.report import Report
 from klamm.pipeline.tasks import Tasks
 from klamm.pipeline.topics import NewTopic, add_partitions, create_topics, set_configs
@@ -82,12 +83,7 @@ class Mirror:
 
     def every(self, seconds: float, stop: threading.Event, *, monotonic: Callable[[], float] = time.monotonic) -> int:
         """Round after round, until `stop`; one that has begun is finished."""
-        copied = 0
-        while not stop.is_set():
-            begun_s = monotonic()
-            copied += self.once()
-            stop.wait(max(seconds - (monotonic() - begun_s), 0))
-        return copied
+        return repeated(self.once, seconds, stop, monotonic=monotonic)
 
     def close(self) -> None:
         for cluster in (self._target, *self._clusters.values()):

@@ -1,4 +1,4 @@
-"""One Spark session per test module, on two cores, with everything it writes below a temporary directory."""
+"""What modules share: a Spark session on two cores, with everything it writes in a temporary directory; two brokers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from klamm.pipeline.cluster import Cluster
+from tests.support.broker_process import BrokerProcess
 from tests.support.jars import jars
 
 if TYPE_CHECKING:
@@ -31,3 +33,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session_ = session("tests", "local[2]", conf)
     yield session_
     session_.stop()
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Cluster]]:
+    """Two brokers of ours: a source and a target. Tests mark themselves `clients`."""
+    directory = tmp_path_factory.mktemp("klamm")
+    with (
+        BrokerProcess(directory / "a") as a,
+        BrokerProcess(directory / "b") as b,
+        Cluster(a.address) as source,
+        Cluster(b.address) as target,
+    ):
+        yield source, target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,23 +22,10 @@ from klamm.protocol.messages.delete_records import (
 )
 from klamm.protocol.records.batch import Record, encode_batch
 from tests.pipeline.mirroring import mirror, put
-from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.clients
 FOREVER = {"retention.ms": "-1"}
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Cluster]]:
-    directory = tmp_path_factory.mktemp("klamm")
-    with (
-        BrokerProcess(directory / "a") as a,
-        BrokerProcess(directory / "b") as b,
-        Cluster(a.address) as source,
-        Cluster(b.address) as target,
-    ):
-        yield source, target
 
 
 @pytest.fixture

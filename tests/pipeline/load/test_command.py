@@ -10,9 +10,10 @@ import pytest
 
 from klamm.pipeline.cli import main
 from klamm.pipeline.cluster import Cluster
-from klamm.pipeline.commands.load import start_bound, stopped_by_signals
+from klamm.pipeline.commands.load import start_bound
 from klamm.pipeline.errors import BadOption
 from klamm.pipeline.ranges import LATEST, TopicPartition
+from klamm.pipeline.repeating import stopped_by_signals
 from klamm.pipeline.source.options import Bound
 from tests.pipeline.load.loading import Loading, new_topic, produce
 

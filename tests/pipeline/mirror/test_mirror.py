@@ -35,18 +35,6 @@ from tests.support.broker_process import BrokerProcess
 pytestmark = pytest.mark.clients
 
 
-@pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Cluster]]:
-    directory = tmp_path_factory.mktemp("klamm")
-    with (
-        BrokerProcess(directory / "a") as a,
-        BrokerProcess(directory / "b") as b,
-        Cluster(a.address) as source,
-        Cluster(b.address) as target,
-    ):
-        yield source, target
-
-
 @pytest.fixture
 def source(clusters: tuple[Cluster, Cluster]) -> Cluster:
     return clusters[0]

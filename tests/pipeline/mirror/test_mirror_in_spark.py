@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,24 +23,11 @@ from klamm.pipeline.tasks import SparkTasks
 from klamm.pipeline.topics import create_topic
 from klamm.protocol.records.batch import Record
 from tests.pipeline.mirroring import all_rows, put, some
-from tests.support.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.clients]
-
-
-@pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Cluster]]:
-    directory = tmp_path_factory.mktemp("klamm")
-    with (
-        BrokerProcess(directory / "a") as a,
-        BrokerProcess(directory / "b") as b,
-        Cluster(a.address) as source,
-        Cluster(b.address) as target,
-    ):
-        yield source, target
 
 
 def mirrored(spark: SparkSession, clusters: tuple[Cluster, Cluster], pattern: str, *, sync_configs: bool = True) -> int:
