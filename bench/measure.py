@@ -180,10 +180,3 @@ def first_answer(port: int) -> None:
                     return
         except OSError:
             time.sleep(0.002)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

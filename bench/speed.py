@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import loads
-from bench.measure import BROKERS, KAFKA_HEAP, Table, Target, create_topic, first_answer, free_port, klamm, machine
+from bench.measure import BROKERS, KAFKA_HEAP, Table, Target, create_topic, first_answer, klamm, machine
 from bench.page import plot, write_section
 from klamm.client.blocking import NodeClient
 from klamm.protocol.messages.metadata import MetadataRequest
-from tests.support.apache_kafka import apache_kafka
+from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.broker_process import BrokerProcess
 
 Broker = Callable[[Path], AbstractContextManager[Target]]
@@ -127,7 +127,7 @@ def started(broker: Broker, directory: Path) -> Iterator[tuple[float, Target]]:
     """Start on what `directory` has; the seconds from exec to the first answer, and the broker."""
     began = time.perf_counter()
     if broker is klamm:
-        port = free_port()
+        (port,) = free_ports(1)
         command = [sys.executable, "-m", "klamm", "start", "--override", f"log.dirs={directory / 'klamm'}"]
         command += ["--override", f"listeners=PLAINTEXT://127.0.0.1:{port}"]
         command += ["--override", "klamm.metrics.listener=127.0.0.1:0"]

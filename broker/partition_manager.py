@@ -149,7 +149,7 @@ class PartitionManager:
 
     def has_offline(self) -> bool:
         """Whether there is any."""
-        return any(partition.log is None or partition.log.offline_reason is not None for partition in self)
+        return any(partition.is_offline for partition in self)
 
     def offline_count(self) -> int:
         return sum([partition.is_offline for partition in self])
