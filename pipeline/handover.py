@@ -11,12 +11,13 @@ others when their time is over.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from klamm.pipeline.cluster import Cluster, error_code
 from klamm.pipeline.coordinator import Coordinator, KeyType
 from klamm.pipeline.errors import ClusterError, NotWritten
-from klamm.pipeline.producer import OpenTransaction
+from klamm.pipeline.producer import OpenTransaction, Producer
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.protocol.messages.end_txn import EndTxnRequest
@@ -48,6 +49,17 @@ def abort_all(cluster: Cluster, transactions: Iterable[OpenTransaction]) -> None
             _ended(cluster, one, committed=False)
         except ClusterError:
             continue
+
+
+def fence_all(cluster: Cluster, transactional_ids: Iterable[str]) -> None:
+    """End what is open under these ids, whoever has it; who has it can write nothing more.
+
+    When a coordinator cannot be reached, it is left to the timeouts of the transactions.
+    """
+    with suppress(ClusterError):
+        for transactional_id in transactional_ids:
+            with Producer(cluster, transactional_id=transactional_id):
+                pass  # its start fences
 
 
 def _check_open(cluster: Cluster, one: OpenTransaction) -> None:

@@ -5,7 +5,8 @@ What is promised, for readers with read_committed:
 - A task writes into one transaction, so an attempt that fails, or is killed, leaves nothing that can be seen; the next
   attempt has the same transactional id and aborts what is left of it.
 - The driver commits all tasks of the job (of the micro-batch), when all are done: a job that fails has written
-  nothing. Before it commits it makes sure that every transaction is still open (`klamm.pipeline.handover`).
+  nothing, and ends the transactions of its tasks. Before it commits it makes sure that every transaction is still open
+  (`klamm.pipeline.handover`).
 - The commits follow each other. A driver that is killed between the first and the last of them, or a coordinator that
   fails just then, leaves a part of the tasks of a batch job committed; the others are aborted by the next run with the
   same option `transactionalId` and as many tasks, or when their transactions time out.
@@ -38,7 +39,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from klamm.pipeline.cluster import Cluster
 from klamm.pipeline.errors import BadOption, NotWritten
 from klamm.pipeline.groups import committed
-from klamm.pipeline.handover import abort_all, commit_all
+from klamm.pipeline.handover import abort_all, commit_all, fence_all
 from klamm.pipeline.producer import OpenTransaction, Producer
 from klamm.pipeline.source.rows import Encoder, check_columns
 from klamm.pipeline.source.sink_options import SinkOptions
@@ -83,7 +84,11 @@ class BatchWriter(DataSourceArrowWriter):
         _commit(self.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Also of the tasks that have told nothing: Spark kills them, but does not wait until they are dead."""
         _abort(self.options, messages)
+        ids = [_transactional_id(self.options, Place(number)) for number, item in enumerate(messages) if item is None]
+        with self.options.connection.cluster() as cluster:
+            fence_all(cluster, ids)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -115,12 +120,11 @@ def written(
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return Written(None)
-    base = options.transactional_id or f"klamm-pipeline.{here.query or options.job}"
     with options.connection.cluster() as cluster:
         encoder = Encoder(options, _Counts(cluster), now_ms or _wall_ms, first=here.number)
         with Producer(
             cluster,
-            transactional_id=f"{base}.{here.number}",
+            transactional_id=_transactional_id(options, here),
             transaction_timeout_s=options.transaction_timeout_s,
         ) as producer:
             if here.batch is not None and _is_done(producer, here.batch, _chained(first, batches)):
@@ -181,6 +185,10 @@ def _place() -> Place:
     if query is None or batch is None:
         return Place(context.partitionId())
     return Place(context.partitionId(), query, int(batch))
+
+
+def _transactional_id(options: SinkOptions, place: Place) -> str:
+    return f"{options.transactional_id or f'klamm-pipeline.{place.query or options.job}'}.{place.number}"
 
 
 def _is_done(producer: Producer, batch: int, rows: Iterator[pa.RecordBatch]) -> bool:

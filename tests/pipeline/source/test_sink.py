@@ -17,7 +17,7 @@ from klamm.pipeline.handover import abort_all, commit_all
 from klamm.pipeline.ranges import OffsetRange
 from klamm.pipeline.source.options import BATCH, STREAM, Connection
 from klamm.pipeline.source.rows import check_columns
-from klamm.pipeline.source.sink import Place, Written, written
+from klamm.pipeline.source.sink import BatchWriter, Place, Written, written
 from klamm.pipeline.source.sink_options import SinkOptions, parse_sink
 from klamm.pipeline.topics import create_topic
 from klamm.pipeline.wire import read_wire
@@ -134,6 +134,20 @@ def test_a_job_that_is_aborted_leaves_nothing(cluster: Cluster) -> None:
     assert seen(cluster, "aborted") == []
     with pytest.raises(NotWritten, match=r"nothing was written$"):
         commit_all(cluster, transactions(message))
+
+
+def test_a_job_that_is_aborted_ends_what_tasks_without_a_result_have_written(cluster: Cluster) -> None:
+    create_topic(cluster, "silent", configs=KEPT)
+    options = sink(cluster, topic="silent")
+    told = written(options, iter([batch(value=["lost"])]), place=Place(0))
+    silent = written(options, iter([batch(value=["killed"])]), place=Place(1))
+    schema = StructType([StructField("value", StringType())])
+    BatchWriter(options, schema, overwrite=False).abort([told, None, None])
+    (partition,) = cluster.topics(["silent"])["silent"].topic_partitions
+    assert cluster.latest([partition]) == cluster.latest([partition], READ_UNCOMMITTED)
+    with pytest.raises(NotWritten):
+        commit_all(cluster, transactions(silent))
+    assert seen(cluster, "silent") == []
 
 
 def test_one_transaction_that_is_gone_stops_all(cluster: Cluster) -> None:
