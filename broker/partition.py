@@ -207,12 +207,14 @@ class Partition:
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, begins_at_zero: bool, now_ms: int
     ) -> VerificationGuard | None:
         """Before a transactional batch: the guard to hand to `append` once the coordinator has said that the
-        transaction is open and has this partition in it. None: the producer has a transaction open here, nobody
-        need be asked. Raises KafkaStorageError."""
+        transaction is open and has this partition in it. None: the producer has this transaction open here, nobody
+        need be asked. Raises KafkaStorageError, InvalidProducerEpoch."""
         log = self.online_log()
-        if log.producers.is_in_transaction(producer_id):
-            log.producers.check_epoch(producer_id, producer_epoch)
+        open_epoch = log.producers.open_epoch(producer_id)
+        if producer_epoch == open_epoch:
             return None
+        if producer_epoch < open_epoch:
+            log.producers.check_epoch(producer_id, producer_epoch)
         return log.verifications.begin(
             producer_id, producer_epoch, base_sequence, begins_at_zero=begins_at_zero, now_ms=now_ms
         )

@@ -52,7 +52,7 @@ def _check_transaction(
         if before is not None:
             log.verifications.duplicate(producer_id, sequence, batch.last_offset_delta)
             return before
-    if producer is None or producer.first_transaction_offset < 0:
+    if log.producers.open_epoch(producer_id) != batch.producer_epoch:
         log.verifications.check(producer_id, guard)
     if not by_coordinator:
         has_batches = producer is not None and bool(producer.batches)

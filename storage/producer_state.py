@@ -24,6 +24,7 @@ from klamm.protocol.records.batch import BatchHeader
 from klamm.protocol.records.control import EndMarker
 from klamm.storage.producer import (
     MAX_SEQUENCE,
+    NO_EPOCH,
     NO_OFFSET,
     NO_PRODUCER,
     NO_SEQUENCE,
@@ -129,9 +130,10 @@ class ProducerState:
                 f"the last one seen is {producer.coordinator_epoch}"
             )
 
-    def is_in_transaction(self, producer_id: int) -> bool:
+    def open_epoch(self, producer_id: int) -> int:
+        """The epoch of the transaction that a producer has open here; -1: it has none."""
         producer = self._producers.get(producer_id)
-        return producer is not None and producer.first_transaction_offset >= 0
+        return producer.epoch if producer is not None and producer.first_transaction_offset >= 0 else NO_EPOCH
 
     def update(
         self,

@@ -4,7 +4,9 @@ A transactional batch may begin a transaction in a partition only when the coord
 open and has this partition in it; else a late batch, of a producer whose transaction has ended, would begin one that
 nobody ever ends (KIP-890). Who asks the coordinator takes a guard from `begin` first and hands it to the append with
 the batch. The guard is good for one transaction: an append or a marker in between ends it, and with it what the
-coordinator has said. Once a batch is in, no guard is needed until the marker.
+coordinator has said. Once a batch is in, no guard is needed until the marker, but by the next epoch of the producer:
+since transaction version 2 a producer that was told of the end of a transaction may be ahead of its marker, which a
+crash has delayed, and what it writes must not get into a transaction that is decided.
 
 While an answer is awaited the lowest sequence asked for is kept, so that a batch behind one that has to be sent again
 does not get in before it. Nothing here survives a restart, and nothing has to.

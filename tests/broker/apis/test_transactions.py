@@ -9,7 +9,8 @@ from typing import Any, Self
 import pytest
 
 from klamm.broker.metrics.exposition import Exposition
-from klamm.protocol.errors import ErrorCode
+from klamm.broker.partition import Partition
+from klamm.protocol.errors import ErrorCode, KafkaStorageError
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.protocol.messages.delete_groups import DeleteGroupsRequest
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -212,6 +213,27 @@ def test_what_was_decided_is_completed_by_the_next_start(tmp_path: Path) -> None
         assert room.aborted() == []
         assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == 3
         assert client.complete("x") == "CompleteCommit"
+
+
+def test_nothing_gets_in_before_a_marker_that_is_late(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a power cut that took the marker, but not the decision that the client was told."""
+    client = room.client
+    with monkeypatch.context() as patched:
+
+        def refused(*_: object, **__: object) -> None:
+            raise KafkaStorageError("not now")
+
+        patched.setattr(Partition, "append_marker", refused)
+        who = go_on(client, "x", client.started("x", 5), commit=True)
+        assert codes(client.produce("x", who, 12)) == {ErrorCode.CONCURRENT_TRANSACTIONS}
+    assert client.ends() == (1, 0)
+    room.broker.clock.advance(1000)
+    room.broker.run(room.ticked())
+    client.stable()
+    assert client.ends() == (2, 2)
+    go_on(client, "x", who, commit=True)
+    client.stable()
+    assert client.ends() == (4, 4)
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(room: Room) -> None:

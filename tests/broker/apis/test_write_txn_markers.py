@@ -199,6 +199,19 @@ def test_a_transaction_begins_with_the_guard_of_its_verification_only(broker: Em
     assert partition.log_end_offset == 2
 
 
+def test_the_next_epoch_of_a_producer_does_not_join_the_open_transaction_of_the_last_one(
+    broker: EmbeddedBroker,
+) -> None:
+    transact(broker, 7, 0, 0, b"a")
+    partition = partition_of(broker)
+    early = batch(b"b", producer_id=7, producer_epoch=1, base_sequence=0, transactional=True)
+    with pytest.raises(InvalidTxnState):
+        partition.append(memoryview(bytearray(early)), produce_version=12, now_ms=NOW_MS, transactional_id="x")
+    assert partition.begin_verification(7, 1, 0, begins_at_zero=True, now_ms=NOW_MS) is not None
+    assert mark(broker, 7, 1, commit=True, version=2, tv=2) == ErrorCode.NONE
+    assert partition.last_stable_offset == partition.log_end_offset == 2
+
+
 def test_markers_are_fenced_by_epochs(broker: EmbeddedBroker) -> None:
     transact(broker, 7, 3, 0, b"a")
     assert mark(broker, 7, 2, commit=True) == ErrorCode.INVALID_PRODUCER_EPOCH
