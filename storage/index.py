@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import mmap
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 
@@ -40,6 +41,7 @@ WARM_BYTES = 8192
 """The end of an index, where most look-ups go: searched first, so that they touch the same two or three pages."""
 
 _OFFSET_KEY = Struct(">i")
+_POSITION = Struct(">4xi")
 _TIME_KEY = Struct(">q")
 
 
@@ -155,15 +157,26 @@ class EntryFile:
         buffer, position = self._at(index)
         return int(self._key.unpack_from(buffer, position)[0])
 
-    def _floor(self, key: int) -> int:
-        """Index of the last entry whose key is at most `key`, or -1. What is in memory and the warm end come first."""
+    def _floor(self, value: int, field: Struct | None = None) -> int:
+        """Index of the last entry whose key (or `field`, which grows, too) is at most `value`, or -1. What is in
+        memory and the warm end come first."""
+        unpack = (field or self._key).unpack_from
         end = self.count
         for first in (self._tail_first, self._tail_first - WARM_BYTES // self._size):
             if 0 < first < end:
-                if key >= self._key_at(first):
-                    return bisect_right(range(first, end), key, key=self._key_at) + first - 1
+                if value >= unpack(*self._at(first))[0]:
+                    return self._floor_between(first, end, value, unpack)
                 end = first
-        return bisect_right(range(end), key, key=self._key_at) - 1
+        return self._floor_between(0, end, value, unpack)
+
+    def _floor_between(self, first: int, end: int, value: int, unpack: Callable[..., tuple[int, ...]]) -> int:
+        """The same for entries that all are in memory, or all in the file."""
+        if not end:
+            return -1
+        buffer, position = self._at(end - 1)
+        size = self._size
+        origin = position - (end - 1) * size
+        return first + bisect_right(range(first, end), value, key=lambda i: unpack(buffer, origin + i * size)[0]) - 1
 
     def _cut(self, count: int) -> None:
         """Keep the first `count` entries."""
@@ -201,7 +214,7 @@ class OffsetIndex(EntryFile):
 
     def floor_of_position(self, position: int) -> int:
         """The greatest indexed position that is at most `position`; 0 when there is none."""
-        index = bisect_right(range(self.count), position, key=lambda i: self.entry(i)[1]) - 1
+        index = self._floor(position, _POSITION)
         return self.entry(index)[1] if index >= 0 else 0
 
     def entry(self, index: int) -> tuple[int, int]:

@@ -44,6 +44,7 @@ class Segment:
         "_log_path",
         "_max_offset_entries",
         "_max_time_entries",
+        "_next_offsets",
         "_next_reads",
         "_preallocate_bytes",
         "_suffix",
@@ -113,6 +114,7 @@ class Segment:
         self.is_frozen = False
         self.damage: tuple[DamagedRange, ...] = ()  # what the scrubber has found, in order
         self._next_reads: dict[int, tuple[int, BatchHeader]] = {}  # where readers that go on will ask next
+        self._next_offsets: dict[int, int] = {}  # by where a read was cut
         self._preallocate_bytes = preallocate_bytes
         self.is_preallocated = False
 
@@ -298,6 +300,8 @@ class Segment:
 
     def offset_behind(self, start: int, stop: int) -> int:
         """The same or, where the batch that is cut at `stop` is in the index, its base offset: one look at the file."""
+        if (known := self._next_offsets.get(stop)) is not None:
+            return known
         indexed = self.offset_index.floor_of_position(stop)
         if indexed <= start:
             return self.next_offset_at(start, stop)
@@ -306,12 +310,17 @@ class Segment:
             if head.size_bytes > stop - indexed:
                 next_offset = head.base_offset if next_offset < 0 else next_offset
                 if len(self._next_reads) >= KNOWN_READS:
-                    self._next_reads.clear()
+                    self._forget_reads()
                 self._next_reads[next_offset] = indexed, head
+                self._next_offsets[stop] = next_offset
                 break
             indexed += head.size_bytes
             next_offset = head.last_offset + 1
         return next_offset
+
+    def _forget_reads(self) -> None:
+        self._next_reads.clear()
+        self._next_offsets.clear()
 
     def heads(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return heads(self.file, position, self.size_bytes)
@@ -420,7 +429,7 @@ class Segment:
         self.file.truncate(position)
         self.is_preallocated = False
         self.size_bytes = position
-        self._next_reads.clear()
+        self._forget_reads()
         self.damage = tuple(damage for damage in self.damage if damage.end_position <= position)
         self.offset_index.truncate(head.base_offset)
         self.time_index.truncate(head.base_offset)

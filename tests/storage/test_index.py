@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -107,9 +108,9 @@ def test_a_look_up_touches_the_warm_end_first() -> None:
     class Watched(OffsetIndex):
         __slots__ = ()
 
-        def _key_at(self, index: int) -> int:
-            touched.append(index)
-            return super()._key_at(index)
+        def _floor_between(self, first: int, *search: Any) -> int:
+            touched.append(first)
+            return super()._floor_between(first, *search)
 
     again = Watched(filesystem, PATH, 0)
     again.open_existing(100_000 * 8)
