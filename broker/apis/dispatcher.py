@@ -112,7 +112,7 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: memoryview) -> Reply | asyncio.Future[Reply | None] | None:
         started = time.perf_counter()
-        known = connection.known_produce
+        known = connection.known
         if known is not None and (reply := known.answer(connection, frame, started)) is not None:
             return reply
         try:

@@ -66,7 +66,9 @@ def remember(
         return
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
         return
-    known = context.connection.known_produce
+    known = context.connection.known
+    if not isinstance(known, KnownProduce):
+        known = None
     if response.responses[0].partition_responses[0].error_code or (known is not None and known.learned == MAX_LEARNED):
         return
     head = _until_records(request, version)
@@ -76,7 +78,7 @@ def remember(
     (key, _) = REQUEST_HEAD.unpack_from(frame)
     if known is None or not known.fits(key, end):
         known = KnownProduce(broker, key, end, 0 if known is None else known.learned)
-        context.connection.known_produce = known
+        context.connection.known = known
     known.learn(frame, context, request)
 
 

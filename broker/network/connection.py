@@ -29,13 +29,12 @@ from typing import TYPE_CHECKING
 from klamm.broker.network.file_pieces import ShortFile
 from klamm.broker.network.limits import plain_address
 from klamm.broker.network.outbox import Outbox
-from klamm.broker.network.reply import CloseConnection, Reply
+from klamm.broker.network.reply import CloseConnection, KnownRequest, Reply
 from klamm.broker.network.reply_queue import ReplyQueue
 from klamm.broker.network.warnings import describe_junk
 from klamm.protocol.framing import FrameBuffer, FrameError
 
 if TYPE_CHECKING:
-    from klamm.broker.apis.produce_again import KnownProduce
     from klamm.broker.network.listener import Listener
     from klamm.broker.network.network import Network
 
@@ -43,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 TURN_FRAMES = 32
 TURN_BYTES = 256 * 1024
-SEND_NOW_BYTES = 16 * 1024  # replies of a turn that are larger do not wait for other connections
+SEND_NOW_BYTES = 128 * 1024  # replies of a turn that are larger do not wait for other connections
 NO_MARK = (-1, 0)
 RENEWAL_BYTES = 64 * 1024  # a half frame that grew by this much gets a new deadline
 DRAIN_READS = 16  # reads that empty the socket before it is closed, so that the peer sees FIN and not RST
@@ -58,7 +57,7 @@ NOT_SERVING = WAITING | UNSENT | TURN_OVER
 
 
 class Connection:
-    """See the module docstring. `principal`, `client_software`, `known_produce` are kept for the layers above."""
+    """See the module docstring. `principal`, `client_software`, `known` are kept for the layers above."""
 
     __slots__ = (
         "__weakref__",
@@ -84,7 +83,7 @@ class Connection:
         "_receive",
         "_socket",
         "client_software",
-        "known_produce",
+        "known",
         "peer",
         "principal",
     )
@@ -93,14 +92,16 @@ class Connection:
         self.peer = peer
         self.principal = "User:ANONYMOUS"
         self.client_software: tuple[str, str] = ("", "")
-        self.known_produce: KnownProduce | None = None
+        self.known: KnownRequest | None = None
         self._socket = channel
         self._network = network
         self._listener = listener
         self._dispatch = network.dispatcher
         self._receive = channel.recv_into
         self._frames = FrameBuffer(network.scratch, network.limits.max_request_bytes)
-        self._outbox = Outbox(network.loop, channel, network.file_threads, self._on_sent, self._on_send_failed)
+        self._outbox = Outbox(
+            network.loop, channel, network.file_threads, network.copies, self._on_sent, self._on_send_failed
+        )
         self._pending = ReplyQueue(self._on_answer)
         self._charged = 0
         self._muted = 0
@@ -188,8 +189,10 @@ class Connection:
     # -- reading
 
     def _on_readable(self) -> None:
+        if self._muted & UNSENT:
+            self._network.file_threads.settle()  # a thread may have sent it all and not been heard yet
         if self._muted:
-            if self._muted != TURN_OVER:
+            if self._muted != TURN_OVER and not self._closed:
                 self._stop_reading_while_muted()
             return
         frames = self._frames

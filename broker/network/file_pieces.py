@@ -20,8 +20,11 @@ import errno
 import os
 import select
 import socket
+import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -59,28 +62,31 @@ class FilePiece:
         self.size -= sent
         assert self.size >= 0
 
-    def copy(self) -> bytes | bytearray | None:
-        """All of the bytes; None when that could block. Raises ShortFile. For small pieces."""
+    def copy_into(self, buffer: bytearray | memoryview) -> bool:
+        """Copy all of the bytes, unless that could block. Raises ShortFile. For small pieces."""
         if self.warm_until >= self.position + self.size or NOWAIT is None:
-            return self._copy_blocking()
-        data = bytearray(self.size)
+            return self._copy_blocking(buffer)
         try:
-            count = os.preadv(self.file.fileno(), [data], self.position, NOWAIT)
+            count = os.preadv(self.file.fileno(), [buffer], self.position, NOWAIT)
         except BlockingIOError:
-            return None
+            return False
         except OSError as error:
             if error.errno in UNSUPPORTED:
-                return self._copy_blocking()
+                return self._copy_blocking(buffer)
             raise
         if count == 0:
             raise ShortFile(f"file ends before position {self.position}")
-        return data if count == self.size else None  # short: the page behind is not there, or the file ends
+        return count == self.size  # else the page behind is not there, or the file ends
 
-    def _copy_blocking(self) -> bytes:
-        data = os.pread(self.file.fileno(), self.size, self.position)
-        if len(data) != self.size:
+    def _copy_blocking(self, buffer: bytearray | memoryview) -> bool:
+        if os.preadv(self.file.fileno(), [buffer], self.position) != self.size:
             raise ShortFile(f"file ends before position {self.position + self.size}")
-        return data
+        return True
+
+    def is_warm(self, size: int) -> bool:
+        """Whether so many bytes from the position on can be sent without blocking."""
+        stop = self.position + size
+        return self.warm_until >= stop or is_cached(self.file.fileno(), self.position, stop)
 
     def warm_bytes(self) -> int:
         """How many bytes from the position on can be sent without blocking; 0 for none."""
@@ -110,56 +116,88 @@ def is_cached(descriptor: int, position: int, stop: int) -> bool:
     return True
 
 
+Told = Callable[[Any, BaseException | None], None]
+"""Is given what a thread's work returned, or its error."""
+
+
 class FileThreads:
-    """Threads that send large pieces, and pull stretches of files into the page cache; started when there is work."""
+    """Threads that send large pieces, and pull stretches of files into the page cache; started when there is work.
+
+    An executor would do, but takes longer for each piece than the kernel does. `busy` counts what has been given out.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = THREADS) -> None:
         self._loop = loop
-        self._threads = threads
-        self._executor: ThreadPoolExecutor | None = None
+        self._count = threads
+        self._threads: list[threading.Thread] = []
+        self._given: SimpleQueue[tuple[Told, Callable[..., Any], tuple[object, ...]] | None] = SimpleQueue()
+        self._finished: deque[tuple[Told, Any, BaseException | None]] = deque()
+        self.busy = 0
         self.misses = 0
 
     def send(self, channel: socket.socket, piece: FilePiece, then: Callable[[BaseException | None], None]) -> None:
         """Send what the peer takes of the piece, then call `then` on the loop with the error, if any."""
-        # The thread has a descriptor of its own, which the connection cannot close and have reused under it.
-        descriptor = os.dup(channel.fileno())
-        is_hot = piece.warm_until > piece.position
-        future = self._run(_send, descriptor, piece.file, piece.position, piece.size, is_hot)
 
-        def done(future: asyncio.Future[tuple[int, int]]) -> None:
-            error = None if future.cancelled() else future.exception()
-            if error is None and not future.cancelled():
-                sent, misses = future.result()
+        def done(result: tuple[int, int] | None, error: BaseException | None) -> None:
+            if result is not None:
+                sent, misses = result
                 self.misses += misses
                 piece.advance(sent)
                 piece.by_thread = False  # the rest, if any, waits for the peer
             then(error)
 
-        future.add_done_callback(done)
+        # The thread has a descriptor of its own, which the connection cannot close and have reused under it.
+        descriptor = os.dup(channel.fileno())
+        is_hot = piece.warm_until > piece.position
+        self._give(done, _send, descriptor, piece.file, piece.position, piece.size, is_hot)
 
     def read(self, piece: FilePiece, then: Callable[[BaseException | None], None]) -> None:
         """Read the next window of the piece, then call `then` on the loop with the error, if any."""
         self.misses += 1
         stop = piece.position + min(piece.size, WINDOW_BYTES)
-        # The thread holds the file object, so the descriptor cannot be closed and reused under it.
-        future = self._run(_read, piece.file, piece.position, stop)
 
-        def done(future: asyncio.Future[None]) -> None:
-            error = None if future.cancelled() else future.exception()
+        def done(_: None, error: BaseException | None) -> None:
             if error is None:
                 piece.warm_until = stop
             then(error)
 
-        future.add_done_callback(done)
+        # The thread holds the file object, so the descriptor cannot be closed and reused under it.
+        self._give(done, _read, piece.file, piece.position, stop)
 
-    def _run(self, work: Callable[..., Any], *arguments: object) -> asyncio.Future[Any]:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="files")
-        return self._loop.run_in_executor(self._executor, work, *arguments)
+    def settle(self) -> None:
+        """Tell of all that is finished; the loop does so by itself, a little later."""
+        while self._finished:
+            told, result, error = self._finished.popleft()
+            self.busy -= 1
+            told(result, error)
 
     def close(self) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        """The threads end when they have done what they were given."""
+        for _ in self._threads:
+            self._given.put(None)
+        self._threads = []
+
+    def _give(self, told: Told, work: Callable[..., Any], *what: object) -> None:
+        if not self._threads:
+            self._threads = [
+                threading.Thread(target=self._run, name=f"files-{number}", daemon=True) for number in range(self._count)
+            ]
+            for thread in self._threads:
+                thread.start()
+        self.busy += 1
+        self._given.put((told, work, what))
+
+    def _run(self) -> None:
+        """Of a thread."""
+        while (given := self._given.get()) is not None:
+            told, work, what = given
+            try:
+                self._finished.append((told, work(*what), None))
+            except Exception as error:
+                self._finished.append((told, None, error))
+            del given, told, work, what  # no file stays open for them
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.settle)
 
 
 def _send(channel: int, file: FileLike, position: int, size: int, is_hot: bool) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from klamm.broker.network.file_pieces import FileThreads
+from klamm.broker.network.file_pieces import COPY_BYTES, FileThreads
 from klamm.broker.network.limits import (
     ConnectionQuota,
     ListenerLimits,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_SWEEP_S = 3.0
+COPIES_BYTES = COPY_BYTES + 4096  # a reply with one small region
 SEND_TOGETHER = 64  # connections whose replies wait for each other
 SWEEPS_PER_TIMEOUT = 10
 
@@ -59,6 +60,7 @@ class Network:
         self.clock = clock
         self.now = clock.monotonic()
         self.scratch = Scratch()
+        self.copies = memoryview(bytearray(COPIES_BYTES))
         self.file_threads = FileThreads(self.loop)
         self.quota = ConnectionQuota(limits)
         limit = limits.queued_max_request_bytes

@@ -1,9 +1,10 @@
 """The sending half of a connection: bytes and file pieces leave in order, as few system calls as possible.
 
 Whatever does not fit into the socket stays queued and goes on when the socket is writable again (`add_writer`). A piece
-of a file is sent with `sendfile`: a large one by a thread, others here, at most `TURN_BYTES` a turn so that other
-connections get theirs; a small one is copied behind the bytes before it. Nothing here blocks: see `file_pieces`. Errors
-of the socket and short files are raised from `send`; later ones are handed to `on_failed`.
+of a file is sent with `sendfile`: a large one by a thread (its first bytes here, if no thread is at work yet), others
+here, at most `TURN_BYTES` a turn so that other connections get theirs; a small one is copied behind the bytes before
+it, which is quicker. Nothing here blocks: see `file_pieces`. Errors of the socket and short files are raised from
+`send`; later ones are handed to `on_failed`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from klamm.broker.network.file_pieces import COPY_BYTES, FilePiece, FileThreads,
 from klamm.broker.network.reply import Reply
 
 TURN_BYTES = 1024 * 1024
+FIRST_BYTES = 128 * 1024  # of what a thread sends
 JOIN_PARTS = 64  # parts of memory put into one send, and their bytes
 JOIN_BYTES = 256 * 1024
 MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
@@ -33,9 +35,10 @@ def _ignore(*_: object) -> None:
 
 
 class Outbox:
-    """`unsent_bytes` counts what is queued, regions included."""
+    """`unsent_bytes` counts what is queued, regions included. `copies` is room for one reply, shared by all."""
 
     __slots__ = (
+        "_copies",
         "_failed",
         "_loop",
         "_parts",
@@ -52,12 +55,14 @@ class Outbox:
         loop: asyncio.AbstractEventLoop,
         channel: socket.socket,
         threads: FileThreads,
+        copies: memoryview,
         on_progress: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
         self._socket = channel
         self._threads = threads
+        self._copies = copies
         self._progressed = on_progress
         self._failed = on_failed
         self._parts: deque[Part] = deque()
@@ -67,9 +72,10 @@ class Outbox:
 
     def send(self, replies: list[Reply]) -> None:
         """Send the replies, in order, behind what is queued. Raises OSError, ShortFile."""
-        if len(replies) == 1 and not replies[0].regions:
-            data: Memory = replies[0].head
-        else:
+        data: Memory | None = None
+        if len(replies) == 1:
+            data = self._copied(replies[0]) if replies[0].regions else replies[0].head
+        if data is None:
             parts: list[Part] = []
             for reply in replies:
                 if reply.regions:
@@ -90,9 +96,25 @@ class Outbox:
         except BlockingIOError:
             sent = 0
         if sent != len(data):
-            self._parts.append(memoryview(data)[sent:])
+            rest = memoryview(data)[sent:]
+            self._parts.append(rest.tobytes() if rest.obj is self._copies.obj else rest)
             self.unsent_bytes += len(data) - sent
             self._wait_writable()
+
+    def _copied(self, reply: Reply) -> memoryview | None:
+        """The reply in memory that is good until the next one, if it has one small region that is in memory, too."""
+        regions, head, copies = reply.regions, reply.head, self._copies
+        assert regions is not None
+        at, region = regions[0]
+        end = at + region.size
+        size = len(head) + region.size
+        if len(regions) > 1 or self._parts or not region.size or region.size > COPY_BYTES or size > len(copies):
+            return None
+        if not FilePiece(region).copy_into(copies[at:end]):
+            return None
+        copies[:at] = head[:at]
+        copies[end:size] = head[at:]
+        return copies[:size]
 
     def close(self) -> None:
         """Forget what is unsent, and the owner, who closes the socket (a cycle with it would wait for a collection)."""
@@ -131,6 +153,10 @@ class Outbox:
                 if not isinstance(head, FilePiece):
                     sent = self._push_memory()
                 elif head.by_thread:
+                    if not self._threads.busy and head.is_warm(FIRST_BYTES):  # while a thread wakes up
+                        sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, FIRST_BYTES)
+                        head.advance(sent)
+                        self.unsent_bytes -= sent
                     self._hand_over(partial(self._threads.send, self._socket))
                     return
                 elif ready := head.warm_bytes():
@@ -217,7 +243,7 @@ def _splice(parts: list[Part], reply: Reply) -> None:
         position = at
         if region.size:
             piece = FilePiece(region)
-            data = piece.copy() if region.size <= COPY_BYTES else None
-            parts.append(piece if data is None else data)
+            data = bytearray(region.size if region.size <= COPY_BYTES else 0)
+            parts.append(data if data and piece.copy_into(data) else piece)
     if position < len(head):
         parts.append(head[position:])

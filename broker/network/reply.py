@@ -39,5 +39,11 @@ class CloseConnection(Exception):
 Answer: TypeAlias = "Reply | asyncio.Future[Reply | None] | None"
 
 
+class KnownRequest(Protocol):
+    """A request that a connection repeats: `answer` knows it again, or says None and has done nothing."""
+
+    def answer(self, connection: Connection, frame: memoryview, started: float, /) -> Reply | None: ...
+
+
 class Dispatcher(Protocol):
     def __call__(self, connection: Connection, frame: memoryview, /) -> Answer: ...

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from klamm.broker.apis.dispatcher import Dispatcher
-from klamm.broker.apis.produce_again import KnownProduce
 from klamm.broker.broker import Broker
-from klamm.broker.network.reply import CloseConnection, Reply
+from klamm.broker.network.reply import CloseConnection, KnownRequest, Reply
 from klamm.broker.server import Server
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.apis import API, ApiKey, response_class
@@ -41,7 +40,7 @@ class FakeConnection:
         self.listener = "PLAINTEXT"
         self.principal = "User:ANONYMOUS"
         self.client_software = ("", "")
-        self.known_produce: KnownProduce | None = None
+        self.known: KnownRequest | None = None
 
 
 class EmbeddedBroker:

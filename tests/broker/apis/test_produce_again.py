@@ -43,7 +43,7 @@ class Twins:
 
     def send(self, frame: bytes) -> object:
         """What both answer."""
-        self.forgetful.connection.known_produce = None
+        self.forgetful.connection.known = None
         found, expected = outcome(self.remembering, frame), outcome(self.forgetful, frame)
         assert found == expected, frame.hex()
         return found
@@ -192,9 +192,9 @@ def test_an_unusual_way_of_writing_is_not_learned(tmp_path: Path) -> None:
         plain = frame(batch(b"x"))
         at = plain.index(b"\x02t")
         answer = broker.dispatch(plain[:at] + b"\x82\x00t" + plain[at + 2 :])
-        assert answer is not None and broker.connection.known_produce is None
+        assert answer is not None and broker.connection.known is None
         broker.dispatch(plain)
-        assert broker.connection.known_produce is not None
+        assert broker.connection.known is not None
 
 
 def test_what_changes_meanwhile_is_seen(twins: Twins) -> None:
@@ -254,7 +254,7 @@ def test_who_waits_for_a_flush_waits(tmp_path: Path, monkeypatch: pytest.MonkeyP
         broker.create_topic("t")
         broker.create_topic("flushed", config={"flush.messages": 1})
         broker.dispatch(frame(batch(b"x"), topic="flushed"))
-        assert broker.connection.known_produce is None
+        assert broker.connection.known is None
         broker.dispatch(frame(batch(b"x")))
         partition = broker.broker.partitions.topics["t"].partitions[0]
         partition.flush_pending = True
@@ -272,10 +272,10 @@ def test_no_more_than_so_many_are_kept_and_learned(tmp_path: Path, monkeypatch: 
         broker.create_topic("t", partitions=8)
         for index in order:
             broker.dispatch(frame(batch(b"x"), index=index))
-            known = broker.connection.known_produce
+            known = broker.connection.known
             assert known is not None and len(known._by_head) <= 3
         broker.dispatch(frame(batch(b"x"), client_id="another"))
-        known = broker.connection.known_produce
+        known = broker.connection.known
         assert known is not None and known.learned == 9
         log_ends = [partition.log_end_offset for partition in broker.broker.partitions.topics["t"].partitions]
         assert sum(log_ends) == len(order) + 1
