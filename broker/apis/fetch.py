@@ -20,6 +20,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis import fetch_again
 from klamm.protocol.errors import (
     ErrorCode,
     InvalidRequest,
@@ -59,6 +60,8 @@ CONSUMER = -1
 MAX_WAIT_LIMIT_MS = 0x7FFFFFFF
 CONVERT_IN_THREAD_BYTES = 64 << 10
 NO_RECORDS = b""
+
+remember = fetch_again.remember
 
 Results = list[tuple["FetchedPartition", PartitionData, int]]  # with the number of records, counted by offsets
 
