@@ -35,7 +35,8 @@ help: ## this list
 
 # ---- set-up
 
-# Installing compiles what hatch_build.py says, where there is a compiler.
+# Installing compiles what hatch_build.py says, where there is a compiler. The bytecode is written here, as an installed
+# wheel has it: without it, where Python is told not to write any, a start takes twice as long.
 $(VENV)/.run: pyproject.toml constraints.txt hatch_build.py protocol/records/_check.c
 	$(call need,command -v $(PYTHON),python3 python3-venv)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Klamm needs Python 3.11 or newer; name one with PYTHON=..." >&2; exit 1; }
@@ -43,6 +44,7 @@ $(VENV)/.run: pyproject.toml constraints.txt hatch_build.py protocol/records/_ch
 	@echo "Setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@$(BIN)/python -m compileall -q broker client config klamm protocol storage
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
