@@ -18,21 +18,12 @@ import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from klamm.broker.apis import produce_again
+from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, code_for, failure, refused, writable
 from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
 from klamm.broker.network.reply import CloseConnection
-from klamm.protocol.errors import (
-    ErrorCode,
-    InvalidRecord,
-    InvalidRequiredAcks,
-    InvalidTimestamp,
-    InvalidTopicException,
-    KafkaError,
-    NotEnoughReplicas,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
+from klamm.protocol.errors import ErrorCode, InvalidRequiredAcks, KafkaError
 from klamm.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -49,17 +40,8 @@ if TYPE_CHECKING:
     from klamm.broker.partition_manager import TopicPartitions
     from klamm.storage.verification import VerificationGuard
 
-ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics
-TOPIC_IDS_FROM = 13
-NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-SEQUENCE_ERRORS = frozenset(
-    {
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-    }
-)  # the producer wants to know whether the records before were deleted
+remember = produce_again.remember
+
 TURN_S = 0.02  # how long one request may keep the loop
 COORDINATOR_ERRORS = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -67,7 +49,6 @@ COORDINATOR_ERRORS = frozenset(
 MAGIC_WITH_PRODUCERS = 2
 ABORTABLE_FROM = 11
 ADDS_PARTITIONS_FROM = 12  # version 2 of the transaction protocol
-STORAGE_ERROR_FROM = 4  # older clients do not know KAFKA_STORAGE_ERROR
 
 
 def handle(
@@ -79,20 +60,6 @@ def handle(
         return production.outcome()
     production.keep_rest()
     return production.finish_later(waits)
-
-
-def remember(
-    broker: Broker,
-    context: RequestContext,
-    request: ProduceRequest,
-    response: ProduceResponse,
-    frame: memoryview,
-    body: int,
-) -> None:
-    """Called with what was answered at once: see `produce_again.py`."""
-    from klamm.broker.apis import produce_again  # which needs this module
-
-    produce_again.remember(broker, context, request, response, frame, body)
 
 
 class Production:
@@ -277,24 +244,6 @@ def distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
     ]
 
 
-def writable(found: TopicPartitions | None, index: int, version: int, client_id: str | None, acks: int) -> Partition:
-    """The partition that a request may append to; raises what the producer should be told otherwise."""
-    if found is None:
-        if version >= TOPIC_IDS_FROM:
-            raise UnknownTopicId("no topic has this id")
-        raise UnknownTopicOrPartition("no such topic")
-    if not 0 <= index < len(found.partitions):
-        raise UnknownTopicOrPartition(f"{found.name} has no partition {index}")
-    if found.internal and client_id != ADMIN_CLIENT_ID:
-        raise InvalidTopicException(f"{found.name} is internal: clients do not write to it")
-    partition = found.partitions[index]
-    # As in Kafka 4, min.insync.replicas asks for no more replicas than the partition has.
-    needed = min(partition.min_insync_replicas, partition.replica_count)
-    if acks == -1 and partition.in_sync_count < needed:
-        raise NotEnoughReplicas(f"{partition.name} has {partition.in_sync_count} of {needed} replicas in sync")
-    return partition
-
-
 async def _after_flush(
     unflushed: list[tuple[Partition, PartitionProduceResponse]],
     waits: list[asyncio.Future[None]],
@@ -305,7 +254,7 @@ async def _after_flush(
         try:
             await asyncio.shield(wait)  # others wait for the same flush
         except KafkaError as error:
-            answer.error_code = _error_code(error, version)
+            answer.error_code = code_for(error, version)
             answer.error_message = error.message
             answer.base_offset = -1
     return ProduceResponse(responses=responses)
@@ -325,40 +274,6 @@ def _as_producers_know(error: KafkaError, version: int) -> KafkaError:
     return KafkaError(code, error.message)
 
 
-def refused(
-    error: KafkaError, index: int, version: int, found: TopicPartitions | None, partition: Partition | None
-) -> PartitionProduceResponse:
-    """What is answered, and counted, for a batch that was not appended to `partition` (None: that was not asked)."""
-    answer = _failure(index, error, version)
-    if partition is not None and (answer.record_errors or error.code in SEQUENCE_ERRORS):
-        answer.log_start_offset = partition.log_start_offset
-    if found is not None:
-        found.metrics.produce_requests += 1
-        found.metrics.failed_produce += 1
-    return answer
-
-
-def _failure(index: int, error: KafkaError, version: int) -> PartitionProduceResponse:
-    record_errors = []
-    if isinstance(error, InvalidRecord | InvalidTimestamp) and error.record_errors:
-        record_errors = [
-            BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message=text) for i, text in error.record_errors
-        ]
-    return PartitionProduceResponse(
-        index=index,
-        error_code=_error_code(error, version),
-        base_offset=-1,
-        record_errors=record_errors,
-        error_message=error.message or None,
-    )
-
-
-def _error_code(error: KafkaError, version: int) -> int:
-    if error.code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM:
-        return NOT_LEADER
-    return int(error.code)
-
-
 def error_response(request: ProduceRequest, error: KafkaError, version: int) -> ProduceResponse:
     """The same error for every partition named."""
     return ProduceResponse(
@@ -366,7 +281,7 @@ def error_response(request: ProduceRequest, error: KafkaError, version: int) -> 
             TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[_failure(entry.index, error, version) for entry in topic.partition_data],
+                partition_responses=[failure(entry.index, error, version) for entry in topic.partition_data],
             )
             for topic in request.topic_data
         ]

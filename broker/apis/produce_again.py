@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis.dispatcher import as_kafka_error
-from klamm.broker.apis.produce import TOPIC_IDS_FROM, refused, writable
+from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, refused, writable
 from klamm.broker.network.reply import Reply
 from klamm.protocol.apis import ApiKey, request_class, response_class
 from klamm.protocol.errors import KafkaError

@@ -1,0 +1,88 @@
+"""What Produce asks of a partition before it appends, and what it answers when nothing was appended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import (
+    ErrorCode,
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTopicException,
+    KafkaError,
+    NotEnoughReplicas,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from klamm.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+
+if TYPE_CHECKING:
+    from klamm.broker.partition import Partition
+    from klamm.broker.partition_manager import TopicPartitions
+
+ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics
+TOPIC_IDS_FROM = 13
+NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+SEQUENCE_ERRORS = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)  # the producer wants to know whether the records before were deleted
+STORAGE_ERROR_FROM = 4  # older clients do not know KAFKA_STORAGE_ERROR
+
+
+def writable(found: TopicPartitions | None, index: int, version: int, client_id: str | None, acks: int) -> Partition:
+    """The partition that a request may append to; raises what the producer should be told otherwise."""
+    if found is None:
+        if version >= TOPIC_IDS_FROM:
+            raise UnknownTopicId("no topic has this id")
+        raise UnknownTopicOrPartition("no such topic")
+    if not 0 <= index < len(found.partitions):
+        raise UnknownTopicOrPartition(f"{found.name} has no partition {index}")
+    if found.internal and client_id != ADMIN_CLIENT_ID:
+        raise InvalidTopicException(f"{found.name} is internal: clients do not write to it")
+    partition = found.partitions[index]
+    # As in Kafka 4, min.insync.replicas asks for no more replicas than the partition has.
+    needed = min(partition.min_insync_replicas, partition.replica_count)
+    if acks == -1 and partition.in_sync_count < needed:
+        raise NotEnoughReplicas(f"{partition.name} has {partition.in_sync_count} of {needed} replicas in sync")
+    return partition
+
+
+def refused(
+    error: KafkaError, index: int, version: int, found: TopicPartitions | None, partition: Partition | None
+) -> PartitionProduceResponse:
+    """What is answered, and counted, for a batch that was not appended to `partition` (None: that was not asked)."""
+    answer = failure(index, error, version)
+    if partition is not None and (answer.record_errors or error.code in SEQUENCE_ERRORS):
+        answer.log_start_offset = partition.log_start_offset
+    if found is not None:
+        found.metrics.produce_requests += 1
+        found.metrics.failed_produce += 1
+    return answer
+
+
+def failure(index: int, error: KafkaError, version: int) -> PartitionProduceResponse:
+    """What is answered for a batch that was not appended."""
+    record_errors = []
+    if isinstance(error, InvalidRecord | InvalidTimestamp) and error.record_errors:
+        record_errors = [
+            BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message=text) for i, text in error.record_errors
+        ]
+    return PartitionProduceResponse(
+        index=index,
+        error_code=code_for(error, version),
+        base_offset=-1,
+        record_errors=record_errors,
+        error_message=error.message or None,
+    )
+
+
+def code_for(error: KafkaError, version: int) -> int:
+    """An error as producers of that version know it."""
+    if error.code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM:
+        return NOT_LEADER
+    return int(error.code)
