@@ -22,10 +22,10 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from klamm.protocol.regions import FileRegion
@@ -38,6 +38,12 @@ THREAD_BYTES = 256 * 1024  # from here on a thread sends a piece
 PEER_WAIT_MS = 2  # how long a thread waits until the peer has taken something
 NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+
+
+MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+
+Memory: TypeAlias = "bytes | bytearray | memoryview"
+Part: TypeAlias = "bytes | bytearray | memoryview | FilePiece"
 
 
 class ShortFile(Exception):
@@ -135,21 +141,19 @@ class FileThreads:
         self.busy = 0
         self.misses = 0
 
-    def send(self, channel: socket.socket, piece: FilePiece, then: Callable[[BaseException | None], None]) -> None:
-        """Send what the peer takes of the piece, then call `then` on the loop with the error, if any."""
+    def send(
+        self, channel: socket.socket, parts: Sequence[Part], then: Callable[[int, BaseException | None], None]
+    ) -> None:
+        """Send what the peer takes of the parts, then call `then` on the loop with the bytes sent, or the error."""
 
         def done(result: tuple[int, int] | None, error: BaseException | None) -> None:
-            if result is not None:
-                sent, misses = result
-                self.misses += misses
-                piece.advance(sent)
-                piece.by_thread = False  # the rest, if any, waits for the peer
-            then(error)
+            sent, misses = result or (0, 0)
+            self.misses += misses
+            then(sent, error)
 
         # The thread has a descriptor of its own, which the connection cannot close and have reused under it.
-        descriptor = os.dup(channel.fileno())
-        is_hot = piece.warm_until > piece.position
-        self._give(done, _send, descriptor, piece.file, piece.position, piece.size, is_hot)
+        copy = socket.socket(channel.family, channel.type, channel.proto, os.dup(channel.fileno()))
+        self._give(done, _send, copy, parts)
 
     def read(self, piece: FilePiece, then: Callable[[BaseException | None], None]) -> None:
         """Read the next window of the piece, then call `then` on the loop with the error, if any."""
@@ -200,30 +204,54 @@ class FileThreads:
                 self._loop.call_soon_threadsafe(self.settle)
 
 
-def _send(channel: int, file: FileLike, position: int, size: int, is_hot: bool) -> tuple[int, int]:
+def _send(channel: socket.socket, parts: Sequence[Part]) -> tuple[int, int]:
     """Runs in a thread: the bytes sent, and how many windows had to come from the disk. Closes `channel`."""
-    descriptor = file.fileno()
     writable = select.poll()
     writable.register(channel, select.POLLOUT)
-    start, end = position, position + size
-    misses, probed = 0, end if is_hot else position
-    try:
-        while position < end:
-            if position >= probed:
-                misses += not is_cached(descriptor, position, position + 1)
-                probed = position + WINDOW_BYTES
-            try:
-                sent = os.sendfile(channel, descriptor, position, min(end, probed) - position)
-            except BlockingIOError:
-                if not writable.poll(PEER_WAIT_MS):
-                    break
-                continue
-            if not sent:
-                raise ShortFile(f"file ends at or before position {position}")
-            position += sent
-    finally:
-        os.close(channel)
-    return position - start, misses
+    sent = misses = 0
+    with channel:
+        for number, part in enumerate(parts, 1):
+            if isinstance(part, FilePiece):
+                of_part, cold = _send_piece(channel, part, writable)
+                misses += cold
+                size = part.size
+            else:
+                of_part, size = _send_memory(channel, part, writable, MSG_MORE if number < len(parts) else 0), len(part)
+            sent += of_part
+            if of_part < size:
+                break
+    return sent, misses
+
+
+def _send_memory(channel: socket.socket, data: Memory, writable: select.poll, flags: int) -> int:
+    view, sent = memoryview(data), 0
+    while sent < len(view):
+        try:
+            sent += channel.send(view[sent:], flags)
+        except BlockingIOError:
+            if not writable.poll(PEER_WAIT_MS):
+                break
+    return sent
+
+
+def _send_piece(channel: socket.socket, piece: FilePiece, writable: select.poll) -> tuple[int, int]:
+    out, descriptor = channel.fileno(), piece.file.fileno()
+    position, end = piece.position, piece.position + piece.size
+    misses, probed = 0, end if piece.warm_until > position else position
+    while position < end:
+        if position >= probed:
+            misses += not is_cached(descriptor, position, position + 1)
+            probed = position + WINDOW_BYTES
+        try:
+            sent = os.sendfile(out, descriptor, position, min(end, probed) - position)
+        except BlockingIOError:
+            if not writable.poll(PEER_WAIT_MS):
+                break
+            continue
+        if not sent:
+            raise ShortFile(f"file ends at or before position {position}")
+        position += sent
+    return position - piece.position, misses
 
 
 def _read(file: FileLike, position: int, stop: int) -> None:

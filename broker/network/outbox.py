@@ -14,20 +14,14 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from functools import partial
-from typing import TypeAlias
 
-from klamm.broker.network.file_pieces import COPY_BYTES, FilePiece, FileThreads, ShortFile
+from klamm.broker.network.file_pieces import COPY_BYTES, MSG_MORE, FilePiece, FileThreads, Memory, Part, ShortFile
 from klamm.broker.network.reply import Reply
 
 TURN_BYTES = 1024 * 1024
 FIRST_BYTES = 128 * 1024  # of what a thread sends
 JOIN_PARTS = 64  # parts of memory put into one send, and their bytes
 JOIN_BYTES = 256 * 1024
-MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
-
-Memory: TypeAlias = "bytes | bytearray | memoryview"
-Part: TypeAlias = "bytes | bytearray | memoryview | FilePiece"
 
 
 def _ignore(*_: object) -> None:
@@ -157,7 +151,9 @@ class Outbox:
                         sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, FIRST_BYTES)
                         head.advance(sent)
                         self.unsent_bytes -= sent
-                    self._hand_over(partial(self._threads.send, self._socket))
+                    self._stop_waiting()
+                    self._threaded = True
+                    self._threads.send(self._socket, tuple(parts), self._sent_by_thread)
                     return
                 elif ready := head.warm_bytes():
                     sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, min(ready, turn))
@@ -167,7 +163,9 @@ class Outbox:
                     if not head.size:
                         parts.popleft()
                 else:
-                    self._hand_over(self._threads.read)
+                    self._stop_waiting()
+                    self._threaded = True
+                    self._threads.read(head, self._read_by_thread)
                     return
                 turn -= sent
                 self.unsent_bytes -= sent
@@ -199,28 +197,44 @@ class Outbox:
                 parts.appendleft(memoryview(data)[sent:])
         return sent
 
-    def _hand_over(self, work: Callable[[FilePiece, Callable[[BaseException | None], None]], None]) -> None:
-        """Leave the piece at the head of the queue to a thread, then go on."""
-        piece = self._parts[0]
-        assert isinstance(piece, FilePiece)
-        self._stop_waiting()
-        self._threaded = True
-        size = piece.size
+    def _sent_by_thread(self, sent: int, error: BaseException | None) -> None:
+        """A thread has sent so much from the head of the queue. What is left over waits for the peer."""
+        self._threaded = False
+        if not self._parts:
+            return  # closed meanwhile
+        if error is not None:
+            self._failed(error)
+            return
+        before = self.unsent_bytes
+        self.unsent_bytes -= sent
+        self._advance(sent)
+        if self._parts and isinstance(head := self._parts[0], FilePiece):
+            head.by_thread = False
+        self._go_on(before)
 
-        def done(error: BaseException | None) -> None:
-            self._threaded = False
-            if not self._parts:
-                return  # closed meanwhile
-            if error is not None:
-                self._failed(error)
+    def _advance(self, sent: int) -> None:
+        parts = self._parts
+        while parts:
+            head = parts[0]
+            size = head.size if isinstance(head, FilePiece) else len(head)
+            if sent < size:
+                if isinstance(head, FilePiece):
+                    head.advance(sent)
+                else:
+                    parts[0] = memoryview(head)[sent:]
                 return
-            before = self.unsent_bytes
-            self.unsent_bytes -= size - piece.size
-            if not piece.size:
-                self._parts.popleft()
-            self._go_on(before)
+            sent -= size
+            parts.popleft()
 
-        work(piece, done)
+    def _read_by_thread(self, error: BaseException | None) -> None:
+        """The next window of the piece at the head is in memory."""
+        self._threaded = False
+        if not self._parts:
+            return  # closed meanwhile
+        if error is not None:
+            self._failed(error)
+            return
+        self._go_on(self.unsent_bytes)
 
     def _wait_writable(self) -> None:
         if not self._writing and not self._threaded:
