@@ -172,6 +172,18 @@ def warehouse(table: Table, names: Sequence[str], window_ms: int) -> Counts:
     return Counter({(row["topic"], row["start"]): row["n"] for row in rows if row["topic"] in names})
 
 
+def put_aside(cluster: Cluster, dead_letter_topic: str, names: Sequence[str], window_ms: int) -> Counts:
+    """The records that `load` could not use, once each. Raises UnknownTopic."""
+    from klamm.pipeline.replaying import letters
+
+    counts: Counts = Counter()
+    for letter in letters(cluster, dead_letter_topic):
+        topic = letter.reason.topic
+        if topic is not None and topic in names and letter.reason.job == "load" and not letter.is_double:
+            counts[topic, letter.timestamp_ms // window_ms * window_ms] += 1
+    return counts
+
+
 def _message(message: bytes, where: str) -> dict[str, Any]:
     kinds = {
         "tier": str,

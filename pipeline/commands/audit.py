@@ -3,9 +3,10 @@
     klamm-pipeline audit --topics flights --bootstrap-servers broker:9092 --producers-topic audit \\
         --mirror other:9092 --table /warehouse/topics
 
-Tiers: what producers have told (`klamm.pipeline.audit.counter`), the broker, a mirror, the warehouse; two at least. A
-record counts in the window of its timestamp. Compared are whole windows, from the first that the broker still has in
-full up to a moment ago (`--grace`), or as `--from` and `--until` say.
+Tiers: what producers have told (`klamm.pipeline.audit.counter`), the broker, a mirror, the warehouse (with `--dlq` also
+what `load` put into a dead letter topic); two at least. A record counts in the window of its timestamp. Compared are
+whole windows, from the first that the broker still has in full up to a moment ago (`--grace`), or as `--from` and
+`--until` say.
 
 Prints the windows whose counts differ (with `--all` all of them). Exit status: 0 all counts are equal, 1 it could not
 be done, 2 there is a mismatch, or an option is wrong.
@@ -48,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--rename", metavar="RULE", action="append", default=[], help="as the mirror has it")
     group.add_argument("--source", metavar="ALIAS", default="source", help="for {source} in --rename")
     group.add_argument("--table", metavar="PATH", help="the warehouse: a table that `load` fills")
+    group.add_argument(
+        "--dlq", metavar="TOPIC", help="where `load` put what it could not use: counts with the warehouse"
+    )
     group.add_argument("--all", action="store_true", help="print the windows that are equal, too")
     group.add_argument("--dry-run", action="store_true", help="print what would be counted")
     add_spark_arguments(parser)
@@ -70,7 +74,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
             return EXIT_OK
         tiers = _producers(cluster, options, window_ms)
         tiers |= _clusters(jobs, options, report)
-        tiers |= _warehouse(names, options, window_ms)
+        tiers |= _warehouse(cluster, names, options, window_ms)
     rows = compare(tiers, windows)
     differ = [row for row in rows if not row.is_equal]
     for row in rows if options.all else differ:
@@ -89,6 +93,8 @@ def _check(options: argparse.Namespace) -> None:
         )
     if options.rename and not options.mirror:
         raise BadOption("--rename belongs to --mirror")
+    if options.dlq and not options.table:
+        raise BadOption("--dlq belongs to --table")
     if int(options.window * 1000) < 1:
         raise BadOption(f"--window {options.window}: a millisecond is the least")
 
@@ -155,10 +161,15 @@ def _clusters(jobs: Mapping[str, Sequence[CountJob]], options: argparse.Namespac
             spark.stop()
 
 
-def _warehouse(names: Sequence[str], options: argparse.Namespace, window_ms: int) -> dict[str, Counts]:
+def _warehouse(
+    cluster: Cluster, names: Sequence[str], options: argparse.Namespace, window_ms: int
+) -> dict[str, Counts]:
     if options.table is None:
         return {}
-    from klamm.pipeline.audit.tiers import warehouse
+    from klamm.pipeline.audit.tiers import put_aside, warehouse
     from klamm.pipeline.table import Location, Table
 
-    return {"warehouse": warehouse(Table.open(Location.of(options.table)), names, window_ms)}
+    counts = warehouse(Table.open(Location.of(options.table)), names, window_ms)
+    if options.dlq is not None:
+        counts = counts + put_aside(cluster, options.dlq, names, window_ms)
+    return {"warehouse": counts}

@@ -155,6 +155,15 @@ def test_an_offset_that_is_deleted_does_not_come_back_with_its_transaction(room:
     assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == -1
 
 
+@pytest.mark.parametrize("version", [3, 5])
+def test_offsets_of_nobody_s_transaction_are_refused(room: Room, version: int) -> None:
+    client = room.client
+    producer_id, epoch = client.started("x", 5)
+    for who in ((producer_id, -1), (producer_id, epoch + 1), (producer_id + 1, -1)):
+        assert 0 not in codes(client.commit_offsets("x", who, version, "g", 7)), who
+    assert codes(client.offsets("g", stable=True)) == {0}
+
+
 def test_a_group_that_is_deleted_does_not_come_back_with_a_transaction(room: Room) -> None:
     client = room.client
     who = client.started("x", 5)

@@ -10,8 +10,10 @@ import pytest
 from deltalake import write_deltalake
 
 from klamm.pipeline import cli
+from klamm.pipeline.arrow import SCHEMA_WITH_HEADERS
 from klamm.pipeline.audit.counter import AuditCounter
 from klamm.pipeline.cluster import Cluster
+from klamm.pipeline.dead_letters import DeadLetters
 from klamm.pipeline.producer import Producer
 from klamm.pipeline.ranges import TopicPartition
 from klamm.pipeline.topics import create_topic
@@ -107,6 +109,32 @@ def test_windows_that_the_broker_has_in_part_do_not_count(
     assert audit(clusters, topic, "--window", "3600", "--table", str(tmp_path), "--from", "1970-01-01T00:00:00") == 2
 
 
+def test_what_was_put_aside_is_not_missing(
+    clusters: tuple[Cluster, Cluster], topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, _ = clusters
+    dead = f"{topic}-dead"
+    create_topic(source, dead, configs=FOREVER)
+    times = produce(source, topic)
+    bad, good = times[:2], times[2:]
+    stamps = pa.array([time * 1000 for time in good], pa.timestamp("us", "UTC"))
+    write_deltalake(tmp_path, pa.table({"topic": [topic] * len(good), "timestamp": stamps}))
+    rows = [
+        {"value": b"v", "topic": topic, "partition": 0, "offset": at, "timestamp": time * 1000, "timestampType": 0}
+        for at, time in enumerate(bad)
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, SCHEMA_WITH_HEADERS)
+    with DeadLetters(source, dead, job="load") as letters:
+        letters.put(batch, dict.fromkeys(range(2), "value: no JSON"))
+        letters.put(batch, {1: "value: no JSON"})  # killed and run again
+    with DeadLetters(source, dead, job="publish") as letters:
+        letters.put(batch, {0: "value: no JSON"})
+    more = ["--window", "3600", "--table", str(tmp_path)]
+    assert audit(clusters, topic, *more) == 2
+    assert capsys.readouterr().out == f"{topic} 1970-01-01T00:00:00Z broker=21 warehouse=19 MISMATCH\n"
+    assert audit(clusters, topic, *more, "--dlq", dead) == 0
+
+
 @pytest.mark.parametrize(
     ("more", "line"),
     [
@@ -115,6 +143,7 @@ def test_windows_that_the_broker_has_in_part_do_not_count(
         (["--producers-topic", "nosuch"], "topic nosuch does not exist"),
         (["--table", "/nosuch"], "/nosuch is not a Delta table"),
         (["--table", "/nosuch", "--rename", "a=b"], "--rename belongs to --mirror"),
+        (["--producers-topic", "{topic}", "--dlq", "dead"], "--dlq belongs to --table"),
         (["--mirror", "{target}"], "topic {topic} does not exist on {target}"),
     ],
 )
