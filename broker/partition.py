@@ -211,10 +211,10 @@ class Partition:
         need be asked. Raises KafkaStorageError, InvalidProducerEpoch."""
         log = self.online_log()
         open_epoch = log.producers.open_epoch(producer_id)
-        if producer_epoch == open_epoch:
-            return None
-        if producer_epoch < open_epoch:
+        if open_epoch is not None:
             log.producers.check_epoch(producer_id, producer_epoch)
+            if producer_epoch == open_epoch:
+                return None
         return log.verifications.begin(
             producer_id, producer_epoch, base_sequence, begins_at_zero=begins_at_zero, now_ms=now_ms
         )

@@ -24,7 +24,6 @@ from klamm.protocol.records.batch import BatchHeader
 from klamm.protocol.records.control import EndMarker
 from klamm.storage.producer import (
     MAX_SEQUENCE,
-    NO_EPOCH,
     NO_OFFSET,
     NO_PRODUCER,
     NO_SEQUENCE,
@@ -130,10 +129,13 @@ class ProducerState:
                 f"the last one seen is {producer.coordinator_epoch}"
             )
 
-    def open_epoch(self, producer_id: int) -> int:
-        """The epoch of the transaction that a producer has open here; -1: it has none."""
+    def open_epoch(self, producer_id: int) -> int | None:
+        """The epoch of the transaction that a producer has open here; None: it has none.
+
+        Not -1: a client may name that as its epoch, and must not be taken for one that has a transaction open.
+        """
         producer = self._producers.get(producer_id)
-        return producer.epoch if producer is not None and producer.first_transaction_offset >= 0 else NO_EPOCH
+        return producer.epoch if producer is not None and producer.first_transaction_offset >= 0 else None
 
     def update(
         self,

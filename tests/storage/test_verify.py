@@ -49,7 +49,7 @@ def append_something(log: Log, rng: random.Random, epoch: int, number: int) -> N
         log.append(valid(data), leader_epoch=epoch, guard=guard)
     elif number % 7 == 5:
         for producer_id in (0, 1):
-            if log.producers.open_epoch(producer_id) >= 0:
+            if log.producers.open_epoch(producer_id) is not None:
                 marker = EndMarker(rng.random() < 0.5, 0, START_MS)
                 data = end_marker_batch(
                     producer_id, 0, is_commit=marker.is_commit, coordinator_epoch=0, timestamp=START_MS
