@@ -309,7 +309,7 @@ class Segment:
         for _, head in self.heads(indexed):
             if head.size_bytes > stop - indexed:
                 next_offset = head.base_offset if next_offset < 0 else next_offset
-                if len(self._next_reads) >= KNOWN_READS:
+                if len(self._next_offsets) >= KNOWN_READS:  # there are never more of the others
                     self._forget_reads()
                 self._next_reads[next_offset] = indexed, head
                 self._next_offsets[stop] = next_offset
@@ -445,6 +445,7 @@ class Segment:
 
     def rebuild_indexes(self) -> None:
         """Make offset and time index anew from the batches, which are known to be good."""
+        self._forget_reads()
         self.offset_index.clear()
         self.time_index.clear()
         self.reset_accounting()

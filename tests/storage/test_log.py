@@ -18,6 +18,7 @@ from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.results import NOTHING
+from klamm.storage.segment import KNOWN_READS
 from tests.storage.batches import DIRECTORY, EVERYTHING, all_offsets, all_records, batch, fill, open_log, read_bytes
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
@@ -70,6 +71,18 @@ def test_read_without_min_one_is_cut_at_max_bytes() -> None:
     cut = log.read(0, max_bytes=10, max_offset=EVERYTHING, min_one=False)
     assert (cut.size, cut.truncated) == (10, True)
     assert log.read(0, max_bytes=0, max_offset=EVERYTHING, min_one=False).region is None
+
+
+def test_cuts_of_many_lengths_are_not_all_kept() -> None:
+    log = open_log(MemoryFilesystem(), config=LogConfig(index_interval_bytes=100))
+    fill(log, 10, value=bytes(1000))
+    for max_bytes in range(2000, 9000):
+        found = log.read(0, max_bytes=max_bytes, max_offset=EVERYTHING)
+        assert found.region is not None
+        *_, (_, last) = batches(found.region.read())
+        assert found.next_offset == last.next_offset
+    (segment,) = log.segments
+    assert len(segment._next_reads) <= len(segment._next_offsets) <= KNOWN_READS
 
 
 def test_reads_that_go_on_where_the_last_was_cut_give_the_same_bytes() -> None:
