@@ -44,6 +44,7 @@ FETCH = int(ApiKey.FETCH)
 ENCODE_REQUEST, ENCODE_RESPONSE = request_class(FETCH).encode, response_class(FETCH).encode
 
 MAX_LEARNED = 100  # of one connection over its whole life: what changes all the time is not worth it
+MAX_FRAME_BYTES = 4096  # is kept as long as the connection
 
 
 def remember(
@@ -58,6 +59,8 @@ def remember(
     topics, version = request.topics, context.api_version
     if version < LOG_START_FROM or len(topics) != 1 or len(topics[0].partitions) != 1 or response.session_id:
         return
+    if len(frame) > MAX_FRAME_BYTES:
+        return
     if version >= SESSIONS_FROM and (request.session_id or request.session_epoch != -1):
         return
     if not response.responses or not response.responses[0].partitions[0].records:
@@ -68,10 +71,12 @@ def remember(
         return
     connection = context.connection
     known = connection.known
-    learned = known.learned if isinstance(known, KnownFetch) else 0
-    if learned == MAX_LEARNED:
+    learned = 0 if known is None else known.learned
+    if learned >= MAX_LEARNED:
         return
     whole = frame.tobytes()
+    if isinstance(known, KnownFetch) and known.is_like(whole):  # and something else stood in the way
+        return
     if whole[body:] != ENCODE_REQUEST[version](request, bytearray()):
         return  # it is not written as usual
     at = body + _offset_position(request, version)
@@ -158,17 +163,14 @@ class KnownFetch:
         """The reply, if this repeats what is known and nothing is in its way; else None, and nothing is done."""
         if len(frame) != self._size:
             return None
-        at = self._at
         whole = frame.tobytes()
-        key, correlation_id = REQUEST_HEAD.unpack_from(whole)
-        if key != self._api_key_and_version or whole[REQUEST_HEAD.size : at] != self._head:
-            return None
-        if whole[at + OFFSET.size :] != self._tail:
+        if not self.is_like(whole):
             return None
         partition = self._partition()
         if partition is None:
             return None
-        (offset,) = OFFSET.unpack_from(whole, at)
+        _, correlation_id = REQUEST_HEAD.unpack_from(whole)
+        (offset,) = OFFSET.unpack_from(whole, self._at)
         stable = partition.last_stable_offset
         log = partition.log
         try:
@@ -202,6 +204,16 @@ class KnownFetch:
         metrics.fetch_requests += 1
         self._broker.metrics.request(FETCH, self._version, time.perf_counter() - started, 0, self._size, total)
         return Reply(reply, [(records_at, region)])
+
+    def is_like(self, frame: bytes) -> bool:
+        """Whether it is the same but for the correlation id and the offset."""
+        at = self._at
+        return (
+            len(frame) == self._size
+            and REQUEST_HEAD.unpack_from(frame)[0] == self._api_key_and_version
+            and frame[REQUEST_HEAD.size : at] == self._head
+            and frame[at + OFFSET.size :] == self._tail
+        )
 
     def _partition(self) -> Partition | None:
         """None when it cannot be read from just so."""

@@ -67,17 +67,16 @@ def remember(
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
         return
     known = context.connection.known
-    if not isinstance(known, KnownProduce):
-        known = None
-    if response.responses[0].partition_responses[0].error_code or (known is not None and known.learned == MAX_LEARNED):
+    learned = 0 if known is None else known.learned
+    if response.responses[0].partition_responses[0].error_code or learned >= MAX_LEARNED:
         return
     head = _until_records(request, version)
     end = body + len(head)
     if frame[body:end] != head:
         return  # it is not written as usual, and what looks like the records may be something else
     (key, _) = REQUEST_HEAD.unpack_from(frame)
-    if known is None or not known.fits(key, end):
-        known = KnownProduce(broker, key, end, 0 if known is None else known.learned)
+    if not isinstance(known, KnownProduce) or not known.fits(key, end):
+        known = KnownProduce(broker, key, end, learned)
         context.connection.known = known
     known.learn(frame, context, request)
 

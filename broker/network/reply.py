@@ -40,7 +40,12 @@ Answer: TypeAlias = "Reply | asyncio.Future[Reply | None] | None"
 
 
 class KnownRequest(Protocol):
-    """A request that a connection repeats: `answer` knows it again, or says None and has done nothing."""
+    """A request that a connection repeats: `answer` knows it again, or says None and has done nothing.
+
+    `learned` counts what the connection has had to learn, of every kind.
+    """
+
+    learned: int
 
     def answer(self, connection: Connection, frame: memoryview, started: float, /) -> Reply | None: ...
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm.broker.apis.fetch_again import MAX_LEARNED, KnownFetch
+from klamm.broker.apis.fetch_again import MAX_FRAME_BYTES, MAX_LEARNED, KnownFetch
+from klamm.broker.apis.produce_again import KnownProduce
 from klamm.broker.partition import Partition
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.delete_records import (
@@ -20,6 +21,7 @@ from klamm.protocol.messages.delete_records import (
 )
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.embedded import NOW_MS, CloseConnection, EmbeddedBroker, batch, encode_frame
 
 VERSIONS = range(4, 19)
@@ -208,3 +210,28 @@ def test_what_changes_all_the_time_is_not_learned_for_ever(fresh: Reader) -> Non
         fresh.broker.dispatch(fresh.frame(12, 0, partition_max_bytes=5000 + number))
     known = fresh.broker.connection.known
     assert isinstance(known, KnownFetch) and known.learned == MAX_LEARNED
+
+
+def test_what_is_known_but_in_the_way_is_not_learned_again(fresh: Reader) -> None:
+    for _ in range(5):
+        fresh.broker.dispatch(fresh.frame(12, 0, isolation_level=1))  # there is an aborted transaction to tell of
+    known = fresh.broker.connection.known
+    assert known is not None and known.learned == 1
+
+
+def test_a_connection_that_also_produces_does_not_learn_for_ever(fresh: Reader) -> None:
+    data = [PartitionProduceData(index=1, records=batch(b"x"))]
+    request = ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", topic_id=fresh.topic_id, partition_data=data)]
+    )
+    produce = bytes(encode_frame(request, 12, "test"))
+    for _ in range(MAX_LEARNED):
+        fresh.broker.dispatch(produce)
+        fresh.broker.dispatch(fresh.frame(12, 0))
+    known = fresh.broker.connection.known
+    assert isinstance(known, KnownProduce) and known.learned == MAX_LEARNED + 1
+
+
+def test_a_frame_that_is_much_larger_than_usual_is_not_kept(fresh: Reader) -> None:
+    fresh.broker.dispatch(fresh.frame(12, 0, rack_id="r" * MAX_FRAME_BYTES))
+    assert fresh.broker.connection.known is None
