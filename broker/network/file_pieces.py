@@ -183,13 +183,20 @@ class FileThreads:
 
     def _give(self, told: Told, work: Callable[..., Any], *what: object) -> None:
         if not self._threads:
-            self._threads = [
-                threading.Thread(target=self._run, name=f"files-{number}", daemon=True) for number in range(self._count)
-            ]
-            for thread in self._threads:
-                thread.start()
+            self._start()
         self.busy += 1
         self._given.put((told, work, what))
+
+    def _start(self) -> None:
+        """As many threads as there may be. Raises OSError when that is none."""
+        try:
+            for number in range(self._count):
+                thread = threading.Thread(target=self._run, name=f"files-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except RuntimeError as error:  # a limit of the machine
+            if not self._threads:
+                raise OSError(errno.ENOMEM, str(error)) from error
 
     def _run(self) -> None:
         """Of a thread."""

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
@@ -220,3 +221,24 @@ def test_a_client_that_leaves_while_a_thread_sends_leaves_nothing(
             await until(lambda: not one.network.connections)
 
     run(main())
+
+
+def test_without_a_thread_a_large_piece_fails_and_a_later_one_does_not(
+    log: BinaryIO, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            client, other = await one.connect(), await one.connect()
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", refused)
+                client.send(b"region 0 3000000")
+                while not await client.at_end():
+                    pass
+            assert await other.ask(b"region 0 3000000") == b"<" + CONTENT[:3_000_000] + b">"
+
+    run(main())
+    assert "can't start new thread" in caplog.text
