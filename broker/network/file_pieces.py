@@ -151,6 +151,7 @@ class FileThreads:
             self.misses += misses
             then(sent, error)
 
+        self._start()
         # The thread has a descriptor of its own, which the connection cannot close and have reused under it.
         copy = socket.socket(channel.family, channel.type, channel.proto, os.dup(channel.fileno()))
         self._give(done, _send, copy, parts)
@@ -165,6 +166,7 @@ class FileThreads:
                 piece.warm_until = stop
             then(error)
 
+        self._start()
         # The thread holds the file object, so the descriptor cannot be closed and reused under it.
         self._give(done, _read, piece.file, piece.position, stop)
 
@@ -182,13 +184,13 @@ class FileThreads:
         self._threads = []
 
     def _give(self, told: Told, work: Callable[..., Any], *what: object) -> None:
-        if not self._threads:
-            self._start()
         self.busy += 1
         self._given.put((told, work, what))
 
     def _start(self) -> None:
-        """As many threads as there may be. Raises OSError when that is none."""
+        """The first time: as many threads as there may be. Raises OSError when that is none."""
+        if self._threads:
+            return
         try:
             for number in range(self._count):
                 thread = threading.Thread(target=self._run, name=f"files-{number}", daemon=True)
