@@ -8,6 +8,7 @@ from klamm.protocol.errors import OutOfOrderSequenceNumber
 from klamm.storage.filesystem import storage_errors
 
 if TYPE_CHECKING:
+    from klamm.protocol.records.batch import BatchHeader
     from klamm.protocol.records.validate import ValidBatch
     from klamm.storage.log import Log
     from klamm.storage.producer import RetainedBatch
@@ -70,4 +71,16 @@ def _recall_batches(log: Log, producer_id: int) -> bool:
     if producer is None or producer.recalled:
         return False
     with storage_errors(log.name):
-        return producer.recall(head for _, head in log.segments[-1].last_heads(RECALL_INDEX_ENTRIES))
+        return producer.recall(_last_heads(log))
+
+
+def _last_heads(log: Log) -> list[BatchHeader]:
+    """Of the batches near the end of the log, in their order; more than one segment where they are small."""
+    found: list[BatchHeader] = []
+    entries = RECALL_INDEX_ENTRIES
+    for segment in reversed(log.segments):
+        found[:0] = [head for _, head in segment.last_heads(entries)]
+        entries -= max(1, segment.offset_index.count)
+        if entries <= 0:
+            break
+    return found

@@ -275,6 +275,24 @@ def test_five_batches_are_known_again_after_the_death_of_the_process() -> None:
     assert again.append(batch(producer_id=7, epoch=0, sequence=17), leader_epoch=0).duplicate
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("count", range(20, 32))
+def test_five_batches_are_known_again_wherever_a_segment_begins(clean: bool, count: int) -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem, config=SMALL)
+    for sequence in range(count):
+        log.append(batch(producer_id=7, epoch=0, sequence=sequence), leader_epoch=0)
+        log.append(batch(producer_id=8, epoch=0, sequence=sequence), leader_epoch=0)
+    if clean:
+        log.close()
+    else:
+        filesystem.kill()
+    again = open_log(filesystem, config=SMALL, clean=clean)
+    for sequence in range(count - 5, count):
+        for producer_id in (7, 8):
+            assert again.append(batch(producer_id=producer_id, epoch=0, sequence=sequence), leader_epoch=0).duplicate
+
+
 @pytest.mark.parametrize("known", ["recovery_point", "log_start_offset", "high_watermark"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_row_12_a_log_that_lost_its_segment_does_not_start_empty(known: str, clean: bool) -> None:
