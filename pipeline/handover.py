@@ -51,14 +51,15 @@ def abort_all(cluster: Cluster, transactions: Iterable[OpenTransaction]) -> None
             continue
 
 
-def fence_all(cluster: Cluster, transactional_ids: Iterable[str]) -> None:
+def fence_all(cluster: Cluster, transactional_ids: Iterable[str], transaction_timeout_s: float) -> None:
     """End what is open under these ids, whoever has it; who has it can write nothing more.
 
+    The timeout is one that the cluster takes, as it has from their tasks; nothing is begun that needs one.
     When a coordinator cannot be reached, it is left to the timeouts of the transactions.
     """
     with suppress(ClusterError):
         for transactional_id in transactional_ids:
-            with Producer(cluster, transactional_id=transactional_id):
+            with Producer(cluster, transactional_id=transactional_id, transaction_timeout_s=transaction_timeout_s):
                 pass  # its start fences
 
 

@@ -78,7 +78,8 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return written(self.options, iterator)
+        """Within `foreachBatch`, too, this is a job of its own: a micro-batch may be written to several topics."""
+        return written(self.options, iterator, place=Place(_place().number))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _commit(self.options, messages)
@@ -88,7 +89,7 @@ class BatchWriter(DataSourceArrowWriter):
         _abort(self.options, messages)
         ids = [_transactional_id(self.options, Place(number)) for number, item in enumerate(messages) if item is None]
         with self.options.connection.cluster() as cluster:
-            fence_all(cluster, ids)
+            fence_all(cluster, ids, self.options.transaction_timeout_s)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

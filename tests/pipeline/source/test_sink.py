@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from klamm.pipeline.cluster import READ_UNCOMMITTED, Cluster
 from klamm.pipeline.errors import BadOption, NotWritten, UnknownTopic
 from klamm.pipeline.handover import abort_all, commit_all
 from klamm.pipeline.ranges import OffsetRange
+from klamm.pipeline.source import sink as sink_module
 from klamm.pipeline.source.options import BATCH, STREAM, Connection
 from klamm.pipeline.source.rows import check_columns
 from klamm.pipeline.source.sink import BatchWriter, Place, Written, written
@@ -148,6 +150,31 @@ def test_a_job_that_is_aborted_ends_what_tasks_without_a_result_have_written(clu
     with pytest.raises(NotWritten):
         commit_all(cluster, transactions(silent))
     assert seen(cluster, "silent") == []
+
+
+def test_a_job_that_is_aborted_fences_with_a_timeout_that_the_cluster_takes(tmp_path: Path) -> None:
+    short = {"transaction.max.timeout.ms": "30000"}
+    with BrokerProcess(tmp_path / "data", short) as broker, Cluster(broker.address) as cluster:
+        create_topic(cluster, "short", configs=KEPT)
+        options = sink(cluster, topic="short", **{"kafka.transaction.timeout.ms": "20000"})
+        silent = written(options, iter([batch(value=["killed"])]), place=Place(0))
+        schema = StructType([StructField("value", StringType())])
+        BatchWriter(options, schema, overwrite=False).abort([None])
+        with pytest.raises(NotWritten):
+            commit_all(cluster, transactions(silent))
+
+
+def test_a_batch_that_is_written_within_a_stream_is_a_job_of_its_own(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `foreachBatch` does it: the tasks see the properties of the stream."""
+    monkeypatch.setattr(sink_module, "_place", lambda: Place(0, "query", 3))
+    schema = StructType([StructField("value", StringType())])
+    for topic in ("mirrored", "again"):
+        create_topic(cluster, topic, configs=KEPT)
+        writer = BatchWriter(sink(cluster, topic=topic), schema, overwrite=False)
+        writer.commit([writer.write(iter([batch(value=["same"])]))])
+        assert [value for _, _, value, _, _ in seen(cluster, topic)] == [b"same"]
 
 
 def test_one_transaction_that_is_gone_stops_all(cluster: Cluster) -> None:
