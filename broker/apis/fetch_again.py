@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.network.reply import Reply
 from klamm.protocol.apis import ApiKey, request_class, response_class
-from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from klamm.protocol.wire import put_uvarint
 
@@ -185,7 +184,7 @@ class KnownFetch:
                 return None
             if self._committed and log.aborted_transactions(offset, found.next_offset):
                 return None
-        except KafkaError:
+        except Exception:  # it will be raised again where it becomes an answer
             return None
         reply = self._prefix[:]
         size = region.size

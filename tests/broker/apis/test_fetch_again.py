@@ -232,6 +232,17 @@ def test_a_connection_that_also_produces_does_not_learn_for_ever(fresh: Reader) 
     assert isinstance(known, KnownProduce) and known.learned == MAX_LEARNED + 1
 
 
+def test_a_bug_is_told_as_to_one_that_is_not_known(fresh: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    frame = fresh.frame(12, 0)
+    fresh.ask(frame)
+    monkeypatch.setattr(Partition, "read", broken)
+    _, was_known = fresh.ask(frame)
+    assert not was_known
+
+
 def test_a_frame_that_is_much_larger_than_usual_is_not_kept(fresh: Reader) -> None:
     fresh.broker.dispatch(fresh.frame(12, 0, rack_id="r" * MAX_FRAME_BYTES))
     assert fresh.broker.connection.known is None
