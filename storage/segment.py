@@ -113,7 +113,7 @@ class Segment:
         self._was_used = False
         self.is_frozen = False
         self.damage: tuple[DamagedRange, ...] = ()  # what the scrubber has found, in order
-        self._next_reads: dict[int, tuple[int, BatchHeader]] = {}  # where readers that go on will ask next
+        self._next_reads: dict[int, tuple[int, BatchHeader]] = {}  # where readers who go on, or have waited, will ask
         self._next_offsets: dict[int, int] = {}  # by where a read was cut
         self._preallocate_bytes = preallocate_bytes
         self.is_preallocated = False
@@ -252,6 +252,8 @@ class Segment:
             return self.find(offset)
         if found is None and (whole := self._whole_until(start)) < self.size_bytes:
             raise CorruptMessage(f"{self._log_path}: no whole batch at position {whole}, looked for offset {offset}")
+        if found is not None and at_the_end:
+            self._note_read(offset, found)  # all who wait for it are going to ask
         return found
 
     def _whole_until(self, position: int) -> int:
@@ -309,14 +311,18 @@ class Segment:
         for _, head in self.heads(indexed):
             if head.size_bytes > stop - indexed:
                 next_offset = head.base_offset if next_offset < 0 else next_offset
-                if len(self._next_offsets) >= KNOWN_READS:  # there are never more of the others
-                    self._forget_reads()
-                self._next_reads[next_offset] = indexed, head
+                self._note_read(next_offset, (indexed, head))
                 self._next_offsets[stop] = next_offset
                 break
             indexed += head.size_bytes
             next_offset = head.last_offset + 1
         return next_offset
+
+    def _note_read(self, offset: int, found: tuple[int, BatchHeader]) -> None:
+        """Of an offset that will be asked for; to be called before a cut is noted."""
+        if max(len(self._next_reads), len(self._next_offsets)) >= KNOWN_READS:
+            self._forget_reads()
+        self._next_reads[offset] = found
 
     def _forget_reads(self) -> None:
         self._next_reads.clear()
