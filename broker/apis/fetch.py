@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis import fetch_again
+from klamm.broker.apis.fetch_again import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
 from klamm.protocol.errors import (
     ErrorCode,
     InvalidRequest,
@@ -51,10 +52,7 @@ if TYPE_CHECKING:
 HARD_LIMIT_UP_TO = 2  # these versions are cut at max_bytes, even inside a message
 MAGIC_0_UP_TO = 1
 MAGIC_1_UP_TO = 3
-ZSTD_FROM = 10
-TOPIC_IDS_FROM = 13
 STORAGE_ERROR_FROM = 6
-READ_COMMITTED = 1
 DEBUGGING_CONSUMER = -2
 CONSUMER = -1
 MAX_WAIT_LIMIT_MS = 0x7FFFFFFF

@@ -151,8 +151,7 @@ class Outbox:
                         sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, FIRST_BYTES)
                         head.advance(sent)
                         self.unsent_bytes -= sent
-                    self._stop_waiting()
-                    self._threaded = True
+                    self._leave_to_thread()
                     self._threads.send(self._socket, tuple(parts), self._sent_by_thread)
                     return
                 elif ready := head.warm_bytes():
@@ -163,8 +162,7 @@ class Outbox:
                     if not head.size:
                         parts.popleft()
                 else:
-                    self._stop_waiting()
-                    self._threaded = True
+                    self._leave_to_thread()
                     self._threads.read(head, self._read_by_thread)
                     return
                 turn -= sent
@@ -197,13 +195,22 @@ class Outbox:
                 parts.appendleft(memoryview(data)[sent:])
         return sent
 
-    def _sent_by_thread(self, sent: int, error: BaseException | None) -> None:
-        """A thread has sent so much from the head of the queue. What is left over waits for the peer."""
+    def _leave_to_thread(self) -> None:
+        self._stop_waiting()
+        self._threaded = True
+
+    def _takes_over(self, error: BaseException | None) -> bool:
+        """A thread is done with the head of the queue; whether there is something to go on with."""
         self._threaded = False
         if not self._parts:
-            return  # closed meanwhile
+            return False  # closed meanwhile
         if error is not None:
             self._failed(error)
+        return error is None
+
+    def _sent_by_thread(self, sent: int, error: BaseException | None) -> None:
+        """A thread has sent so much from the head of the queue. What is left over waits for the peer."""
+        if not self._takes_over(error):
             return
         before = self.unsent_bytes
         self.unsent_bytes -= sent
@@ -228,13 +235,8 @@ class Outbox:
 
     def _read_by_thread(self, error: BaseException | None) -> None:
         """The next window of the piece at the head is in memory."""
-        self._threaded = False
-        if not self._parts:
-            return  # closed meanwhile
-        if error is not None:
-            self._failed(error)
-            return
-        self._go_on(self.unsent_bytes)
+        if self._takes_over(error):
+            self._go_on(self.unsent_bytes)
 
     def _wait_writable(self) -> None:
         if not self._writing and not self._threaded:
