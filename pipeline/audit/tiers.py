@@ -176,12 +176,15 @@ def put_aside(cluster: Cluster, dead_letter_topic: str, names: Sequence[str], wi
     """The records that `load` could not use, once each. Raises UnknownTopic."""
     from klamm.pipeline.replaying import letters
 
-    counts: Counts = Counter()
-    for letter in letters(cluster, dead_letter_topic):
-        topic = letter.reason.topic
-        if topic is not None and topic in names and letter.reason.job == "load" and not letter.is_double:
-            counts[topic, letter.timestamp_ms // window_ms * window_ms] += 1
-    return counts
+    told = (
+        (topic, letter.timestamp_ms, 1)
+        for letter in letters(cluster, dead_letter_topic)
+        if (topic := letter.reason.topic) is not None
+        and topic in names
+        and letter.reason.job == "load"
+        and not letter.is_double
+    )
+    return coarser(told, window_ms)
 
 
 def _message(message: bytes, where: str) -> dict[str, Any]:
