@@ -170,13 +170,37 @@ class EntryFile:
         return self._floor_between(0, end, value, unpack)
 
     def _floor_between(self, first: int, end: int, value: int, unpack: Callable[..., tuple[int, ...]]) -> int:
-        """The same for entries that all are in memory, or all in the file."""
-        if not end:
+        """The same for entries that all are in memory, or all in the file. They grow about evenly: the search begins
+        where the entry would be then, and widens from there."""
+        last = end - 1
+        if last < 0:
             return -1
-        buffer, position = self._at(end - 1)
+        buffer, position = self._at(last)
         size = self._size
-        origin = position - (end - 1) * size
-        return first + bisect_right(range(first, end), value, key=lambda i: unpack(buffer, origin + i * size)[0]) - 1
+        origin = position - last * size
+        lowest, highest = unpack(buffer, origin + first * size)[0], unpack(buffer, position)[0]
+        if value >= highest:
+            return last
+        if value < lowest:
+            return first - 1
+        low, high = first, last  # the keys there are at most, and above, `value`
+        at = low + (value - lowest) * (high - low) // (highest - lowest)
+        step = 1
+        while at < high and unpack(buffer, origin + at * size)[0] <= value:
+            low = at
+            at += step
+            step *= 2
+        if step > 1:
+            high = min(at, high)
+        else:
+            while at > low and unpack(buffer, origin + at * size)[0] > value:
+                high = at
+                at -= step
+                step *= 2
+            low = max(at, low)
+        if high - low == 1:
+            return low
+        return low + bisect_right(range(low + 1, high), value, key=lambda i: unpack(buffer, origin + i * size)[0])
 
     def _cut(self, count: int) -> None:
         """Keep the first `count` entries."""

@@ -90,6 +90,32 @@ def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, 
     return _find_old(file, position, end, offset)
 
 
+def find_cut(file: File, position: int, end: int, stop: int) -> tuple[int, int, BatchHeader] | None:
+    """Of the first batch from `position` on that ends behind `stop`: the offset behind the one before it (its own base
+    offset where it is the first), position and header. None where there is none of magic 2."""
+    unpack = _PEEK.unpack_from
+    next_offset = -1
+    while position + HEADER_BYTES <= end:
+        chunk = file.read_at(min(SCAN_BYTES, end - position), position)
+        at = 0
+        last_at = len(chunk) - HEADER_BYTES
+        if last_at < 0:
+            return None
+        while at <= last_at:
+            base_offset, length, magic, last_offset_delta = unpack(chunk, at)
+            behind = position + at + length + LOG_OVERHEAD_BYTES
+            if length < MIN_LENGTH or magic != MAGIC or behind > end:
+                return None
+            if behind > stop:
+                _, _, *rest = HEADER.unpack_from(chunk, at)
+                head = BatchHeader(base_offset, length + LOG_OVERHEAD_BYTES, *rest)
+                return base_offset if next_offset < 0 else next_offset, position + at, head
+            next_offset = base_offset + last_offset_delta + 1
+            at += length + LOG_OVERHEAD_BYTES
+        position += at
+    return None
+
+
 def _find_old(file: File, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
     """The same where a message of an older format may be."""
     return next(((at, head) for at, head in heads(file, position, end) if head.last_offset >= offset), None)
