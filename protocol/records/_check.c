@@ -1,4 +1,5 @@
 /* The compiled twin of `check_records` in check.py: the same results and the same errors, in a hundredth of the time.
+ * And `plain_batch`: what a batch says that is as most small ones are, where `validate` would find nothing wrong.
  *
  * Nothing here trusts a count or a size. `pos` only grows, by less than 2**32 a step, so it cannot overflow, and every
  * read stands behind a comparison with the end of the data. As in the twin, a record may first run over its size, or
@@ -13,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 static PyObject *InvalidRecord;
 
@@ -198,8 +200,82 @@ static PyObject *check_records(PyObject *Py_UNUSED(module), PyObject *arguments)
                          (long long)summary.highest_index, summary.null_key ? Py_True : Py_False);
 }
 
+#ifdef __x86_64__
+
+static bool has_crc_instruction;
+
+enum { HEADER_BYTES = 61, CRC_FROM = 21, MOST_BYTES = 4096 }; /* beyond, the CRC library is faster */
+
+static uint64_t big_endian(const uint8_t *at, int bytes)
+{
+    uint64_t value = 0;
+    while (bytes--)
+        value = value << 8 | *at++;
+    return value;
+}
+
+__attribute__((target("sse4.2"))) static uint32_t crc32c(const uint8_t *data, int64_t size)
+{
+    uint64_t crc = 0xFFFFFFFF, word;
+    for (; size >= 8; data += 8, size -= 8) {
+        memcpy(&word, data, 8);
+        crc = __builtin_ia32_crc32di(crc, word);
+    }
+    while (size--)
+        crc = __builtin_ia32_crc32qi((uint32_t)crc, *data++);
+    return (uint32_t)crc ^ 0xFFFFFFFF;
+}
+
+/* NULL without an error: it is not plain. */
+static PyObject *describe_plain(const uint8_t *data, int64_t size)
+{
+    if (!has_crc_instruction || size < HEADER_BYTES || size > MOST_BYTES || data[16] != 2)
+        return NULL;
+    int64_t base_offset = (int64_t)big_endian(data, 8), base_timestamp = (int64_t)big_endian(data + 27, 8),
+            max_timestamp = (int64_t)big_endian(data + 35, 8), producer_id = (int64_t)big_endian(data + 43, 8);
+    int32_t length = (int32_t)big_endian(data + 8, 4), last_delta = (int32_t)big_endian(data + 23, 4),
+            sequence = (int32_t)big_endian(data + 53, 4), count = (int32_t)big_endian(data + 57, 4);
+    int16_t attributes = (int16_t)big_endian(data + 21, 2), epoch = (int16_t)big_endian(data + 51, 2);
+    if (base_offset || (int64_t)length + 12 != size || attributes || count <= 0 || last_delta != count - 1)
+        return NULL;
+    if (producer_id < -1 || (producer_id >= 0 && (epoch < 0 || sequence < 0)))
+        return NULL;
+    if (crc32c(data + CRC_FROM, size - CRC_FROM) != (uint32_t)big_endian(data + 17, 4))
+        return NULL;
+    Reader in = {data + HEADER_BYTES, size - HEADER_BYTES, 0, 0};
+    Summary summary = {0, 0, 0, false};
+    if (!check_all(&in, count, &summary)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    int64_t lowest, highest;
+    if (__builtin_add_overflow(base_timestamp, summary.lowest, &lowest) ||
+        __builtin_add_overflow(base_timestamp, summary.highest, &highest) || highest != max_timestamp || highest < 0)
+        return NULL;
+    return Py_BuildValue("iiLLLOLii", (int)last_delta, (int)count, (long long)lowest, (long long)highest,
+                         (long long)summary.highest_index, summary.null_key ? Py_True : Py_False,
+                         (long long)producer_id, (int)epoch, (int)sequence);
+}
+
+static PyObject *plain_batch(PyObject *Py_UNUSED(module), PyObject *batch)
+{
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(batch, &buffer, PyBUF_SIMPLE))
+        return NULL;
+    PyObject *found = buffer.readonly ? NULL : describe_plain(buffer.buf, buffer.len);
+    PyBuffer_Release(&buffer);
+    if (!found && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return found;
+}
+
+#endif
+
 static PyMethodDef methods[] = {
     {"check_records", check_records, METH_VARARGS, NULL},
+#ifdef __x86_64__
+    {"plain_batch", plain_batch, METH_O, NULL},
+#endif
     {NULL, NULL, 0, NULL},
 };
 
@@ -212,6 +288,9 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__check(void)
 {
+#ifdef __x86_64__
+    has_crc_instruction = __builtin_cpu_supports("sse4.2");
+#endif
     PyObject *errors = PyImport_ImportModule("klamm.protocol.errors");
     if (!errors)
         return NULL;

@@ -9,6 +9,7 @@ same errors.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.batch import read_varint
@@ -148,5 +149,20 @@ except ImportError:
     check_records = portable_check_records
 else:
     check_records = _compiled
+
+PlainBatch: TypeAlias = "tuple[int, int, int, int, int, bool, int, int, int]"
+"""Last offset delta, record count, lowest and highest timestamp, index of the first record with the highest, whether a
+key is null, producer id, producer epoch, base sequence."""
+
+plain_batch: Callable[[memoryview], PlainBatch | None]
+"""What a small batch says that is as most are: writable, whole, with nothing in its attributes and nothing wrong in its
+head, its CRC or its records. None for any other, and always where that is not compiled: nothing depends on it."""
+
+try:
+    from klamm.protocol.records._check import plain_batch as _compiled_plain_batch
+except ImportError:
+    plain_batch = lambda _: None  # noqa: E731
+else:
+    plain_batch = _compiled_plain_batch
 
 IS_COMPILED = check_records is not portable_check_records

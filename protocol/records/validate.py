@@ -21,7 +21,7 @@ The caller's memory is changed in place where Kafka changes the batch: timestamp
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from klamm.protocol.errors import (
@@ -51,7 +51,7 @@ from klamm.protocol.records.batch import (
     read_record,
     seal,
 )
-from klamm.protocol.records.check import check_records
+from klamm.protocol.records.check import check_records, plain_batch
 from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of, compress, decompress
 from klamm.protocol.records.crc import BytesLike, crc32c
 
@@ -66,6 +66,7 @@ TARGET_CODECS: dict[str, Codec | None] = {
 """The values of the topic config `compression.type`; None keeps the producer's codec."""
 
 _CODECS = tuple(Codec)
+_NONE, _ZSTD = Codec.NONE, int(Codec.ZSTD)  # looked up in the enumeration they cost more than what they are for
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
@@ -86,9 +87,13 @@ class AppendRules:
     compression_level: int | None = None
     compacted: bool = False
     max_decompressed_bytes: int = 104857600
+    keeps_plain: bool = field(init=False)
+    """Whether a batch without compression and with CreateTime is stored as it is."""
 
     def __post_init__(self) -> None:
         assert self.compression in TARGET_CODECS, self.compression
+        keeps_plain = not self.log_append_time and not TARGET_CODECS[self.compression]
+        object.__setattr__(self, "keeps_plain", keeps_plain)
 
 
 @dataclass(slots=True)
@@ -124,6 +129,30 @@ def validate(
     if not records:
         raise InvalidRecord("a produce request must have a record batch for each partition")
     size = len(records)
+    if rules.keeps_plain and (plain := plain_batch(records)) is not None:
+        last_delta, count, earliest, latest, latest_index, null_key, producer_id, producer_epoch, base_sequence = plain
+        if (
+            size <= rules.max_message_bytes
+            and size <= rules.segment_bytes
+            and latest - now_ms <= rules.timestamp_after_max_ms
+            and now_ms - earliest <= rules.timestamp_before_max_ms
+            and not (null_key and rules.compacted)
+        ):
+            return ValidBatch(
+                records,
+                last_delta,
+                count,
+                latest,
+                latest_index,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                False,
+                False,
+                NO_TIMESTAMP,
+                size,
+                _NONE,
+            )
     if size < HEADER_BYTES or records[MAGIC_POSITION] != 2:
         if _first_magic(records) < 2 and produce_version < 3:
             return _validate_message_set(records, rules, now_ms)
@@ -147,7 +176,7 @@ def validate(
         records = _cut_to_one_batch(records)
         size = len(records)
     codec = attributes & CODEC_MASK
-    if codec == Codec.ZSTD and produce_version < 7:
+    if codec == _ZSTD and produce_version < 7:
         raise UnsupportedCompressionType(f"zstd in Produce v{produce_version}, 7 is the first that allows it")
     if base_offset and client:
         raise InvalidRecord(f"base offset of a produced batch is {base_offset}, expected 0")

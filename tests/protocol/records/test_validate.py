@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -561,3 +562,77 @@ def test_mutated_input_is_refused_with_a_kafka_error_or_is_a_good_batch(
 def test_random_input_is_refused_with_a_kafka_error(data: bytes, version: int) -> None:
     with pytest.raises(KafkaError):
         check(data, version=version)
+
+
+RULE_SETS = (
+    RULES,
+    APPEND_TIME,
+    AppendRules(compacted=True),
+    AppendRules(compression="uncompressed"),
+    AppendRules(compression="lz4"),
+    AppendRules(max_message_bytes=150),
+    AppendRules(segment_bytes=150),
+    AppendRules(timestamp_before_max_ms=1000, timestamp_after_max_ms=1000),
+)
+EXTREMES = (0, 1, -1, -2, 2**15 - 1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), NOW, NOW - 1)
+FIELDS = {0: 8, 8: 4, 16: 1, 17: 4, 21: 2, 23: 4, 27: 8, 35: 8, 43: 8, 51: 2, 53: 4, 57: 4}  # position and size
+SMALL = st.builds(
+    lambda timestamps, key, size: [Record(i, NOW + shift, key, bytes(size), ()) for i, shift in enumerate(timestamps)],
+    st.lists(st.sampled_from([0, 1, -1, 900, 1100, -900, -1100, -NOW - 1]), min_size=1, max_size=4),
+    st.sampled_from([None, b"", b"key"]),
+    st.sampled_from([0, 10, 100, 5000]),
+)
+CHANGES = st.lists(
+    st.tuples(st.just("field"), st.sampled_from(sorted(FIELDS)), st.sampled_from(EXTREMES))
+    | st.tuples(st.just("byte"), st.integers(0, 200), st.integers(0, 255))
+    | st.tuples(st.just("cut"), st.integers(1, 70), st.just(0)),
+    max_size=3,
+)
+
+
+@given(SMALL, CHANGES, st.booleans(), st.sampled_from(RULE_SETS), st.sampled_from([2, 3, 9]), st.booleans())
+def test_the_short_way_of_a_plain_batch_says_what_the_long_one_says(
+    content: list[Record],
+    changes: list[tuple[str, int, int]],
+    is_sealed: bool,
+    rules: AppendRules,
+    version: int,
+    client: bool,
+) -> None:
+    batch = encode_batch(content)
+    for kind, at, value in changes:
+        if kind == "field":
+            size = FIELDS[at]
+            if at + size <= len(batch):
+                batch[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "big")
+        elif kind == "byte":
+            batch[at % len(batch)] = value
+        elif len(batch) > at:
+            del batch[-at:]
+    if is_sealed and len(batch) > HEADER_BYTES:
+        seal(batch)
+
+    def outcome() -> tuple[object, ...]:
+        data = memoryview(bytearray(batch))
+        try:
+            found = validate(data, rules, produce_version=version, now_ms=NOW, client=client)
+        except KafkaError as error:
+            return (type(error), error.message, getattr(error, "record_errors", None))
+        return (bytes(found.data), *[getattr(found, each.name) for each in fields(found)[1:]])
+
+    with patch("klamm.protocol.records.validate.plain_batch", lambda _: None):
+        expected = outcome()
+    assert outcome() == expected
+
+
+def test_a_plain_batch_goes_the_short_way_and_only_that() -> None:
+    def no_other(*_: object) -> None:
+        raise AssertionError("the long way")
+
+    with patch("klamm.protocol.records.validate.check_records", no_other):
+        check(encode_batch(some()))
+        for other in (encode_batch(some(), codec=Codec.LZ4), patched(encode_batch(some()), 35, ">q", NOW + 9)):
+            with pytest.raises(AssertionError, match="the long way"):
+                check(other)
+    readonly = memoryview(bytes(encode_batch(some())))
+    assert bytes(check(readonly).data) == bytes(readonly)
