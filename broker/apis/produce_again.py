@@ -143,13 +143,15 @@ class KnownProduce:
         key, correlation_id = REQUEST_HEAD.unpack_from(frame)
         if key != self._key or (known := self._by_head.get(frame[REQUEST_HEAD.size : end].tobytes())) is None:
             return None
-        try:
-            size, start = read_uvarint(frame, end)
-        except (Malformed, IndexError):
-            return None
+        size, start = frame[end], end + 1
+        if size > 0x7F:
+            try:
+                size, start = read_uvarint(frame, end)
+            except (Malformed, IndexError):
+                return None
         stop = start + size - 1
-        if not size or stop + 3 != frame_size or frame[stop:] != NO_TAGS:
-            return None
+        if not size or stop + 3 != frame_size or frame[stop] or frame[stop + 1] or frame[stop + 2]:
+            return None  # there are tags behind the records
         broker, version = self._broker, self._version
         partitions = broker.partitions
         found = (
