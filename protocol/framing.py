@@ -98,6 +98,21 @@ class FrameBuffer:
         self._end += size
         assert size > 0 and self._end <= len(self._view)
 
+    def received_frame(self, size: int) -> memoryview | None:
+        """The same, and the frame as `next_frame` gives it if it is all there is: then nothing is to be settled."""
+        view = self._view
+        if (
+            self._end == 0
+            and size > 4
+            and view is self._scratch
+            and SIZE.unpack_from(view)[0] == size - 4 <= self.max_frame_bytes
+        ):
+            self._start = self._end = size
+            self.frames_seen += 1
+            return view[4:size]
+        self.received(size)
+        return None
+
     def next_frame(self) -> memoryview | None:
         """The next whole frame without its prefix; None when more bytes are needed. Raises FrameError."""
         start = self._start

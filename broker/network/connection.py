@@ -207,40 +207,43 @@ class Connection:
         if not size:
             self._on_end_of_stream()
             return
-        frames.received(size)
-        self._serve()
+        self._serve(frames.received_frame(size))
 
-    def _serve(self) -> None:
-        """One turn: dispatch whole frames while they may go ahead, then send the replies that are ready."""
+    def _serve(self, frame: memoryview | None = None) -> None:
+        """One turn: dispatch whole frames while they may go ahead, then send the replies that are ready. `frame` is all
+        that there is, if given."""
         frames = self._frames
-        dispatch = self._dispatch
+        is_all = frame is not None
         pending = self._pending
         answers = pending.answers
-        max_inflight = self._network.limits.max_inflight
-        replies: list[Reply] = []
+        ready = self._ready
+        has_waited = bool(ready)
         count = TURN_FRAMES
         left_bytes = TURN_BYTES
         try:
-            while (frame := frames.next_frame()) is not None:
-                if answers and not pending.lets_pass(frame, max_inflight):
+            while frame is not None or (frame := frames.next_frame()) is not None:
+                if answers and not pending.lets_pass(frame, self._network.limits.max_inflight):
                     frames.push_back(frame)
+                    is_all = False
                     self._muted |= WAITING
                     break
                 size = len(frame)
-                answer = dispatch(self, frame)
+                answer = self._dispatch(self, frame)
                 if isinstance(answer, Reply):
                     if answers:
                         answers.append((answer, 0))
                     else:
-                        replies.append(answer)
+                        ready.append(answer)
                         left_bytes -= len(answer.head)
                         if answer.regions:
                             left_bytes -= sum([region.size for _, region in answer.regions])
                 elif answer is not None:
                     pending.put(answer, frame)
-                    if not pending.is_open(max_inflight):
+                    if not pending.is_open(self._network.limits.max_inflight):
                         self._muted |= WAITING
                         break
+                if is_all:
+                    break
                 count -= 1
                 left_bytes -= size
                 if count <= 0 or left_bytes <= 0:
@@ -248,18 +251,20 @@ class Connection:
                         self._muted |= TURN_OVER
                         self._network.loop.call_soon(self._next_turn)
                     break
+                frame = None
         except (FrameError, CloseConnection) as error:
             self._refuse(error)
         except Exception:
             logger.exception("%s: the dispatcher failed", self)
             frames.discard()
             self._mark_ending("bug", "internal error")
-        frames.settle()
-        if replies:
+        if not is_all:
+            frames.settle()
+        if ready:
             if self._muted & ENDING or left_bytes < TURN_BYTES - SEND_NOW_BYTES:
-                self._send(replies)
-            else:
-                self._send_soon(replies)
+                self.send_ready()
+            elif not has_waited:
+                self._network.send_soon(self)  # which may send at once
         if self._network.budget is not None:
             self._charge()
         if self._muted & ENDING:
@@ -316,12 +321,6 @@ class Connection:
             self._go_on()
 
     # -- sending
-
-    def _send_soon(self, replies: list[Reply]) -> None:
-        is_first = not self._ready
-        self._ready += replies
-        if is_first:
-            self._network.send_soon(self)  # which may send at once
 
     def send_ready(self) -> None:
         """Called by the network: send what was ready in this turn of the loop."""

@@ -23,11 +23,31 @@ def feed(buffer: FrameBuffer, data: bytes, chunk: int | None = None) -> list[byt
         size = min(len(view), len(data), chunk or len(data))
         view[:size] = data[:size]
         data = data[size:]
-        buffer.received(size)
+        whole = buffer.received_frame(size) if size % 2 else buffer.received(size)
+        if whole is not None:
+            frames.append(bytes(whole))
+            assert not buffer.buffered_bytes
+            continue
         while (whole := buffer.next_frame()) is not None:
             frames.append(bytes(whole))
         buffer.settle()
     return frames
+
+
+def test_a_frame_that_is_all_there_is_comes_at_once() -> None:
+    buffer = FrameBuffer(Scratch(64), 20)
+    for data, expected in (
+        (frame(b"x" * 20), b"x" * 20),
+        (frame(b"x" * 21), None),  # too large: `next_frame` says so
+        (frame(b"ab") + b"\0", None),
+        (frame(b"ab")[:-1], None),
+        (b"\0\0\0\0", None),
+    ):
+        buffer.writable()[: len(data)] = data
+        found = buffer.received_frame(len(data))
+        assert (None if found is None else bytes(found)) == expected
+        assert buffer.buffered_bytes == (0 if expected else len(data))
+        buffer.discard()
 
 
 @given(
