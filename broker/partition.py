@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from klamm.protocol.errors import (
     FencedLeaderEpoch,
     KafkaStorageError,
-    OffsetOutOfRange,
     TransactionalIdAuthorizationFailed,
     UnknownLeaderEpoch,
 )
@@ -233,12 +232,7 @@ class Partition:
 
     def read(self, offset: int, *, max_bytes: int, min_one: bool, up_to: int) -> LogRead:
         """Whole batches from ``offset`` to below the offset ``up_to``. Raises OffsetOutOfRange, KafkaStorageError."""
-        log = self.online_log()
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise OffsetOutOfRange(
-                f"{self.name}: offset {offset} is not in [{log.log_start_offset}, {log.log_end_offset}]"
-            )
-        return log.read(offset, max_bytes=max_bytes, max_offset=up_to, min_one=min_one)
+        return self.online_log().read(offset, max_bytes=max_bytes, max_offset=up_to, min_one=min_one)
 
     # -- waiting ------------------------------------------------------------------------------------------------
 

@@ -37,9 +37,6 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 TAIL_BYTES = 8192
 """How much is collected in memory before it is written."""
 
-WARM_BYTES = 8192
-"""The end of an index, where most look-ups go: searched first, so that they touch the same two or three pages."""
-
 _OFFSET_KEY = Struct(">i")
 _POSITION = Struct(">4xi")
 _TIME_KEY = Struct(">q")
@@ -158,16 +155,12 @@ class EntryFile:
         return int(self._key.unpack_from(buffer, position)[0])
 
     def _floor(self, value: int, field: Struct | None = None) -> int:
-        """Index of the last entry whose key (or `field`, which grows, too) is at most `value`, or -1. What is in
-        memory and the warm end come first."""
+        """Index of the last entry whose key (or `field`, which grows, too) is at most `value`, or -1."""
         unpack = (field or self._key).unpack_from
-        end = self.count
-        for first in (self._tail_first, self._tail_first - WARM_BYTES // self._size):
-            if 0 < first < end:
-                if value >= unpack(*self._at(first))[0]:
-                    return self._floor_between(first, end, value, unpack)
-                end = first
-        return self._floor_between(0, end, value, unpack)
+        first = self._tail_first  # of those in memory
+        if first and (first == self.count or value < unpack(self._tail)[0]):
+            return self._floor_between(0, first, value, unpack)
+        return self._floor_between(first, self.count, value, unpack)
 
     def _floor_between(self, first: int, end: int, value: int, unpack: Callable[..., tuple[int, ...]]) -> int:
         """The same for entries that all are in memory, or all in the file. They grow about evenly: the search begins
@@ -239,7 +232,7 @@ class OffsetIndex(EntryFile):
     def floor_of_position(self, position: int) -> int:
         """The greatest indexed position that is at most `position`; 0 when there is none."""
         index = self._floor(position, _POSITION)
-        return self.entry(index)[1] if index >= 0 else 0
+        return int(_POSITION.unpack_from(*self._at(index))[0]) if index >= 0 else 0
 
     def entry(self, index: int) -> tuple[int, int]:
         """(offset, position)"""

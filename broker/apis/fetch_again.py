@@ -163,15 +163,11 @@ class KnownFetch:
         if len(frame) != self._size:
             return None
         whole = frame.tobytes()
-        if not self.is_like(whole):
-            return None
-        partition = self._partition()
-        if partition is None:
+        if not self.is_like(whole) or (partition := self._partition()) is None or (log := partition.log) is None:
             return None
         _, correlation_id = REQUEST_HEAD.unpack_from(whole)
         (offset,) = OFFSET.unpack_from(whole, self._at)
-        stable = partition.last_stable_offset
-        log = partition.log
+        stable = log.last_stable_offset
         try:
             found = partition.read(
                 offset,
@@ -180,7 +176,7 @@ class KnownFetch:
                 up_to=stable if self._committed else partition.high_watermark,
             )
             region = found.region
-            if region is None or found.truncated or region.size < self._min_bytes or log is None:
+            if region is None or found.truncated or region.size < self._min_bytes:
                 return None
             if self._committed and log.aborted_transactions(offset, found.next_offset):
                 return None
@@ -196,7 +192,7 @@ class KnownFetch:
         reply += self._suffix
         total = len(reply) + size
         RESPONSE_HEAD.pack_into(reply, 0, total - SIZE_BYTES, correlation_id)
-        OFFSETS.pack_into(reply, self._offsets_at, partition.high_watermark, stable, partition.log_start_offset)
+        OFFSETS.pack_into(reply, self._offsets_at, partition.high_watermark, stable, log.log_start_offset)
         metrics = partition.metrics
         metrics.bytes_out += size
         metrics.messages_out += max(0, found.next_offset - offset)

@@ -3,13 +3,13 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from pathlib import Path
-from typing import Any
+from struct import Struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.storage.index import WARM_BYTES, OffsetIndex, TimeIndex
+from klamm.storage.index import OffsetIndex, TimeIndex
 from tests.support.memory_filesystem import MemoryFilesystem
 
 PATH = Path("/i")
@@ -97,27 +97,47 @@ def test_zeros_behind_the_entries_are_passed_over_and_cut_off(count: int, paddin
     assert again.lookup(5000) == 77_777
 
 
-def test_a_look_up_touches_the_warm_end_first() -> None:
+class Watched:
+    """A Struct that notes where it is asked to look."""
+
+    def __init__(self, field: Struct) -> None:
+        self.size = field.size
+        self._field = field
+        self.looked_at: list[int] = []
+
+    def unpack_from(self, buffer: bytes, position: int = 0) -> tuple[int, ...]:
+        self.looked_at.append(position)
+        return self._field.unpack_from(buffer, position)
+
+
+def looked_at(keys: list[int], value: int) -> list[int]:
+    """The bytes of the file that a look-up touches."""
     filesystem = MemoryFilesystem()
     index = OffsetIndex(filesystem, PATH, 0)
-    for number in range(100_000):
-        index.append(number * 2, number)
+    for number, key in enumerate(keys):
+        index.append(key, number)
     index.write_out()
-    touched: list[int] = []
+    again = OffsetIndex(filesystem, PATH, 0)
+    again.open_existing(len(keys) * 8)
+    watched = Watched(Struct(">i"))
+    again._key = watched  # type: ignore[assignment]
+    assert again.lookup(value) == bisect_right(keys, value) - 1
+    return [position for position in watched.looked_at if position]
 
-    class Watched(OffsetIndex):
-        __slots__ = ()
 
-        def _floor_between(self, first: int, *search: Any) -> int:
-            touched.append(first)
-            return super()._floor_between(first, *search)
+def test_a_look_up_among_even_entries_touches_few_of_them() -> None:
+    keys = [number * 200 + number % 7 for number in range(100_000)]
+    for number in (0, 1, 5, 50_000, 77_777, 99_990, 99_998):
+        touched = looked_at(keys, number * 200 + 100)
+        assert len(touched) <= 8
+        page = number * 8 // 4096
+        assert {position // 4096 for position in touched} <= {page - 1, page, page + 1, 99_998 * 8 // 4096}
 
-    again = Watched(filesystem, PATH, 0)
-    again.open_existing(100_000 * 8)
-    for offset in (199_998, 199_000, 198_000):
-        assert again.lookup(offset + 1) == offset // 2
-    assert min(touched) >= 100_000 - 1 - WARM_BYTES // 8
-    assert again.lookup(101) == 50
+
+def test_a_look_up_among_uneven_entries_takes_no_longer_than_twice_a_bisection() -> None:
+    keys = [number**3 // 1_000_000 + number for number in range(1000)] + [2**30 + number for number in range(1000)]
+    for value in (0, 1, 500, 999, 2000, 2**30 - 1, 2**30, 2**30 + 500, 2**31 - 1):
+        assert len(looked_at(keys, value)) <= 2 * 11 + 3
 
 
 steps = st.lists(
