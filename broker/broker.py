@@ -8,6 +8,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis.fetch_together import WokenFetches
 from klamm.broker.compaction import Compaction
 from klamm.broker.metadata.answers import TopicAnswers
 from klamm.broker.relocations import Relocations
@@ -58,6 +59,7 @@ class Broker:
         self.transactions = transactions
         self.searches = searches
         self.topic_answers = TopicAnswers(partitions)
+        self.woken_fetches = WokenFetches()
         self.retention = Retention(partitions, clock, disk)
         self.compaction = Compaction(partitions, self.retention, lambda: self.config, disk)
         self.compaction.expose(metrics)

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from klamm.broker.apis.registry import HANDLERS
+from klamm.broker.network.promise import Promise
 from klamm.broker.network.reply import CloseConnection, Reply
 from klamm.protocol.apis import API, ApiKey, request_class, response_class
 from klamm.protocol.errors import ErrorCode, KafkaError
@@ -208,7 +209,9 @@ class Dispatcher:
         if inspect.iscoroutine(awaitable):
             return self._track(self._finish(route, context, request, awaitable, started, request_size))
         assert isinstance(awaitable, asyncio.Future), f"{route.name}: a handler returned {type(awaitable).__name__}"
-        reply: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[Reply | None]
+        reply = Promise(loop=loop) if isinstance(awaitable, Promise) else loop.create_future()
 
         def done(future: asyncio.Future[Any]) -> None:
             if reply.done():

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis import fetch_again
 from klamm.broker.apis.fetch_again import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
+from klamm.broker.network.promise import Promise
 from klamm.protocol.errors import (
     ErrorCode,
     InvalidRequest,
@@ -45,6 +47,7 @@ from klamm.protocol.regions import FileRegion
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.apis.fetch_together import Found
     from klamm.broker.broker import Broker
     from klamm.broker.fetch_session import FetchedPartition, FetchSession
     from klamm.broker.partition import Partition
@@ -57,6 +60,7 @@ DEBUGGING_CONSUMER = -2
 CONSUMER = -1
 MAX_WAIT_LIMIT_MS = 0x7FFFFFFF
 CONVERT_IN_THREAD_BYTES = 64 << 10
+SHARED_BYTES = 16 << 10  # what many have waited for is read once up to here
 NO_RECORDS = b""
 
 remember = fetch_again.remember
@@ -98,10 +102,10 @@ class Fetch:
 
     __slots__ = (
         "_broker",
-        "_finishing",
         "_future",
         "_held_back",
         "_incremental",
+        "_is_finishing",
         "_max_bytes",
         "_partitions",
         "_ready",
@@ -142,13 +146,13 @@ class Fetch:
         self._partitions: list[Partition] = []
         self._size = 0
         self._ready = False
-        self._finishing = False
+        self._is_finishing = False
         self.is_complete = False
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def read(self) -> None:
-        """Read every wanted partition within the limits; sets ``is_complete``."""
+    def read(self, found: Found | None = None) -> None:
+        """Read every wanted partition within the limits; sets ``is_complete``. What others have `found` is not read."""
         results: Results = []
         partitions: list[Partition] = []
         remaining = self._max_bytes
@@ -158,7 +162,7 @@ class Fetch:
             try:
                 partition = self._find(wanted)
                 partitions.append(partition)
-                data, count = self._read_one(partition, wanted, remaining, first=size == 0)
+                data, count = self._read_one(partition, wanted, remaining, found, first=size == 0)
             except KafkaError as error:
                 settled = True
                 data, count = _failed(wanted.partition, error, self._version), 0
@@ -168,9 +172,8 @@ class Fetch:
             else:
                 records = data.records
                 if records:
-                    found = len(records)
-                    size += found
-                    remaining -= found
+                    size += len(records)
+                    remaining -= len(records)
                 elif data.diverging_epoch.epoch >= 0:
                     settled = True
             results.append((wanted, data, count))
@@ -194,7 +197,7 @@ class Fetch:
         return topic.partitions[wanted.partition]
 
     def _read_one(
-        self, partition: Partition, wanted: FetchedPartition, remaining: int, *, first: bool
+        self, partition: Partition, wanted: FetchedPartition, remaining: int, found: Found | None, *, first: bool
     ) -> tuple[PartitionData, int]:
         if wanted.current_leader_epoch >= 0:
             partition.check_leader_epoch(wanted.current_leader_epoch)
@@ -219,26 +222,37 @@ class Fetch:
                 data = self._data(partition, committed=committed)
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 return data, 0
+        limit = min(wanted.max_bytes, remaining)
+        key = None
+        if found is not None and version > MAGIC_1_UP_TO:
+            ends = (log.log_start_offset, partition.last_stable_offset, partition.high_watermark, log.log_end_offset)
+            key = (partition, ends, wanted.fetch_offset, up_to, limit, first, committed)
+            if (known := found.get(key)) is not None:
+                return known
         data = self._data(partition, committed=committed)
         if wanted.fetch_offset == up_to and up_to == log.log_end_offset:
             return data, 0
-        found = partition.read(
+        read = partition.read(
             wanted.fetch_offset,
-            max_bytes=min(wanted.max_bytes, remaining),
+            max_bytes=limit,
             min_one=first,  # what is cut (v0-2) is cut after the conversion
             up_to=up_to,
         )
-        if (
-            found.region is None or found.truncated
-        ):  # less than a batch helps nobody, and the Java client gives up on it
+        if read.region is None or read.truncated:  # less than a batch helps nobody, and the Java client gives up on it
             return data, 0
-        data.records = found.region
+        data.records = read.region
         if committed:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in log.aborted_transactions(wanted.fetch_offset, found.next_offset)
+                for aborted in log.aborted_transactions(wanted.fetch_offset, read.next_offset)
             ]
-        return data, max(0, found.next_offset - wanted.fetch_offset)
+        count = max(0, read.next_offset - wanted.fetch_offset)
+        if found is not None and key is not None:
+            if read.size <= SHARED_BYTES:
+                with suppress(OSError, EOFError):  # whoever sends it will be told
+                    data.records = read.region.read()
+            found[key] = data, count
+        return data, count
 
     def _data(self, partition: Partition, *, committed: bool) -> PartitionData:
         return PartitionData(
@@ -256,14 +270,14 @@ class Fetch:
     def wait(self) -> asyncio.Future[FetchResponse]:
         """Answer when ``min_bytes`` have come, something changed, or ``max_wait_ms`` are over."""
         loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[FetchResponse] = loop.create_future()
+        self._future: Promise[FetchResponse] = Promise(loop=loop)
         self._future.add_done_callback(self._cleanup)
         committed = self._request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER
         self._held_back = {p: (p.last_stable_offset, 0) for p in self._partitions} if committed else {}
         for partition in self._partitions:
             partition.waiters.add(self._on_append)
         wait_ms = min(self._request.max_wait_ms, MAX_WAIT_LIMIT_MS)
-        self._timer = loop.call_later(wait_ms / 1000, self._finish)
+        self._timer = loop.call_later(wait_ms / 1000, self.finish)
         return self._future
 
     def _on_append(self, partition: Partition, size_bytes: int) -> None:
@@ -274,8 +288,8 @@ class Fetch:
                 return
         self._size += size_bytes
         if not self._ready and (size_bytes == 0 or self._size >= self._request.min_bytes):
-            self._ready = True  # the appends of this turn of the loop are answered together
-            self._future.get_loop().call_soon(self._finish)
+            self._ready = True
+            self._broker.woken_fetches.add(self)
 
     def _now_stable(self, partition: Partition, size_bytes: int) -> int:
         """How much of what was appended since the last stable offset moved can be read by now."""
@@ -287,19 +301,18 @@ class Fetch:
         self._held_back[partition] = partition.last_stable_offset, 0
         return held_back
 
-    def _finish(self) -> None:
+    def finish(self, found: Found | None = None) -> None:
         """Read once more and answer; whoever comes first, the timer or an append, is the only one."""
-        if self._finishing or self._future.done():
+        if self._is_finishing or self._future.done():
             return
-        self._finishing = True
-        self._cleanup(None)
-        self.read()
-        if self._version <= MAGIC_1_UP_TO:
-            task = asyncio.ensure_future(self.converted_response())
-            task.add_done_callback(self._hand_over)
-            return
+        self._is_finishing = True
+        self._stop_waiting()
         try:
-            self._future.set_result(self.response())
+            self.read(found)
+            if self._version > MAGIC_1_UP_TO:
+                self._future.set_result(self.response())
+            else:
+                asyncio.ensure_future(self.converted_response()).add_done_callback(self._hand_over)
         except Exception as error:
             self._future.set_exception(error)
 
@@ -312,7 +325,11 @@ class Fetch:
         else:
             self._future.set_result(task.result())
 
-    def _cleanup(self, _: object) -> None:
+    def _cleanup(self, future: asyncio.Future[FetchResponse]) -> None:
+        if future.cancelled():
+            self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
         self._timer.cancel()
         for partition in self._partitions:
             partition.waiters.discard(self._on_append)

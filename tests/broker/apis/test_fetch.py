@@ -13,7 +13,8 @@ from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.protocol.records import message_set
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
-from tests.support.embedded import NOW_MS, EmbeddedBroker, batch
+from klamm.protocol.regions import FileRegion
+from tests.support.embedded import NOW_MS, EmbeddedBroker, batch, encode_frame
 
 MAX = 1 << 20
 BATCH_VERSIONS = range(4, 19)
@@ -177,6 +178,51 @@ def test_a_fetch_waits_for_min_bytes(broker: EmbeddedBroker) -> None:
     assert not waiting.done()
     broker.produce("t", one)
     assert len(values(partitions(broker.run(waiting))[0])) == 2
+
+
+def test_those_who_wait_for_the_same_are_answered_together_and_it_is_read_once(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.produce("t", batch(b"old"))
+    reads: list[int] = []
+    whole = FileRegion.read
+    monkeypatch.setattr(FileRegion, "read", lambda region: reads.append(region.size) or whole(region))
+
+    def start(version: int, offset: int = 1, **options: Any) -> asyncio.Future[Any]:
+        return broker.start(request(broker, version, offset, **{"max_wait_ms": 10_000, **options}), version)
+
+    same = [start(version) for version in (4, 11, 12, 13, 17) for _ in range(3)]
+    committed = [start(12, isolation_level=1) for _ in range(2)]
+    with_session = [start(12, session_id=0, session_epoch=0) for _ in range(2)]
+    small = start(12, partition_max_bytes=1)
+    ancient = [start(version) for version in (1, 3)]
+    patient = start(12, min_bytes=10_000)
+    broker.produce("t", batch(b"new", b"er"))
+    for waiting in (*same, *committed, *with_session, small):
+        data = partitions(broker.run(waiting))[0]
+        assert (data.error_code, data.high_watermark, values(data)) == (0, 3, [b"new", b"er"])
+    for waiting in ancient:
+        messages = message_set.messages(partitions(broker.run(waiting))[0].records)
+        assert [message.value for message in messages] == [b"new", b"er"]
+    assert not patient.done()
+    assert len(set(reads)) == 1
+    assert len(reads) == 3 + len(ancient)  # for each limit and isolation level, and for each conversion
+    broker.produce("t", batch(bytes(11_000)))
+    assert len(values(partitions(broker.run(patient))[0])) == 3
+
+
+def test_a_fetch_that_nobody_waits_for_any_more_leaves_nothing(broker: EmbeddedBroker) -> None:
+    waiters = broker.broker.partitions.topics["t"].partitions[0].waiters
+
+    async def go() -> None:
+        frame = encode_frame(request(broker, 12, 0, max_wait_ms=10_000), 12)
+        answer = broker._dispatcher(broker.connection, memoryview(frame))  # type: ignore[arg-type]
+        assert len(waiters) == 1
+        answer.cancel()
+        assert not waiters
+
+    broker.run(go())
+    broker.produce("t", batch(b"x"))
 
 
 def test_a_fetch_gives_up_after_max_wait(broker: EmbeddedBroker) -> None:

@@ -1,0 +1,34 @@
+"""Fetches that waited for the same are answered together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from klamm.broker.apis.fetch import Fetch
+    from klamm.protocol.messages.fetch import PartitionData
+
+Found: TypeAlias = "dict[object, tuple[PartitionData, int]]"
+"""What one of them has found in a partition, with the number of records, by all that it depends on."""
+
+
+class WokenFetches:
+    """Those that the appends of this turn of the loop have woken. What several of them ask for is read once."""
+
+    __slots__ = ("_fetches",)
+
+    def __init__(self) -> None:
+        self._fetches: list[Fetch] = []
+
+    def add(self, fetch: Fetch) -> None:
+        """Have it answered when the appends of this turn are done."""
+        if not self._fetches:
+            asyncio.get_running_loop().call_soon(self._answer)
+        self._fetches.append(fetch)
+
+    def _answer(self) -> None:
+        fetches, self._fetches = self._fetches, []  # an answer may let its connection append, and wake others
+        found: Found = {}
+        for fetch in fetches:
+            fetch.finish(found)
