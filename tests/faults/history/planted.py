@@ -162,15 +162,15 @@ def stale_generation(rng: random.Random) -> Iterator[Patch]:
 
 def offset_twice(rng: random.Random) -> Iterator[Patch]:
     """The same offset is given to two batches."""
-    write = Log._write
+    append = Log.append
 
-    def careless(self: Log, *what: Any) -> int:
+    def careless(self: Log, *what: Any, **options: Any) -> AppendResult:
         if rng.random() < RARELY and self.log_end_offset > self.log_start_offset and not self._name.startswith("__"):
             self.log_end_offset -= 1
             self.high_watermark = min(self.high_watermark, self.log_end_offset)
-        return write(self, *what)
+        return append(self, *what, **options)
 
-    yield patch.object(Log, "_write", careless)
+    yield patch.object(Log, "append", careless)
 
 
 def truncation_in_the_middle(rng: random.Random) -> Iterator[Patch]:
