@@ -35,6 +35,7 @@ WINDOW_BYTES = 1024 * 1024  # probed, and read ahead, at a time
 PROBE_STRIDE = 64 * 1024
 THREADS = 4
 THREAD_BYTES = 256 * 1024  # from here on a thread sends a piece
+COMPANY = 64  # large pieces that a thread sends after others had something sent
 PEER_WAIT_MS = 2  # how long a thread waits until the peer has taken something
 NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -140,6 +141,22 @@ class FileThreads:
         self._finished: deque[tuple[Told, Any, BaseException | None]] = deque()
         self.busy = 0
         self.misses = 0
+        self._last_sender = 0
+        self._company = COMPANY
+
+    def others_send(self) -> None:
+        """Somebody has something sent without threads."""
+        self._company = COMPANY
+
+    def is_alone(self, sender: object) -> bool:
+        """Whether nobody but `sender`, who has a large piece, has had anything sent for a while. To give it to a thread
+        would make nobody's answer faster then, only this one slower."""
+        if self._last_sender != id(sender):
+            self._last_sender = id(sender)
+            self._company = COMPANY
+        if self._company:
+            self._company -= 1
+        return not self._company
 
     def send(
         self, channel: socket.socket, parts: Sequence[Part], then: Callable[[int, BaseException | None], None]

@@ -1,9 +1,9 @@
 """The sending half of a connection: bytes and file pieces leave in order, as few system calls as possible.
 
 Whatever does not fit into the socket stays queued and goes on when the socket is writable again (`add_writer`). A piece
-of a file is sent with `sendfile`: a large one by a thread (its first bytes here, if no thread is at work yet), others
-here, at most `TURN_BYTES` a turn so that other connections get theirs; a small one is copied behind the bytes before
-it, which is quicker. Nothing here blocks: see `file_pieces`. Errors of the socket and short files are raised from
+of a file is sent with `sendfile`: a large one by a thread (its first bytes here, if no thread is at work yet; all of it
+where nobody else has anything sent), others here, at most `TURN_BYTES` a turn so that other connections get theirs; a
+small one is copied behind the bytes before it, which is quicker. Nothing here blocks: see `file_pieces`. Errors of the socket and short files are raised from
 `send`; later ones are handed to `on_failed`.
 """
 
@@ -147,10 +147,15 @@ class Outbox:
                 if not isinstance(head, FilePiece):
                     sent = self._push_memory()
                 elif head.by_thread:
-                    if not self._threads.busy and head.is_warm(FIRST_BYTES):  # while a thread wakes up
-                        sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, FIRST_BYTES)
+                    first = min(head.size, TURN_BYTES) if self._threads.is_alone(self) else FIRST_BYTES
+                    if not self._threads.busy and head.is_warm(first):  # while a thread wakes up, or instead of it
+                        sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, first)
                         head.advance(sent)
                         self.unsent_bytes -= sent
+                        if not head.size:
+                            parts.popleft()
+                            turn -= sent
+                            continue
                     self._leave_to_thread()
                     self._threads.send(self._socket, tuple(parts), self._sent_by_thread)
                     return

@@ -13,9 +13,9 @@ from typing import BinaryIO
 import pytest
 
 from klamm.broker.network import file_pieces
-from klamm.broker.network.file_pieces import COPY_BYTES, THREAD_BYTES, WINDOW_BYTES, FilePiece, Part
+from klamm.broker.network.file_pieces import COMPANY, COPY_BYTES, THREAD_BYTES, WINDOW_BYTES, FilePiece, Part
 from klamm.broker.network.outbox import FIRST_BYTES
-from tests.broker.network.harness import Node, node, run, spin, until
+from tests.broker.network.harness import Client, Node, node, run, spin, until
 
 CONTENT = bytes(range(256)) * 12_000 + b"tail"
 
@@ -45,6 +45,34 @@ def test_regions_and_memory_leave_in_order(log: BinaryIO) -> None:
         async with node() as one:
             one.file = log
             await fetch_all(one, SIZES * 3)
+
+    run(main())
+
+
+def test_whoever_has_been_alone_for_a_while_needs_no_thread(log: BinaryIO) -> None:
+    async def main() -> None:
+        async with node() as one:
+            one.file = log
+            threads = one.network.file_threads
+            given: list[int] = []
+            send = threads.send
+            threads.send = lambda *what: (given.append(1), send(*what))  # type: ignore[method-assign]
+            client, other = await one.connect(), await one.connect()
+
+            async def by_thread(one_client: Client, request: bytes = b"region 7 400000") -> bool:
+                before = len(given)
+                one_client.send(request)
+                answer = await one_client.receive()
+                assert answer == (b"<" + CONTENT[7:400_007] + b">" if request.startswith(b"region") else request)
+                return len(given) > before
+
+            for company in (None, b"echo small", b"region 7 400000"):
+                if company is not None:
+                    await by_thread(other, company)
+                assert [await by_thread(client) for _ in range(COMPANY + 2)] == [True] * (COMPANY - 1) + [False] * 3
+            client.send(b"region 7 3000000")  # more than a turn may send
+            assert await client.receive() == b"<" + CONTENT[7:3_000_007] + b">"
+            assert len(given) == 3 * (COMPANY - 1) + 2
 
     run(main())
 
