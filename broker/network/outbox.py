@@ -3,8 +3,8 @@
 Whatever does not fit into the socket stays queued and goes on when the socket is writable again (`add_writer`). A piece
 of a file is sent with `sendfile`: a large one by a thread (its first bytes here, if no thread is at work yet; all of it
 where nobody else has anything sent), others here, at most `TURN_BYTES` a turn so that other connections get theirs; a
-small one is copied behind the bytes before it, which is quicker. Nothing here blocks: see `file_pieces`. Errors of the socket and short files are raised from
-`send`; later ones are handed to `on_failed`.
+small one is copied behind the bytes before it, which is quicker. Nothing here blocks: see `file_pieces`. Errors of the
+socket and short files are raised from `send`; later ones are handed to `on_failed`.
 """
 
 from __future__ import annotations
