@@ -21,7 +21,7 @@ from typing import Any
 import pyperf
 
 from klamm.protocol.messages import fetch, metadata, produce
-from klamm.protocol.records.batch import Record, encode_batch
+from klamm.protocol.records.batch import HEADER_BYTES, Record, encode_batch
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.validate import AppendRules, validate
 from klamm.protocol.schema import Message
@@ -116,11 +116,14 @@ def requests(runner: pyperf.Runner, broker: EmbeddedBroker) -> None:
     connection, dispatch = broker.connection, broker._dispatcher
     produced = memoryview(bytearray(_produce_frame(9)))
     fetched = memoryview(bytearray(_fetch_frame(12)))
+    base_offset = bytes(produced).index(batch(bytes(100))[8:HEADER_BYTES]) - 8  # where an append writes the offset
 
     def ask(frame: memoryview, *, known: bool) -> Callable[[], object]:
         def work() -> object:
             if not known:
                 connection.known = None
+            if frame is produced:
+                frame[base_offset : base_offset + 8] = bytes(8)
             return dispatch(connection, frame)  # type: ignore[arg-type]
 
         return work

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from unittest.mock import patch
 
 from klamm.protocol.records.batch import Record, encode_batch, read_header, records
-from klamm.protocol.records.check import check_records, portable_check_records
+from klamm.protocol.records.check import check_records, plain_batch, portable_check_records
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import down_convert
 from klamm.protocol.records.validate import AppendRules, validate
@@ -65,8 +65,8 @@ def main() -> None:
             if codec != Codec.ZSTD:
                 works.append(lambda batch=batch: down_convert(batch, 1))  # type: ignore[misc]
             costs = []
-            for check in (check_records, portable_check_records):
-                with patch("klamm.protocol.records.validate.check_records", check):
+            for check, plain in ((check_records, plain_batch), (portable_check_records, lambda _: None)):
+                with patch.multiple("klamm.protocol.records.validate", check_records=check, plain_batch=plain):
                     costs.append(best_us(works[0], options.seconds))
             costs += [best_us(work, options.seconds) for work in works[1:]]
             columns = "".join(f"{f'{cost:.1f} ({cost / count:.2f})':>20}" for cost in costs)
