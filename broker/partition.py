@@ -231,7 +231,7 @@ class Partition:
         log.set_high_watermark(offset)
 
     def read(self, offset: int, *, max_bytes: int, min_one: bool, up_to: int) -> LogRead:
-        """Whole batches from ``offset`` to below the offset ``up_to``. Raises OffsetOutOfRange, KafkaStorageError."""
+        """Whole batches from ``offset`` to below the offset ``up_to``. Raises what `Log.read` does."""
         return self.online_log().read(offset, max_bytes=max_bytes, max_offset=up_to, min_one=min_one)
 
     # -- waiting ------------------------------------------------------------------------------------------------

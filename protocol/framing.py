@@ -6,6 +6,8 @@ A frame is `size:int32 | payload:size bytes`, big endian. `FrameBuffer` is drive
     while (frame := buffer.next_frame()) is not None: ...   # a memoryview, no copy
     buffer.settle()
 
+or, where most reads bring one whole frame, with `received_frame`, which gives that at once and saves the other steps.
+
 Most connections are idle or have small requests, so all buffers of one thread read into one shared `Scratch` and
 frames are handed out right from it; `settle()` copies an incomplete rest into a buffer of the connection's own, which
 therefore exists only while it is needed. It grows by doubling with the bytes that arrived, never with the size that

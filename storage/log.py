@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NEW_TUPLE = tuple.__new__  # what a named tuple does, in half the time
-
 REFUSAL_LOG_MS = 1000
 """A full disk refuses every append: no more than one line in this time."""
 
@@ -291,7 +289,8 @@ class Log:
             )
             if batch.is_transactional:
                 self.verifications.end(producer_id)
-        return _NEW_TUPLE(AppendResult, (base_offset, last_offset, batch.log_append_time_ms, False))
+        # What `AppendResult(...)` would make, in half the time.
+        return tuple.__new__(AppendResult, (base_offset, last_offset, batch.log_append_time_ms, False))
 
     def append_marker(
         self, batch: ValidBatch, marker: EndMarker, *, transaction_version: int, leader_epoch: int, now_ms: int

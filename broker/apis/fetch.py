@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.apis import fetch_again
 from klamm.broker.apis.fetch_again import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
+from klamm.broker.network.file_pieces import FilePiece, ShortFile
 from klamm.broker.network.promise import Promise
 from klamm.protocol.errors import (
     ErrorCode,
@@ -249,8 +250,7 @@ class Fetch:
         count = max(0, read.next_offset - wanted.fetch_offset)
         if found is not None and key is not None:
             if read.size <= SHARED_BYTES:
-                with suppress(OSError, EOFError):  # whoever sends it will be told
-                    data.records = read.region.read()
+                data.records = _in_memory(read.region)
             found[key] = data, count
         return data, count
 
@@ -271,7 +271,7 @@ class Fetch:
         """Answer when ``min_bytes`` have come, something changed, or ``max_wait_ms`` are over."""
         loop = asyncio.get_running_loop()
         self._future: Promise[FetchResponse] = Promise(loop=loop)
-        self._future.add_done_callback(self._cleanup)
+        self._future.add_done_callback(self._on_done)
         committed = self._request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER
         self._held_back = {p: (p.last_stable_offset, 0) for p in self._partitions} if committed else {}
         for partition in self._partitions:
@@ -325,7 +325,7 @@ class Fetch:
         else:
             self._future.set_result(task.result())
 
-    def _cleanup(self, future: asyncio.Future[FetchResponse]) -> None:
+    def _on_done(self, future: asyncio.Future[FetchResponse]) -> None:
         if future.cancelled():
             self._stop_waiting()
 
@@ -379,6 +379,15 @@ class Fetch:
                 limit = min(wanted.max_bytes, self._max_bytes)
                 data.records = converted[:limit] if self._version <= HARD_LIMIT_UP_TO else converted
         return self.response()
+
+
+def _in_memory(region: FileRegion) -> FileRegion | bytearray:
+    """Its bytes, if they can be had without blocking."""
+    data = bytearray(region.size)
+    with suppress(OSError, ShortFile):  # whoever sends it will be told
+        if FilePiece(region).copy_into(data):
+            return data
+    return region
 
 
 def _convert(region: FileRegion, magic: int, first_offset: int) -> bytes:

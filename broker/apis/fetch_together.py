@@ -29,6 +29,6 @@ class WokenFetches:
 
     def _answer(self) -> None:
         fetches, self._fetches = self._fetches, []  # an answer may let its connection append, and wake others
-        found: Found = {}
+        found: Found | None = {} if len(fetches) > 1 else None
         for fetch in fetches:
             fetch.finish(found)

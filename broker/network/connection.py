@@ -233,7 +233,7 @@ class Connection:
                     if answers:
                         answers.append((answer, 0))
                     else:
-                        ready.append(answer)
+                        self._ready.append(answer)
                         left_bytes -= len(answer.head)
                         if answer.regions:
                             left_bytes -= sum([region.size for _, region in answer.regions])
@@ -242,10 +242,10 @@ class Connection:
                     if not pending.is_open(self._network.limits.max_inflight):
                         self._muted |= WAITING
                         break
+                left_bytes -= size
                 if is_all:
                     break
                 count -= 1
-                left_bytes -= size
                 if count <= 0 or left_bytes <= 0:
                     if frames.has_frame():
                         self._muted |= TURN_OVER
@@ -260,10 +260,10 @@ class Connection:
             self._mark_ending("bug", "internal error")
         if not is_all:
             frames.settle()
-        if ready:
+        if self._ready:
             if self._muted & ENDING or left_bytes < TURN_BYTES - SEND_NOW_BYTES:
                 self.send_ready()
-            elif not has_waited:
+            elif not has_waited or self._ready is not ready:
                 self._network.send_soon(self)  # which may send at once
         if self._network.budget is not None:
             self._charge()

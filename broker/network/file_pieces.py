@@ -130,7 +130,8 @@ Told = Callable[[Any, BaseException | None], None]
 class FileThreads:
     """Threads that send large pieces, and pull stretches of files into the page cache; started when there is work.
 
-    An executor would do, but takes longer for each piece than the kernel does. `busy` counts what has been given out.
+    An executor would do, but takes longer for each piece than the kernel does. `busy` counts what has been given out;
+    `company` is how many large pieces threads are still to send, set to COMPANY by whoever sends without them.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = THREADS) -> None:
@@ -141,22 +142,18 @@ class FileThreads:
         self._finished: deque[tuple[Told, Any, BaseException | None]] = deque()
         self.busy = 0
         self.misses = 0
+        self.company = COMPANY
         self._last_sender = 0
-        self._company = COMPANY
-
-    def others_send(self) -> None:
-        """Somebody has something sent without threads."""
-        self._company = COMPANY
 
     def is_alone(self, sender: object) -> bool:
-        """Whether nobody but `sender`, who has a large piece, has had anything sent for a while. To give it to a thread
-        would make nobody's answer faster then, only this one slower."""
+        """Whether the large piece of `sender` comes after COMPANY of them with nothing else sent by anybody: a thread
+        would make no other answer faster then, only this one slower. To be asked once a piece."""
         if self._last_sender != id(sender):
             self._last_sender = id(sender)
-            self._company = COMPANY
-        if self._company:
-            self._company -= 1
-        return not self._company
+            self.company = COMPANY
+        if self.company and not self.busy:
+            self.company -= 1
+        return not self.company
 
     def send(
         self, channel: socket.socket, parts: Sequence[Part], then: Callable[[int, BaseException | None], None]

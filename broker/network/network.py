@@ -162,7 +162,6 @@ class Network:
     def _send_ready(self) -> None:
         ready = self._ready[:]
         self._ready.clear()
-        self.file_threads.others_send()
         for connection in ready:
             try:
                 connection.send_ready()

@@ -1,8 +1,8 @@
 """The sending half of a connection: bytes and file pieces leave in order, as few system calls as possible.
 
 Whatever does not fit into the socket stays queued and goes on when the socket is writable again (`add_writer`). A piece
-of a file is sent with `sendfile`: a large one by a thread (its first bytes here, if no thread is at work yet; all of it
-where nobody else has anything sent), others here, at most `TURN_BYTES` a turn so that other connections get theirs; a
+of a file is sent with `sendfile`: a large one by a thread (its first bytes here, if no thread is at work yet) unless
+nobody else has anything sent, others here, at most `TURN_BYTES` a turn so that other connections get theirs; a
 small one is copied behind the bytes before it, which is quicker. Nothing here blocks: see `file_pieces`. Errors of the
 socket and short files are raised from `send`; later ones are handed to `on_failed`.
 """
@@ -15,7 +15,16 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from klamm.broker.network.file_pieces import COPY_BYTES, MSG_MORE, FilePiece, FileThreads, Memory, Part, ShortFile
+from klamm.broker.network.file_pieces import (
+    COMPANY,
+    COPY_BYTES,
+    MSG_MORE,
+    FilePiece,
+    FileThreads,
+    Memory,
+    Part,
+    ShortFile,
+)
 from klamm.broker.network.reply import Reply
 
 TURN_BYTES = 1024 * 1024
@@ -81,6 +90,7 @@ class Outbox:
                 self._queue(parts)
                 return
             data = b"".join(memory)
+        self._threads.company = COMPANY
         if self._parts:
             self._parts.append(data)
             self.unsent_bytes += len(data)
@@ -146,16 +156,11 @@ class Outbox:
                 head = parts[0]
                 if not isinstance(head, FilePiece):
                     sent = self._push_memory()
-                elif head.by_thread:
-                    first = min(head.size, TURN_BYTES) if self._threads.is_alone(self) else FIRST_BYTES
-                    if not self._threads.busy and head.is_warm(first):  # while a thread wakes up, or instead of it
-                        sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, first)
+                elif head.by_thread and not self._threads.is_alone(self):
+                    if not self._threads.busy and head.is_warm(FIRST_BYTES):  # while a thread wakes up
+                        sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, FIRST_BYTES)
                         head.advance(sent)
                         self.unsent_bytes -= sent
-                        if not head.size:
-                            parts.popleft()
-                            turn -= sent
-                            continue
                     self._leave_to_thread()
                     self._threads.send(self._socket, tuple(parts), self._sent_by_thread)
                     return
@@ -164,6 +169,8 @@ class Outbox:
                     if not sent:
                         raise ShortFile(f"file ends at or before position {head.position}")
                     head.advance(sent)
+                    if not head.by_thread:
+                        self._threads.company = COMPANY
                     if not head.size:
                         parts.popleft()
                 else:

@@ -14,7 +14,8 @@ class Promise(asyncio.Future[T]):
     """A future whose callbacks are called by whoever completes it, and not in the next turn of the loop.
 
     An answer that a thousand wait for is there so much sooner. Complete it with nothing on the stack that a callback
-    could meet again: from a callback of the loop. A task that awaits it is woken in its next turn, as by any future.
+    could meet again: from a callback of the loop. Cancelling tells at once, too; who does it first takes back what it
+    has added itself. A task that awaits a promise is woken in its next turn, as by any future.
     """
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop | None = None) -> None:

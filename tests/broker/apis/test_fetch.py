@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from klamm.broker.controller.topics import TopicKey
+from klamm.broker.network.file_pieces import FilePiece
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.protocol.records import message_set
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
-from klamm.protocol.regions import FileRegion
 from tests.support.embedded import NOW_MS, EmbeddedBroker, batch, encode_frame
 
 MAX = 1 << 20
@@ -185,8 +185,8 @@ def test_those_who_wait_for_the_same_are_answered_together_and_it_is_read_once(
 ) -> None:
     broker.produce("t", batch(b"old"))
     reads: list[int] = []
-    whole = FileRegion.read
-    monkeypatch.setattr(FileRegion, "read", lambda region: reads.append(region.size) or whole(region))
+    copy = FilePiece.copy_into
+    monkeypatch.setattr(FilePiece, "copy_into", lambda piece, room: reads.append(piece.size) or copy(piece, room))
 
     def start(version: int, offset: int = 1, **options: Any) -> asyncio.Future[Any]:
         return broker.start(request(broker, version, offset, **{"max_wait_ms": 10_000, **options}), version)
@@ -206,9 +206,19 @@ def test_those_who_wait_for_the_same_are_answered_together_and_it_is_read_once(
         assert [message.value for message in messages] == [b"new", b"er"]
     assert not patient.done()
     assert len(set(reads)) == 1
-    assert len(reads) == 3 + len(ancient)  # for each limit and isolation level, and for each conversion
+    assert len(reads) == 3  # for each limit and isolation level
     broker.produce("t", batch(bytes(11_000)))
     assert len(values(partitions(broker.run(patient))[0])) == 3
+
+
+def test_what_is_not_in_memory_is_not_read_by_those_who_waited(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FilePiece, "copy_into", lambda *_: False)
+    waiting = [broker.start(request(broker, 12, 0, max_wait_ms=10_000), 12) for _ in range(3)]
+    broker.produce("t", batch(b"x"))
+    for each in waiting:
+        assert values(partitions(broker.run(each))[0]) == [b"x"]
 
 
 def test_a_fetch_that_nobody_waits_for_any_more_leaves_nothing(broker: EmbeddedBroker) -> None:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import BinaryIO
 
 import pytest
 
 from klamm.broker.network import file_pieces
-from klamm.broker.network.file_pieces import COMPANY, COPY_BYTES, THREAD_BYTES, WINDOW_BYTES, FilePiece, Part
-from klamm.broker.network.outbox import FIRST_BYTES
+from klamm.broker.network.file_pieces import (
+    COMPANY,
+    COPY_BYTES,
+    THREAD_BYTES,
+    WINDOW_BYTES,
+    FilePiece,
+    FileThreads,
+    Part,
+)
+from klamm.broker.network.outbox import FIRST_BYTES, TURN_BYTES, Outbox
+from klamm.broker.network.reply import Reply
+from klamm.protocol.regions import FileRegion
 from tests.broker.network.harness import Client, Node, node, run, spin, until
 
 CONTENT = bytes(range(256)) * 12_000 + b"tail"
@@ -59,20 +70,59 @@ def test_whoever_has_been_alone_for_a_while_needs_no_thread(log: BinaryIO) -> No
             threads.send = lambda *what: (given.append(1), send(*what))  # type: ignore[method-assign]
             client, other = await one.connect(), await one.connect()
 
-            async def by_thread(one_client: Client, request: bytes = b"region 7 400000") -> bool:
+            async def by_thread(asks: Client) -> bool:
                 before = len(given)
-                one_client.send(request)
-                answer = await one_client.receive()
-                assert answer == (b"<" + CONTENT[7:400_007] + b">" if request.startswith(b"region") else request)
+                assert await asks.ask(b"region 7 400000") == b"<" + CONTENT[7:400_007] + b">"
                 return len(given) > before
 
-            for company in (None, b"echo small", b"region 7 400000"):
-                if company is not None:
-                    await by_thread(other, company)
-                assert [await by_thread(client) for _ in range(COMPANY + 2)] == [True] * (COMPANY - 1) + [False] * 3
-            client.send(b"region 7 3000000")  # more than a turn may send
+            async def later() -> None:
+                other.send(b"wait later")
+                await until(lambda: "later" in one.waiting)
+                one.answer("later")
+                await other.receive()
+
+            company: list[Callable[[], Awaitable[object]]] = [
+                lambda: other.ask(b"echo small"),
+                lambda: other.ask(b"region 7 1000"),
+                lambda: other.ask(b"region 7 200000"),
+                lambda: by_thread(other),
+                later,
+            ]
+            for comes in (None, *company):
+                if comes is not None:
+                    await comes()
+                kinds = [await by_thread(client) for _ in range(COMPANY + 1)]
+                assert kinds == [True] * (COMPANY - 1) + [False] * 2
+            client.send(b"region 7 3000000")
             assert await client.receive() == b"<" + CONTENT[7:3_000_007] + b">"
-            assert len(given) == 3 * (COMPANY - 1) + 2
+            assert not await by_thread(client)
+
+    run(main())
+
+
+def test_a_turn_is_bounded_for_those_who_are_alone_too(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+
+    def all_taken(out: int, file: int, position: int, size: int) -> int:
+        sent.append(size)
+        return size
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        threads = FileThreads(loop)
+        here, there = socket.socketpair()
+        outbox = Outbox(loop, here, threads, memoryview(bytearray(10)), lambda: None, lambda _: None)
+        while not threads.is_alone(outbox):
+            pass
+        monkeypatch.setattr(os, "sendfile", all_taken)
+        regions = [(4, FileRegion(log, 0, 700_000))] * 3
+        with here, there:
+            outbox.send([Reply(b"head", regions)])
+            assert sent == [700_000, TURN_BYTES - 700_000 - 4]  # and the head
+            assert outbox.unsent_bytes == 3 * 700_000 + 4 - TURN_BYTES
+            await until(lambda: not outbox.unsent_bytes)
+            outbox.close()
+        assert not threads.busy
 
     run(main())
 
