@@ -137,7 +137,7 @@ def started(broker: Broker, directory: Path) -> Iterator[tuple[float, Target]]:
             yield time.perf_counter() - began, Target("klamm", "127.0.0.1", port, running.pid)
         finally:
             running.terminate()
-            running.wait(120)
+            running.wait(300)
     else:
         with apache_kafka(directory / "kafka", heap=KAFKA_HEAP) as process:
             first_answer(process.port)
@@ -205,6 +205,7 @@ def main() -> None:
                 shutil.rmtree(directory)
             if loads.available(loads.LOAD):
                 bare(table, Path(temporary), sizes.seconds)
+            print(f"round {number + 1}\n\n{table.markdown()}", file=sys.stderr)
     body = f"Measured on {machine(rounds)}.\n\n{table.markdown()}"
     print(body)
     if not options.quick:
