@@ -19,6 +19,7 @@ from klamm.broker.network.file_pieces import (
     COMPANY,
     COPY_BYTES,
     MSG_MORE,
+    WINDOW_BYTES,
     FilePiece,
     FileThreads,
     Memory,
@@ -27,7 +28,7 @@ from klamm.broker.network.file_pieces import (
 )
 from klamm.broker.network.reply import Reply
 
-TURN_BYTES = 1024 * 1024
+TURN_BYTES = WINDOW_BYTES + 64 * 1024  # a window, and the heads around it
 FIRST_BYTES = 128 * 1024  # of what a thread sends
 JOIN_PARTS = 64  # parts of memory put into one send, and their bytes
 JOIN_BYTES = 256 * 1024

@@ -121,6 +121,9 @@ def test_a_turn_is_bounded_for_those_who_are_alone_too(log: BinaryIO, monkeypatc
             assert sent == [700_000, TURN_BYTES - 700_000 - 4]  # and the head
             assert outbox.unsent_bytes == 3 * 700_000 + 4 - TURN_BYTES
             await until(lambda: not outbox.unsent_bytes)
+            sent.clear()
+            outbox.send([Reply(b"head", [(4, FileRegion(log, 0, WINDOW_BYTES))])])
+            assert sent == [WINDOW_BYTES] and not outbox.unsent_bytes  # what consumers ask for is one turn
             outbox.close()
         assert not threads.busy
 
