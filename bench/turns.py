@@ -1,0 +1,55 @@
+"""Klamm and Apache Kafka both up, loaded by turns: for machines whose speed changes within minutes.
+
+    python -m bench.turns [--rounds 7] [--seconds 1]
+
+The rows of `bench speed` that the generator in `bench/load` makes, a second each, and the bare sendfile loop. Prints
+medians over the rounds; writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench import loads, speed
+from bench.measure import BROKERS, Table, create_topic
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of one load")
+    options = parser.parse_args()
+    if not loads.available(loads.LOAD):
+        parser.error("make bench-tools builds the load generator, with Go")
+    table = Table()
+    with ExitStack() as stack:
+        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="klamm-bench-")))
+        targets = []
+        for broker in BROKERS:
+            directory = temporary / broker.__name__
+            directory.mkdir()
+            targets.append(stack.enter_context(broker(directory)))
+        for target in targets:
+            create_topic(target, "single", 1)
+            create_topic(target, "large", 1)
+            loads.java_producer(target, "large", 200_000, 1000)
+            loads.produce(target, "single", 16, 2.0)
+        for number in range(options.rounds):
+            turn = targets if number % 2 == 0 else targets[::-1]
+            for connections in (1, 16, 64):
+                for target in turn:
+                    row = f"one record per request, {connections} connection(s)"
+                    table.add(row, target.name, **loads.produce(target, "single", connections, options.seconds))
+            for size, connections in ((1 << 16, 4), (1 << 20, 1), (1 << 20, 4)):
+                for target in turn:
+                    row = f"fetch {size >> 10} KB at a time, {connections} connection(s)"
+                    table.add(row, target.name, **loads.fetch(target, "large", connections, size, options.seconds))
+            speed.bare(table, temporary, options.seconds)
+    print(table.markdown())
+
+
+if __name__ == "__main__":
+    main()
