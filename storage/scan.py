@@ -44,18 +44,23 @@ def heads(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeade
             chunk = file.read_at(min(SCAN_BYTES, end - position), position)
             chunk_start, at = position, 0
         if at + HEADER_BYTES <= len(chunk) and chunk[at + MAGIC_POSITION] == MAGIC:
-            base_offset, length, *rest = HEADER.unpack_from(chunk, at)
-            size = length + LOG_OVERHEAD_BYTES
-            if length < MIN_LENGTH or position + size > end:
+            found = _header(chunk, at)
+            if found.size_bytes < HEADER_BYTES or position + found.size_bytes > end:
                 return
-            yield position, BatchHeader(base_offset, size, *rest)
-            position += size
+            yield position, found
+            position += found.size_bytes
             continue
         head = _old_head(chunk, at)
         if head is None or position + head.size_bytes > end:
             return
         yield position, head
         position += head.size_bytes
+
+
+def _header(chunk: bytes | memoryview, at: int) -> BatchHeader:
+    """The header of a batch of magic 2 there: what `BatchHeader(...)` would make, in half the time."""
+    fields = HEADER.unpack_from(chunk, at)
+    return tuple.__new__(BatchHeader, (fields[0], fields[1] + LOG_OVERHEAD_BYTES, *fields[2:]))
 
 
 def _old_head(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
@@ -83,40 +88,10 @@ def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, 
             if length < MIN_LENGTH or magic != MAGIC or position + at + length + LOG_OVERHEAD_BYTES > end:
                 return _find_old(file, position + at, end, offset)
             if base_offset + last_offset_delta >= offset:
-                return position + at, _header(chunk, at, length)
+                return position + at, _header(chunk, at)
             at += length + LOG_OVERHEAD_BYTES
         position += at
     return _find_old(file, position, end, offset)
-
-
-def find_cut(file: File, position: int, end: int, stop: int) -> tuple[int, int, BatchHeader] | None:
-    """Of the first batch from `position` on that ends behind `stop`: the offset behind the one before it (its own base
-    offset where it is the first), position and header. None where there is none of magic 2."""
-    unpack = _PEEK.unpack_from
-    next_offset = -1
-    while position + HEADER_BYTES <= end:
-        chunk = file.read_at(min(SCAN_BYTES, end - position), position)
-        at = 0
-        last_at = len(chunk) - HEADER_BYTES
-        if last_at < 0:
-            return None
-        while at <= last_at:
-            base_offset, length, magic, last_offset_delta = unpack(chunk, at)
-            behind = position + at + length + LOG_OVERHEAD_BYTES
-            if length < MIN_LENGTH or magic != MAGIC or behind > end:
-                return None
-            if behind > stop:
-                return base_offset if next_offset < 0 else next_offset, position + at, _header(chunk, at, length)
-            next_offset = base_offset + last_offset_delta + 1
-            at += length + LOG_OVERHEAD_BYTES
-        position += at
-    return None
-
-
-def _header(chunk: bytes, at: int, length: int) -> BatchHeader:
-    """What `BatchHeader(...)` would make, in half the time."""
-    fields = HEADER.unpack_from(chunk, at)
-    return tuple.__new__(BatchHeader, (fields[0], length + LOG_OVERHEAD_BYTES, *fields[2:]))
 
 
 def _find_old(file: File, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
@@ -140,11 +115,10 @@ def batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
             chunk_start, at = position, 0
         head: BatchHeader | None
         if at + HEADER_BYTES <= len(chunk) and chunk[at + MAGIC_POSITION] == MAGIC:
-            base_offset, length, *rest = HEADER.unpack_from(chunk, at)
-            size = length + LOG_OVERHEAD_BYTES
-            if length < MIN_LENGTH or position + size > end:
+            head = _header(chunk, at)
+            size = head.size_bytes
+            if size < HEADER_BYTES or position + size > end:
                 return
-            head = BatchHeader(base_offset, size, *rest)
         else:
             head = _old_head(chunk, at)
             if head is None or position + head.size_bytes > end:

@@ -23,7 +23,7 @@ from klamm.storage import paths
 from klamm.storage.filesystem import Buffer, File, Filesystem, describe, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from klamm.storage.open_files import OPEN_FILES
-from klamm.storage.scan import find_cut, find_offset, heads
+from klamm.storage.scan import find_offset, heads
 from klamm.storage.scrub_state import DamagedRange
 from klamm.storage.transaction_index import TransactionIndex
 
@@ -307,12 +307,15 @@ class Segment:
         indexed = self.offset_index.floor_of_position(stop)
         if indexed <= start:
             return self.next_offset_at(start, stop)
-        cut = find_cut(self.file, indexed, self.size_bytes, stop)
-        if cut is None:
-            return self.next_offset_at(start, stop)
-        next_offset, position, head = cut
-        self._note_read(next_offset, (position, head))
-        self._next_offsets[stop] = next_offset
+        next_offset = -1
+        for _, head in self.heads(indexed):
+            if head.size_bytes > stop - indexed:
+                next_offset = head.base_offset if next_offset < 0 else next_offset
+                self._note_read(next_offset, (indexed, head))
+                self._next_offsets[stop] = next_offset
+                break
+            indexed += head.size_bytes
+            next_offset = head.last_offset + 1
         return next_offset
 
     def _note_read(self, offset: int, found: tuple[int, BatchHeader]) -> None:
