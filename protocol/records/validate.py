@@ -129,30 +129,8 @@ def validate(
     if not records:
         raise InvalidRecord("a produce request must have a record batch for each partition")
     size = len(records)
-    if rules.keeps_plain and (plain := plain_batch(records)) is not None:
-        last_delta, count, earliest, latest, latest_index, null_key, producer_id, producer_epoch, base_sequence = plain
-        if (
-            size <= rules.max_message_bytes
-            and size <= rules.segment_bytes
-            and latest - now_ms <= rules.timestamp_after_max_ms
-            and now_ms - earliest <= rules.timestamp_before_max_ms
-            and not (null_key and rules.compacted)
-        ):
-            return ValidBatch(
-                records,
-                last_delta,
-                count,
-                latest,
-                latest_index,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                False,
-                False,
-                NO_TIMESTAMP,
-                size,
-                _NONE,
-            )
+    if rules.keeps_plain and (batch := _plain(records, rules, now_ms)) is not None:
+        return batch
     if size < HEADER_BYTES or records[MAGIC_POSITION] != 2:
         if _first_magic(records) < 2 and produce_version < 3:
             return _validate_message_set(records, rules, now_ms)
@@ -244,6 +222,38 @@ def validate(
         append_time,
         size,
         _CODECS[codec],
+    )
+
+
+def _plain(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch | None:
+    """The short way, for a batch that is stored as it is (`plain_batch`). None for any other."""
+    plain = plain_batch(records)
+    if plain is None:
+        return None
+    last_delta, count, earliest, latest, latest_index, null_key, producer_id, producer_epoch, base_sequence = plain
+    size = len(records)
+    if (
+        size > rules.max_message_bytes
+        or size > rules.segment_bytes
+        or latest - now_ms > rules.timestamp_after_max_ms
+        or now_ms - earliest > rules.timestamp_before_max_ms
+        or (null_key and rules.compacted)
+    ):
+        return None
+    return ValidBatch(
+        records,
+        last_delta,
+        count,
+        latest,
+        latest_index,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        False,
+        False,
+        NO_TIMESTAMP,
+        size,
+        _NONE,
     )
 
 
