@@ -35,6 +35,8 @@ from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.broker_process import BrokerProcess
 
 Broker = Callable[[Path], AbstractContextManager[Target]]
+CONNECTIONS = (1, 16, 64)
+FETCHES = ((1 << 20, 1), (1 << 20, 4), (1 << 16, 4))  # bytes at a time, connections
 TOPICS_OF_MANY = 20
 
 
@@ -77,20 +79,27 @@ def produced(table: Table, target: Target, sizes: Sizes) -> None:
 
 def requests(table: Table, target: Target, sizes: Sizes) -> None:
     """What the generator loads; without Go, the one in Python does the first rows."""
-    has_load = loads.available(loads.LOAD)
-    for connections in (1, 16, 64):
-        ask = loads.produce if has_load else loads.one_record
-        row = f"one record per request, {connections} connection(s)"
-        table.add(row, target.name, **ask(target, "single", connections, sizes.seconds))
+    for connections in CONNECTIONS:
+        requested(table, target, connections, sizes.seconds)
     figures = loads.java_latency(target, "single", sizes.latency_records)
     table.add("end to end, Java, acks=all", target.name, **figures)
-    if not has_load:
+    if not loads.available(loads.LOAD):
         print("  without Go no latencies and no fetches by the generator", file=sys.stderr)
         return
     table.add("end to end, 200 records/s", target.name, **loads.latency(target, "single", sizes.seconds))
-    for size, connections in ((1 << 20, 1), (1 << 20, 4), (1 << 16, 4)):
-        row = f"fetch {size >> 10} KB at a time, {connections} connection(s)"
-        table.add(row, target.name, **loads.fetch(target, "large", connections, size, sizes.seconds))
+    for size, connections in FETCHES:
+        fetched(table, target, size, connections, sizes.seconds)
+
+
+def requested(table: Table, target: Target, connections: int, seconds: float) -> None:
+    ask = loads.produce if loads.available(loads.LOAD) else loads.one_record
+    row = f"one record per request, {connections} connection(s)"
+    table.add(row, target.name, **ask(target, "single", connections, seconds))
+
+
+def fetched(table: Table, target: Target, size: int, connections: int, seconds: float) -> None:
+    row = f"fetch {size >> 10} KB at a time, {connections} connection(s)"
+    table.add(row, target.name, **loads.fetch(target, "large", connections, size, seconds))
 
 
 def consumed(table: Table, target: Target, sizes: Sizes) -> None:
@@ -105,7 +114,7 @@ def bare(table: Table, directory: Path, seconds: float) -> None:
     """What a loop of nothing but sendfile sends."""
     path = directory / "bare"
     path.write_bytes(bytes(256 << 20))
-    for size, connections in ((1 << 20, 1), (1 << 20, 4), (1 << 16, 4)):
+    for size, connections in FETCHES:
         command = [sys.executable, "-m", "bench.bare", str(path), str(size)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None

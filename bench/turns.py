@@ -39,14 +39,12 @@ def main() -> None:
             loads.produce(target, "single", 16, 2.0)
         for number in range(options.rounds):
             turn = targets if number % 2 == 0 else targets[::-1]
-            for connections in (1, 16, 64):
+            for connections in speed.CONNECTIONS:
                 for target in turn:
-                    row = f"one record per request, {connections} connection(s)"
-                    table.add(row, target.name, **loads.produce(target, "single", connections, options.seconds))
-            for size, connections in ((1 << 16, 4), (1 << 20, 1), (1 << 20, 4)):
+                    speed.requested(table, target, connections, options.seconds)
+            for size, connections in speed.FETCHES:
                 for target in turn:
-                    row = f"fetch {size >> 10} KB at a time, {connections} connection(s)"
-                    table.add(row, target.name, **loads.fetch(target, "large", connections, size, options.seconds))
+                    speed.fetched(table, target, size, connections, options.seconds)
             speed.bare(table, temporary, options.seconds)
     print(table.markdown())
 
