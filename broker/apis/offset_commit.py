@@ -23,6 +23,7 @@ from klamm.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from klamm.storage.log_config import LONG_MAX
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
@@ -76,7 +77,9 @@ def _sort(
 ) -> tuple[OffsetCommitResponse, list[Commit], Answers]:
     """The response, in which refused partitions have their error; what is to be stored; and the answers for that."""
     now_ms = broker.clock.wall_ms()
-    expires_ms = now_ms + request.retention_time_ms if request.retention_time_ms != NOT_GIVEN else None
+    expires_ms = None
+    if request.retention_time_ms != NOT_GIVEN:
+        expires_ms = min(now_ms + request.retention_time_ms, LONG_MAX)
     limit = broker.groups.metadata_max_bytes
     commits: list[Commit] = []
     accepted: Answers = []

@@ -448,6 +448,13 @@ def test_a_retention_time_of_its_own(broker: EmbeddedBroker, version: int) -> No
     assert offsets(broker, 0) == [-1] and offsets(broker, 0, group="usual") == [5]
 
 
+@pytest.mark.parametrize("retention_time_ms", [2**63 - 1, 2**63 - MINUTE_MS])
+def test_a_retention_time_beyond_the_end_of_time_is_for_ever(broker: EmbeddedBroker, retention_time_ms: int) -> None:
+    assert commit(broker, 5, version=2, retention_time_ms=retention_time_ms) == [NONE]
+    expire(broker, 1000 * MINUTE_MS)
+    assert offsets(broker, 0) == [5]
+
+
 def test_a_timestamp_of_version_1_counts_for_expiry(broker: EmbeddedBroker) -> None:
     commit(broker, 5, version=1, timestamp=broker.clock.wall_ms() - 59 * MINUTE_MS)
     expire(broker, MINUTE_MS)
