@@ -78,7 +78,7 @@ INTEGERS = {
     "fetch_offset": [0, 0, 1, 5, 100, -1, 2**62], "current_leader_epoch": [-1, -1, -1, 0, 5],
     "last_fetched_epoch": [-1, -1, -1, 0, 5], "response_partition_limit": [1, 2000, -1], "upgrade_type": [0, 1, 2, 3],
 }  # fmt: skip
-NUMBERS = [0, 0, 0, 1, 1, 2, 5, -1, -2, 100, 2**31 - 1]
+NUMBERS = [0, 0, 0, 1, 1, 2, 5, -1, -2, 100, 2**31 - 1, 2**63 - 1, -(2**63)]
 INTERESTING = [
     b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\xff\xff\xff\xfe", b"\x80\0\0\0", b"\0\x10\0\0",
     b"\xff\xff", b"\x7f\xff", b"\x80", b"\xff", b"\0", b"\x01", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\x01",
