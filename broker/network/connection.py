@@ -1,9 +1,10 @@
 """One client connection: reads frames, has them dispatched in order, sends the replies in the same order.
 
 The connection owns its non-blocking socket (`add_reader`, `recv_into`; sending is in `outbox`). A readable event reads
-once, dispatches what is whole, and sends the replies together with one system call; short replies leave when all the
-connections that were readable together have been served, since each send may cost the wake-up of a peer. A turn is
-bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
+once, dispatches what is whole, and sends the replies together with one system call. Short replies leave when all the
+connections that were readable together have been served, since each send may cost the wake-up of a peer; those of a
+connection that is alone leave at once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the
+other connections' turns.
 
 Order. A pending future lets nothing pass but Produce behind Produce, `max_inflight` of them at most; anything else
 stays in the buffer until all replies before it are known. Replies leave in the order of the requests.

@@ -70,6 +70,7 @@ class Network:
         self.listeners: list[Listener] = []
         self._warnings = RateLimitedWarning()
         self._ready: list[Connection] = []
+        self._alone: Connection | None = None  # who sent last, with nobody beside it
         self._drained: asyncio.Future[None] | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._schedule_sweep()
@@ -151,9 +152,13 @@ class Network:
     # -- for listeners and connections
 
     def send_soon(self, connection: Connection) -> None:
-        """Have the connection send when all that are readable now have been served."""
+        """Have the connection send when all that are readable now have been served; now, if nobody else seems to be:
+        it was alone when it sent last, and nobody has sent anything since."""
         ready = self._ready
         if not ready:
+            if self._alone is connection:
+                connection.send_ready()
+                return
             self.loop.call_soon(self._send_ready)
         ready.append(connection)
         if len(ready) >= SEND_TOGETHER:
@@ -162,6 +167,7 @@ class Network:
     def _send_ready(self) -> None:
         ready = self._ready[:]
         self._ready.clear()
+        self._alone = ready[0] if len(ready) == 1 else None
         for connection in ready:
             try:
                 connection.send_ready()
@@ -175,6 +181,8 @@ class Network:
 
     def forget(self, connection: Connection, kind: str) -> None:
         self.connections.discard(connection)
+        if self._alone is connection:
+            self._alone = None
         was_full = self.quota.node_is_full
         self.quota.release(connection.peer[0])
         closed = self.counters.closed

@@ -11,7 +11,7 @@ import weakref
 
 import pytest
 
-from klamm.broker.network.connection import RENEWAL_BYTES, TURN_FRAMES
+from klamm.broker.network.connection import RENEWAL_BYTES, TURN_FRAMES, Connection
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits
 from klamm.broker.network.network import SEND_TOGETHER
 from klamm.broker.network.outbox import Outbox
@@ -68,6 +68,36 @@ def test_short_replies_leave_when_all_readable_connections_were_served(monkeypat
 
     run(main())
     assert seen_at_send == [3, 3, 3]
+
+
+def test_a_connection_that_is_alone_sends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen_at_send: list[int] = []
+    waited: list[bool] = []
+
+    async def main() -> None:
+        async with node() as one:
+            sent = Outbox.send
+
+            def send(outbox: Outbox, replies: list[Reply]) -> None:
+                seen_at_send.append(len(one.seen))
+                sent(outbox, replies)
+
+            served = Connection._serve
+
+            def serve(connection: Connection, whole: memoryview | None = None) -> None:
+                before = len(seen_at_send)
+                served(connection, whole)
+                waited.append(len(seen_at_send) == before)
+
+            monkeypatch.setattr(Outbox, "send", send)
+            monkeypatch.setattr(Connection, "_serve", serve)
+            first, second = [await one.connect() for _ in range(2)]
+            for client in (first, first, first, second, first, second, second):
+                assert await client.ask(b"echo x") == b"echo x"
+
+    run(main())
+    assert waited == [True, False, False, True, True, True, False]
+    assert seen_at_send == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_replies_of_more_connections_than_wait_for_each_other_all_leave() -> None:
