@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from klamm.protocol.errors import (
     FencedLeaderEpoch,
     KafkaStorageError,
+    NotEnoughReplicas,
     TransactionalIdAuthorizationFailed,
     UnknownLeaderEpoch,
 )
@@ -45,6 +46,7 @@ class Partition:
         "index",
         "internal",
         "is_moving",
+        "lacks_replicas",
         "leader_epoch",
         "log",
         "metrics",
@@ -97,10 +99,28 @@ class Partition:
         flush_ms = values["flush.ms"]
         assert isinstance(minimum, int) and isinstance(flush_ms, int)
         self.min_insync_replicas = minimum
+        self.set_replicas(self.replica_count, self.in_sync_count)
         self.flush_ms = flush_ms
         self.has_flush_rule = bool(
             flush_ms != LONG_MAX or values["flush.messages"] != LONG_MAX or values.get("klamm.acks.fsync")
         )
+
+    def set_replicas(self, count: int, in_sync_count: int) -> None:
+        """How many replicas there are, and how many of them are in sync."""
+        self.replica_count = count
+        self.in_sync_count = in_sync_count
+        self.lacks_replicas = in_sync_count < self._needed_in_sync()
+
+    def _needed_in_sync(self) -> int:
+        """As in Kafka 4, min.insync.replicas asks for no more replicas than the partition has."""
+        return min(self.min_insync_replicas, self.replica_count)
+
+    def check_replicas(self) -> None:
+        """Refuse what all replicas are to have while too few of them are in sync. Raises NotEnoughReplicas."""
+        if self.lacks_replicas:
+            raise NotEnoughReplicas(
+                f"{self.name} has {self.in_sync_count} of {self._needed_in_sync()} replicas in sync"
+            )
 
     # -- offsets ------------------------------------------------------------------------------------------------
 

@@ -488,8 +488,7 @@ class PartitionManager:
             for partition in topic.partitions[: len(found.partitions)]:
                 served = found.partitions[partition.index]
                 served.leader_epoch = partition.leader_epoch
-                served.replica_count = len(partition.replicas)
-                served.in_sync_count = len(partition.isr)
+                served.set_replicas(len(partition.replicas), len(partition.isr))
             for partition in topic.partitions[len(found.partitions) :]:
                 opened = self._logs[topic.name, partition.index]
                 served = Partition(
@@ -503,8 +502,7 @@ class PartitionManager:
                     internal=topic.internal,
                     offline_reason=opened.message if isinstance(opened, KafkaError) else "",
                 )
-                served.replica_count = len(partition.replicas)
-                served.in_sync_count = len(partition.isr)
+                served.set_replicas(len(partition.replicas), len(partition.isr))
                 found.partitions.append(served)
 
     def _configure(self, name: str, image: MetadataImage) -> None:

@@ -160,7 +160,7 @@ class Dispatcher:
                 route.remember(self._broker, context, request, response, frame, position)
             return self._reply(route, context, response, started, len(frame))
         if response is None:
-            self._metrics.request(api_key, version, time.perf_counter() - started, 0, len(frame), 0)
+            self._metrics.api(api_key).answered(version, time.perf_counter() - started, 0, len(frame), 0)
             return None
         return self._pending(route, context, request, response, started, len(frame))
 
@@ -192,9 +192,8 @@ class Dispatcher:
             size += region.size
         SIZE.pack_into(head, 0, size - 4)
         code = getattr(response, "error_code", 0)
-        self._metrics.request(
-            route.api_key, context.api_version, time.perf_counter() - started, code, request_size, size
-        )
+        took_s = time.perf_counter() - started
+        self._metrics.api(route.api_key).answered(context.api_version, took_s, code, request_size, size)
         return Reply(head, regions or None)
 
     def _pending(

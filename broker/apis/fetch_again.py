@@ -105,6 +105,7 @@ class KnownFetch:
         "_index",
         "_leader_epoch",
         "_max_bytes",
+        "_metrics",
         "_min_bytes",
         "_name",
         "_offsets_at",
@@ -123,6 +124,7 @@ class KnownFetch:
         topic = request.topics[0]
         row = topic.partitions[0]
         self._broker = broker
+        self._metrics = broker.metrics.api(FETCH)
         self._version = version
         self._size = len(frame)
         (self._api_key_and_version, _) = REQUEST_HEAD.unpack_from(frame)
@@ -197,7 +199,7 @@ class KnownFetch:
         metrics.bytes_out += size
         metrics.messages_out += max(0, found.next_offset - offset)
         metrics.fetch_requests += 1
-        self._broker.metrics.request(FETCH, self._version, time.perf_counter() - started, 0, self._size, total)
+        self._metrics.answered(self._version, time.perf_counter() - started, 0, self._size, total)
         return Reply(reply, [(records_at, region)])
 
     def is_like(self, frame: bytes) -> bool:

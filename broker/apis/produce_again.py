@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from klamm.broker.apis.dispatcher import as_kafka_error
 from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, refused, writable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
     from klamm.broker.network.connection import Connection
+    from klamm.broker.partition import Partition
+    from klamm.broker.partition_manager import TopicPartitions
 
 TAGS_FROM = 9
 
@@ -84,12 +87,24 @@ def remember(
 class Known:
     """What is around the records for one partition, and the answer, with its offsets at `offsets_position`."""
 
-    __slots__ = ("acks", "answer", "client_id", "index", "name", "offsets_position", "topic_id")
+    __slots__ = (
+        "_topic",
+        "acks",
+        "answer",
+        "client_id",
+        "index",
+        "name",
+        "offsets_position",
+        "partition",
+        "topic_id",
+        "topic_key",
+    )
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
         self.name = topic.name
         self.topic_id = topic.topic_id
+        self.topic_key = topic.topic_id if context.api_version >= TOPIC_IDS_FROM else topic.name
         self.index = topic.partition_data[0].index
         self.acks = request.acks
         self.client_id = context.client_id
@@ -100,6 +115,19 @@ class Known:
             for offset in (0, -1)
         ]
         self.offsets_position = next(i for i, byte in enumerate(other) if byte != self.answer[i])
+        self._topic: TopicPartitions | None = None  # that `partition` is one of
+        self.partition: Partition
+
+    def find(self, topic: TopicPartitions | None, version: int) -> bool:
+        """Whether `partition` of the topic may be written to now."""
+        if topic is self._topic and topic is not None:
+            return self.acks != -1 or not self.partition.lacks_replicas
+        try:
+            self.partition = writable(topic, self.index, version, self.client_id, self.acks)
+        except KafkaError:
+            return False
+        self._topic = topic
+        return True
 
     def encoded(self, answer: PartitionProduceResponse, version: int, correlation_id: int) -> bytearray:
         topic = TopicProduceResponse(name=self.name, topic_id=self.topic_id, partition_responses=[answer])
@@ -112,12 +140,16 @@ class Known:
 class KnownProduce:
     """What one connection has sent, all in one version and with the records at the same position."""
 
-    __slots__ = ("_broker", "_by_head", "_end", "_key", "_version", "learned")
+    __slots__ = ("_by_head", "_clock", "_end", "_key", "_metrics", "_topics", "_version", "learned")
 
     def __init__(self, broker: Broker, key: int, end: int, learned: int) -> None:
-        self._broker = broker
+        self._clock = broker.clock
+        self._metrics = broker.metrics.api(PRODUCE)
         self._key = key
-        self._version = key & 0xFFFF
+        self._version = version = key & 0xFFFF
+        by_id = version >= TOPIC_IDS_FROM
+        self._topics: Mapping[Any, TopicPartitions]
+        self._topics = broker.partitions.topics_by_id if by_id else broker.partitions.topics
         self._end = end  # of what is known; the size of the records follows
         self._by_head: dict[bytes, Known] = {}
         self.learned = learned
@@ -138,40 +170,37 @@ class KnownProduce:
         """The reply, if this repeats what is known and nothing is in its way; else None, and nothing is done."""
         frame_size = len(frame)
         end = self._end
-        if frame_size <= end:
+        if frame_size <= end + 1:
             return None
         key, correlation_id = REQUEST_HEAD.unpack_from(frame)
         if key != self._key or (known := self._by_head.get(frame[REQUEST_HEAD.size : end].tobytes())) is None:
             return None
         size, start = frame[end], end + 1
         if size > 0x7F:
-            try:
-                size, start = read_uvarint(frame, end)
-            except (Malformed, IndexError):
-                return None
+            high, start = frame[start], start + 1
+            size += (high - 1) << 7
+            if high > 0x7F:
+                try:
+                    size, start = read_uvarint(frame, end)
+                except (Malformed, IndexError):
+                    return None
         stop = start + size - 1
         if not size or stop + 3 != frame_size or frame[stop] or frame[stop + 1] or frame[stop + 2]:
             return None  # there are tags behind the records
-        broker, version = self._broker, self._version
-        partitions = broker.partitions
-        found = (
-            partitions.topics_by_id.get(known.topic_id)
-            if version >= TOPIC_IDS_FROM
-            else partitions.topics.get(known.name)
-        )
-        try:
-            partition = writable(found, known.index, version, known.client_id, known.acks)
-        except KafkaError:
+        version = self._version
+        topic = self._topics.get(known.topic_key)
+        if not known.find(topic, version):
             return None
+        partition = known.partition
         log = partition.log
         if log is None or partition.flush_pending or partition.has_flush_rule:
             return None
         try:
-            result = partition.append(frame[start:stop], produce_version=version, now_ms=broker.clock.wall_ms())
+            result = partition.append(frame[start:stop], produce_version=version, now_ms=self._clock.wall_ms())
         except Exception as error:
             # Its traceback would keep this frame, and with it the records, until the next garbage collection.
             problem = as_kafka_error(error, "Produce", version, connection).without_frames()
-            reply = known.encoded(refused(problem, known.index, version, found, partition), version, correlation_id)
+            reply = known.encoded(refused(problem, known.index, version, topic, partition), version, correlation_id)
         else:
             partition.metrics.produce_requests += 1
             reply = known.answer[:]
@@ -179,7 +208,7 @@ class KnownProduce:
             OFFSETS.pack_into(
                 reply, known.offsets_position, result.base_offset, result.log_append_time_ms, log.log_start_offset
             )
-        broker.metrics.request(PRODUCE, version, time.perf_counter() - started, 0, frame_size, len(reply))
+        self._metrics.answered(version, time.perf_counter() - started, 0, frame_size, len(reply))
         return Reply(reply)
 
 

@@ -10,7 +10,6 @@ from klamm.protocol.errors import (
     InvalidTimestamp,
     InvalidTopicException,
     KafkaError,
-    NotEnoughReplicas,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -45,10 +44,8 @@ def writable(found: TopicPartitions | None, index: int, version: int, client_id:
     if found.internal and client_id != ADMIN_CLIENT_ID:
         raise InvalidTopicException(f"{found.name} is internal: clients do not write to it")
     partition = found.partitions[index]
-    # As in Kafka 4, min.insync.replicas asks for no more replicas than the partition has.
-    needed = min(partition.min_insync_replicas, partition.replica_count)
-    if acks == -1 and partition.in_sync_count < needed:
-        raise NotEnoughReplicas(f"{partition.name} has {partition.in_sync_count} of {needed} replicas in sync")
+    if acks == -1:
+        partition.check_replicas()
     return partition
 
 

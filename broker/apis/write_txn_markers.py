@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klamm.broker.metadata.image import OFFSETS_TOPIC
-from klamm.protocol.errors import ErrorCode, KafkaError, NotEnoughReplicas, UnknownTopicOrPartition
+from klamm.protocol.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from klamm.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -64,7 +64,7 @@ def _append(
         partition = broker.partitions.get(topic, index)
         if partition is None:
             raise UnknownTopicOrPartition(f"no partition {topic}-{index}")
-        _check_replicas(partition)
+        partition.check_replicas()
         partition.append_marker(
             marker.producer_id,
             marker.producer_epoch,
@@ -91,12 +91,6 @@ def _tell_groups(broker: Broker, topic: str, index: int, marker: WritableTxnMark
         broker.groups.transaction_ended(
             index, marker.producer_id, marker.producer_epoch, commit=marker.transaction_result
         )
-
-
-def _check_replicas(partition: Partition) -> None:
-    needed = min(partition.min_insync_replicas, partition.replica_count)
-    if partition.in_sync_count < needed:
-        raise NotEnoughReplicas(f"{partition.name} has {partition.in_sync_count} of {needed} replicas in sync")
 
 
 async def _after_flush(results: Results, waits: Waits) -> WriteTxnMarkersResponse:

@@ -77,7 +77,7 @@ class Histogram:
 
 
 class ApiMetrics:
-    """Requests of one API."""
+    """Requests of one API. Whoever answers them holds on to it."""
 
     __slots__ = ("bytes_in", "bytes_out", "errors", "name", "seconds", "versions")
 
@@ -88,6 +88,21 @@ class ApiMetrics:
         self.errors: dict[int, int] = {}
         self.bytes_in = 0
         self.bytes_out = 0
+
+    def answered(self, version: int, seconds: float, error_code: int, bytes_in: int, bytes_out: int) -> None:
+        """One request: `seconds` from the whole frame to the reply, `error_code` its top-level error."""
+        histogram = self.seconds
+        histogram.counts[bisect_left(REQUEST_BOUNDS, seconds)] += 1
+        histogram.sum += seconds
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+        versions = self.versions
+        if version in versions:
+            versions[version] += 1
+        elif len(versions) < MAX_VERSIONS:
+            versions[version] = 1
+        if error_code:
+            self.errors[error_code] = self.errors.get(error_code, 0) + 1
 
 
 class TopicMetrics:
@@ -142,25 +157,12 @@ class Metrics:
 
     # -- recording
 
-    def request(
-        self, api_key: int, version: int, seconds: float, error_code: int, bytes_in: int, bytes_out: int
-    ) -> None:
-        """One answered request: `seconds` from the whole frame to the reply, `error_code` its top-level error."""
+    def api(self, api_key: int) -> ApiMetrics:
+        """The counters of an API, made on first use."""
         api = self._apis.get(api_key)
         if api is None:
             api = self._apis[api_key] = ApiMetrics(api_key)
-        histogram = api.seconds
-        histogram.counts[bisect_left(REQUEST_BOUNDS, seconds)] += 1
-        histogram.sum += seconds
-        api.bytes_in += bytes_in
-        api.bytes_out += bytes_out
-        versions = api.versions
-        if version in versions:
-            versions[version] += 1
-        elif len(versions) < MAX_VERSIONS:
-            versions[version] = 1
-        if error_code:
-            api.errors[error_code] = api.errors.get(error_code, 0) + 1
+        return api
 
     def topic(self, name: str) -> TopicMetrics:
         """The counters of a topic, made on first use. Only for topics that exist: peers choose names."""

@@ -36,9 +36,9 @@ def values(family: Metric) -> dict[tuple[str, ...], float]:
 def test_requests_are_counted_by_api_version_and_error() -> None:
     metrics = Metrics()
     for _ in range(3):
-        metrics.request(ApiKey.PRODUCE, 9, 0.0004, 0, 100, 50)
-    metrics.request(ApiKey.PRODUCE, 12, 20.0, 0, 1, 2)
-    metrics.request(ApiKey.METADATA, 1, 0.01, ErrorCode.UNKNOWN_SERVER_ERROR, 1, 2)
+        metrics.api(ApiKey.PRODUCE).answered(9, 0.0004, 0, 100, 50)
+    metrics.api(ApiKey.PRODUCE).answered(12, 20.0, 0, 1, 2)
+    metrics.api(ApiKey.METADATA).answered(1, 0.01, ErrorCode.UNKNOWN_SERVER_ERROR, 1, 2)
     found = scrape(metrics)
     assert values(found["klamm_requests"]) == {
         ("klamm_requests_total", "Produce", "9"): 3,
@@ -64,7 +64,7 @@ def test_requests_are_counted_by_api_version_and_error() -> None:
 def test_a_peer_cannot_make_series_without_end() -> None:
     metrics = Metrics()
     for version in range(1000):
-        metrics.request(ApiKey.FETCH, version, 0.1, 0, 1, 1)
+        metrics.api(ApiKey.FETCH).answered(version, 0.1, 0, 1, 1)
     assert len(scrape(metrics)["klamm_requests"].samples) == MAX_VERSIONS
 
 
@@ -193,7 +193,7 @@ def test_loop_lag_is_sampled_until_stopped() -> None:
 
 def test_the_collector_gives_the_same_to_a_registry() -> None:
     metrics = Metrics()
-    metrics.request(ApiKey.PRODUCE, 9, 0.0004, 0, 100, 50)
+    metrics.api(ApiKey.PRODUCE).answered(9, 0.0004, 0, 100, 50)
     metrics.set_partition_source(lambda: [("t", 0, 1, 2, 3)])
     registry = CollectorRegistry()
     registry.register(KlammCollector(metrics))

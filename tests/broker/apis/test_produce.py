@@ -115,7 +115,7 @@ def test_acks_all_needs_the_replicas_in_sync_but_no_more_than_there_are(tmp_path
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", config={"min.insync.replicas": 2})
         assert broker.produce("t", batch(b"x")).error_code == 0
-        broker.broker.partitions.topics["t"].partitions[0].replica_count = 3
+        broker.broker.partitions.topics["t"].partitions[0].set_replicas(3, 1)
         assert broker.produce("t", batch(b"x")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert broker.produce("t", batch(b"x"), acks=1).error_code == 0
 

@@ -207,12 +207,12 @@ def test_what_changes_meanwhile_is_seen(twins: Twins) -> None:
     twins.send(frame(batch(b"x" * 2000), topic="later"))  # too large
     for broker in (twins.remembering, twins.forgetful):
         partition = broker.broker.partitions.topics["later"].partitions[0]
-        log, partition.min_insync_replicas, partition.replica_count = partition.log, 2, 2
-        assert log is not None
+        partition.min_insync_replicas = 2
+        partition.set_replicas(2, 1)
     twins.send(sent)
     for broker in (twins.remembering, twins.forgetful):
         partition = broker.broker.partitions.topics["later"].partitions[0]
-        partition.min_insync_replicas = partition.replica_count = 1
+        partition.set_replicas(1, 1)
         assert partition.log is not None
         partition.log.offline_reason = "a test"
     twins.send(sent)
