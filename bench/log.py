@@ -41,15 +41,12 @@ def batch(records: int, value_bytes: int, *, producer_id: int = -1) -> ValidBatc
         last_offset_delta=header.last_offset_delta,
         record_count=records,
         max_timestamp=now_ms,
-        max_timestamp_delta=0,
         producer_id=producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         is_transactional=False,
-        is_control=False,
         log_append_time_ms=-1,
         size_bytes=len(data),
-        codec=header.codec,
     )
 
 

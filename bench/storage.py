@@ -303,15 +303,12 @@ def valid(data: bytearray) -> ValidBatch:
         last_offset_delta=head.last_offset_delta,
         record_count=head.record_count,
         max_timestamp=head.max_timestamp,
-        max_timestamp_delta=0,
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
         is_transactional=False,
-        is_control=False,
         log_append_time_ms=-1,
         size_bytes=len(data),
-        codec=head.codec,
     )
 
 

@@ -60,7 +60,7 @@ def rewrite(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: 
     assert header.magic == 2 and header.size_bytes == len(batch), "one whole batch"
     assert not header.attributes & UNFIT and header.record_count == header.last_offset_delta + 1, "as producers send it"
     attributes = header.attributes & ~TRANSACTIONAL_FLAG | (TRANSACTIONAL_FLAG if transactional else 0)
-    stamp(batch, 0, 0, -1)
+    stamp(batch, 0, -1)
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     seal(batch)

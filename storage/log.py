@@ -74,7 +74,6 @@ class Log:
         "_name",
         "_refusal_told_ms",
         "_replacement",
-        "_segment_bytes",
         "_segments",
         "_snapshot_offset",
         "before_truncate",
@@ -129,7 +128,6 @@ class Log:
             filesystem, recovery_point, None if recovery_point == log_end_offset else clock.wall_ms()
         )
         self._config = config
-        self._segment_bytes = config.segment_bytes
         self._segments = SegmentList(segments)
         self._replacement = Replacement(filesystem, directory, self._segments)
 
@@ -208,7 +206,9 @@ class Log:
     def set_high_watermark(self, offset: int) -> None:
         """What is below `offset` is committed."""
         self.high_watermark = offset
-        self.producers.decide_below(offset)
+        producers = self.producers
+        if producers.decided:
+            producers.decide_below(offset)
 
     @property
     def recovery_point(self) -> int:
@@ -227,7 +227,6 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._segment_bytes = config.segment_bytes
         for segment in self._segments.all:
             segment.set_index_limits(config.index_interval_bytes, config.segment_index_bytes)
 
@@ -326,7 +325,9 @@ class Log:
         now_ms = self._clock.wall_ms()
         # The first offset in a wrapper of an old format is not known: not so far below its last one.
         first_offset = head.base_offset if head.magic == 2 else head.last_offset - MAX_RELATIVE_OFFSET
-        segment = self._segment_for(head.size_bytes, first_offset, head.last_offset, head.max_timestamp, now_ms)
+        segment = self._segments.active
+        if not segment.takes(head.size_bytes, head.last_offset, head.max_timestamp, now_ms, self._config):
+            segment = self._next_segment(first_offset, head.last_offset)
         position = segment.size_bytes
         try:
             segment.append(data, head.size_bytes, head.base_offset, head.last_offset, head.max_timestamp)
@@ -358,15 +359,11 @@ class Log:
             found = known.get(segment.base_offset, ())
             segment.damage = tuple(each for each in found if each.end_position <= segment.size_bytes)
 
-    def _segment_for(self, size: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
-        """The active segment, a new one when the batch has no place in the old one. Raises KafkaStorageError."""
-        segment = self._segments.active
-        if not segment.has_room(size, last_offset, segment_bytes=self._segment_bytes) or (
-            segment.size_bytes and segment.age_ms(now_ms, timestamp) > self._config.segment_ms - segment.roll_jitter_ms
-        ):
-            segment = self.roll()
-            if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:  # there is a gap that no segment spans
-                return self._move_empty(base_offset)
+    def _next_segment(self, base_offset: int, last_offset: int) -> Segment:
+        """A new active segment for a batch that has no place in the old one. Raises KafkaStorageError."""
+        segment = self.roll()
+        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:  # there is a gap that no segment spans
+            return self._move_empty(base_offset)
         return segment
 
     def _move_empty(self, offset: int) -> Segment:
@@ -388,8 +385,10 @@ class Log:
     def _write(self, batch: ValidBatch, base_offset: int, last_offset: int, leader_epoch: int, now_ms: int) -> Segment:
         """Give the batch these offsets, at the log end, and write it; returns where. Raises KafkaStorageError."""
         size, timestamp = batch.size_bytes, batch.max_timestamp
-        segment = self._segment_for(size, base_offset, last_offset, timestamp, now_ms)
-        stamp(batch.data, 0, base_offset, leader_epoch)
+        segment = self._segments.active
+        if not segment.takes(size, last_offset, timestamp, now_ms, self._config):
+            segment = self._next_segment(base_offset, last_offset)
+        stamp(batch.data, base_offset, leader_epoch)
         try:
             segment.append(batch.data, size, base_offset, last_offset, timestamp)
         except OSError as error:

@@ -22,6 +22,7 @@ from klamm.protocol.records.batch import BatchHeader
 from klamm.storage import paths
 from klamm.storage.filesystem import Buffer, File, Filesystem, describe, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from klamm.storage.log_config import LogConfig
 from klamm.storage.open_files import OPEN_FILES
 from klamm.storage.scan import find_offset, heads
 from klamm.storage.scrub_state import DamagedRange
@@ -181,25 +182,25 @@ class Segment:
         if self._filesystem.exists(self.transaction_index.path):
             self.transaction_index.open_existing(self._filesystem.open_read(self.transaction_index.path).size())
 
-    def has_room(self, size_bytes: int, last_offset: int, *, segment_bytes: int) -> bool:
-        """Whether a batch fits. An empty segment takes any."""
+    def takes(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig) -> bool:
+        """Whether a batch may go in here still: there is room, and it has not been filling for too long, in record time
+        when its first batch has a timestamp. An empty segment takes any batch that its offsets reach."""
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return False
         if self.size_bytes == 0:
-            return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-        return (
-            self.size_bytes + size_bytes <= segment_bytes
-            and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-            and self.offset_index.count < self._max_offset_entries
-            and self.time_index.count < self._max_time_entries
-        )
-
-    def age_ms(self, now_ms: int, timestamp: int) -> int:
-        """How long the segment has been filling: in record time when its first batch has a timestamp."""
+            return True
+        if (
+            self.size_bytes + size_bytes > config.segment_bytes
+            or self.offset_index.count >= self._max_offset_entries
+            or self.time_index.count >= self._max_time_entries
+        ):
+            return False
         first = self.first_timestamp
         if first is None:
             first = self.load_first_timestamp()
-        if first != NO_TIMESTAMP and timestamp != NO_TIMESTAMP:
-            return timestamp - first
-        return now_ms - self.created_ms
+        in_record_time = first != NO_TIMESTAMP and timestamp != NO_TIMESTAMP
+        age_ms = timestamp - first if in_record_time else now_ms - self.created_ms
+        return age_ms <= config.segment_ms - self.roll_jitter_ms
 
     def append(self, data: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Write one batch at the end; OSError leaves the segment as it was."""

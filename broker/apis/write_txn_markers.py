@@ -28,7 +28,6 @@ from klamm.protocol.messages.write_txn_markers import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.partition import Partition
 
 Results = dict[int, dict[tuple[str, int], WritableTxnMarkerPartitionResult]]
 Waits = list[tuple[asyncio.Future[None], WritableTxnMarkerPartitionResult]]

@@ -252,9 +252,8 @@ static PyObject *describe_plain(const uint8_t *data, int64_t size)
     if (__builtin_add_overflow(base_timestamp, summary.lowest, &lowest) ||
         __builtin_add_overflow(base_timestamp, summary.highest, &highest) || highest != max_timestamp || highest < 0)
         return NULL;
-    return Py_BuildValue("iiLLLOLii", (int)last_delta, (int)count, (long long)lowest, (long long)highest,
-                         (long long)summary.highest_index, summary.null_key ? Py_True : Py_False,
-                         (long long)producer_id, (int)epoch, (int)sequence);
+    return Py_BuildValue("iiLLOLii", (int)last_delta, (int)count, (long long)lowest, (long long)highest,
+                         summary.null_key ? Py_True : Py_False, (long long)producer_id, (int)epoch, (int)sequence);
 }
 
 static PyObject *plain_batch(PyObject *Py_UNUSED(module), PyObject *batch)

@@ -51,8 +51,7 @@ NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 
 _OFFSET_LENGTH = struct.Struct(">qi")
-_BASE_OFFSET = struct.Struct(">q")
-_LEADER_EPOCH = struct.Struct(">i")
+_PLACE = struct.Struct(">qii")  # base_offset, batch_length, partition_leader_epoch
 _CRC = struct.Struct(">I")
 
 Header = tuple[str, bytes | None]
@@ -170,10 +169,9 @@ def crc_is_valid(buf: BytesLike, header: BatchHeader, pos: int = 0) -> bool:
     return crc32c(memoryview(buf)[pos + ATTRIBUTES_POSITION : pos + header.size_bytes]) == header.crc
 
 
-def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
-    """Gives the batch at `pos` its place in the log, in place. The CRC does not cover these two fields."""
-    _BASE_OFFSET.pack_into(buf, pos, base_offset)
-    _LEADER_EPOCH.pack_into(buf, pos + LOG_OVERHEAD_BYTES, leader_epoch)
+def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Give one whole batch its place in the log, in place. The CRC does not cover these two fields."""
+    _PLACE.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch)
 
 
 def payload(buf: BytesLike, header: BatchHeader, limit: int, pos: int = 0) -> bytes:

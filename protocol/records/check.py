@@ -150,9 +150,9 @@ except ImportError:
 else:
     check_records = _compiled
 
-PlainBatch: TypeAlias = "tuple[int, int, int, int, int, bool, int, int, int]"
-"""Last offset delta, record count, lowest and highest timestamp, index of the first record with the highest, whether a
-key is null, producer id, producer epoch, base sequence."""
+PlainBatch: TypeAlias = "tuple[int, int, int, int, bool, int, int, int]"
+"""Last offset delta, record count, lowest and highest timestamp, whether a key is null, producer id, producer epoch,
+base sequence."""
 
 plain_batch: Callable[[memoryview], PlainBatch | None]
 """What a small batch says that is as most are: writable, whole, with nothing in its attributes and nothing wrong in its

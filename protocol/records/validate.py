@@ -65,8 +65,7 @@ TARGET_CODECS: dict[str, Codec | None] = {
 }
 """The values of the topic config `compression.type`; None keeps the producer's codec."""
 
-_CODECS = tuple(Codec)
-_NONE, _ZSTD = Codec.NONE, int(Codec.ZSTD)  # looked up in the enumeration they cost more than what they are for
+_ZSTD = int(Codec.ZSTD)  # looked up in the enumeration it costs more than what it is for
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
@@ -104,17 +103,13 @@ class ValidBatch:
     last_offset_delta: int
     record_count: int
     max_timestamp: int
-    max_timestamp_delta: int
-    """Offset delta of the first record that has max_timestamp, -1 when no record has a timestamp."""
     producer_id: int
     producer_epoch: int
     base_sequence: int
     is_transactional: bool
-    is_control: bool
     log_append_time_ms: int
     """-1 for CreateTime."""
     size_bytes: int
-    codec: Codec
 
 
 def validate(
@@ -170,7 +165,7 @@ def validate(
     body: BytesLike = records[HEADER_BYTES:]
     if codec:
         body = decompress(codec_of(codec), body, rules.max_decompressed_bytes)
-    lowest, highest, highest_index, null_key = check_records(body, count)
+    lowest, highest, _, null_key = check_records(body, count)
     if null_key and rules.compacted and client:
         _check_each_record(body, count, base_timestamp, rules, now_ms)
     if rules.log_append_time:
@@ -178,7 +173,6 @@ def validate(
             _refuse_append_time(count)
         new_attributes = attributes | LOG_APPEND_TIME_FLAG
         new_max_timestamp = append_time = now_ms
-        highest_index = 0
     else:
         new_attributes = attributes & ~LOG_APPEND_TIME_FLAG
         append_time = NO_TIMESTAMP
@@ -191,7 +185,6 @@ def validate(
             _check_each_record(body, count, base_timestamp, rules, now_ms)
         if new_max_timestamp <= NO_TIMESTAMP:
             new_max_timestamp = NO_TIMESTAMP
-            highest_index = -1
 
     data: memoryview | bytearray = records
     target = TARGET_CODECS[rules.compression]
@@ -213,15 +206,12 @@ def validate(
         last_delta,
         count,
         new_max_timestamp,
-        highest_index,
         producer_id,
         producer_epoch,
         base_sequence,
         attributes & TRANSACTIONAL_FLAG != 0,
-        attributes & CONTROL_FLAG != 0,
         append_time,
         size,
-        _CODECS[codec],
     )
 
 
@@ -230,7 +220,7 @@ def _plain(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch |
     plain = plain_batch(records)
     if plain is None:
         return None
-    last_delta, count, earliest, latest, latest_index, null_key, producer_id, producer_epoch, base_sequence = plain
+    last_delta, count, earliest, latest, null_key, producer_id, producer_epoch, base_sequence = plain
     size = len(records)
     if (
         size > rules.max_message_bytes
@@ -245,15 +235,12 @@ def _plain(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch |
         last_delta,
         count,
         latest,
-        latest_index,
         producer_id,
         producer_epoch,
         base_sequence,
         False,
-        False,
         NO_TIMESTAMP,
         size,
-        _NONE,
     )
 
 
@@ -372,15 +359,14 @@ def _validate_message_set(records: memoryview, rules: AppendRules, now_ms: int) 
     if produced.log_append_time and rules.log_append_time:
         _refuse_append_time(count)
     checks = _RecordChecks(rules, now_ms)
-    max_timestamp, max_index = NO_TIMESTAMP, -1
+    max_timestamp = NO_TIMESTAMP
     for index, timestamp, key, *_ in produced.records:
         checks.add(index, timestamp, key)
-        if timestamp > max_timestamp:
-            max_timestamp, max_index = timestamp, index
+        max_timestamp = max(max_timestamp, timestamp)
     checks.raise_errors()
     append_time = NO_TIMESTAMP
     if rules.log_append_time:
-        max_timestamp, max_index, append_time = now_ms, 0, now_ms
+        max_timestamp = append_time = now_ms
     target = TARGET_CODECS[rules.compression]
     codec = produced.codec if target is None else target
     data = encode_batch(
@@ -398,13 +384,10 @@ def _validate_message_set(records: memoryview, rules: AppendRules, now_ms: int) 
         count - 1,
         count,
         max_timestamp,
-        max_index,
         NO_PRODUCER_ID,
         -1,
         NO_SEQUENCE,
         False,
-        False,
         append_time,
         len(data),
-        codec,
     )

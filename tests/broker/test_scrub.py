@@ -200,7 +200,7 @@ def test_a_worker_can_tell_of_a_segment_that_is_damaged_all_over(tmp_path: Path)
     content = bytearray()
     for offset in range(count):
         stored = bytearray(batch(b"x"))
-        stamp(stored, 0, offset, 0)
+        stamp(stored, offset, 0)
         stored[-1] ^= offset % 2
         content += stored
     path.write_bytes(content)

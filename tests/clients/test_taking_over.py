@@ -107,7 +107,7 @@ def test_a_producer_of_before_goes_on(klamm: BrokerProcess) -> None:
         data = read_all(client, "paid", 0, 0)
         position, head = next(found for found in batches(data) if not found[1].is_transactional)
         last = bytearray(data[position : position + head.size_bytes])
-        stamp(last, 0, 0, -1)
+        stamp(last, 0, -1)
         again = produce(client, "paid", last, 9)
         assert (again.error_code, again.base_offset) == (0, head.base_offset)
 

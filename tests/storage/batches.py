@@ -38,25 +38,22 @@ def batch(
         base_sequence=sequence,
         transactional=transactional,
     )
-    return valid(data, times.index(max(times)))
+    return valid(data)
 
 
-def valid(data: bytearray, max_timestamp_delta: int = -1) -> ValidBatch:
+def valid(data: bytearray) -> ValidBatch:
     header = read_header(data)
     return ValidBatch(
         data=memoryview(data),
         last_offset_delta=header.last_offset_delta,
         record_count=header.record_count,
         max_timestamp=header.max_timestamp,
-        max_timestamp_delta=max_timestamp_delta,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         is_transactional=header.is_transactional,
-        is_control=header.is_control,
         log_append_time_ms=-1,
         size_bytes=len(data),
-        codec=header.codec,
     )
 
 

@@ -329,7 +329,7 @@ def test_a_full_disk_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> 
 def test_full_disk_at_roll_keeps_the_old_segment() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
-    while log.segments[-1].has_room(80, log.log_end_offset, segment_bytes=400):
+    while log.segments[-1].takes(80, log.log_end_offset, START_MS, START_MS, SMALL):
         fill(log, 1)
     end = log.log_end_offset
     filesystem.inject("create", errno.ENOSPC, ".log")

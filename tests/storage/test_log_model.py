@@ -82,7 +82,7 @@ class LogMachine(RuleBasedStateMachine):
         for count in counts:
             offset += gap
             new = batch(*[START_MS + 7] * count)
-            stamp(memoryview(new.data), 0, offset, self.epoch)
+            stamp(memoryview(new.data), offset, self.epoch)
             data += bytes(new.data)
             self.model.append(Written(offset, offset + count - 1, self.epoch, (START_MS + 7,) * count, bytes(new.data)))
             offset += count

@@ -191,7 +191,7 @@ def test_a_missing_segment_in_the_middle_after_a_power_cut() -> None:
 def test_row_6_offsets_that_go_back_are_not_accepted() -> None:
     filesystem, log = written()
     data = encode_batch([KafkaRecord(0, START_MS, None, b"x")])
-    stamp(data, 0, 1, 0)
+    stamp(data, 1, 0)
     overwrite(filesystem, path_of(0), log.size_bytes, bytes(data))
     assert open_log(filesystem).log_end_offset == 6
 
@@ -382,7 +382,7 @@ def test_find_batch_after_finds_a_batch_anywhere() -> None:
     file = filesystem.open(Path("/f"), create=True)
     for offset in (0, 2**32 - 1, 2**62):
         data = encode_batch([KafkaRecord(0, START_MS, None, b"x")])
-        stamp(data, 0, offset, 3)
+        stamp(data, offset, 3)
         for before in (0, 1, SEARCH_BYTES, SEARCH_BYTES - 70):
             file.truncate(0)
             file.write_at(bytes(before) + bytes(data) + b"tail", 0)

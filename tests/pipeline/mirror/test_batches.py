@@ -105,7 +105,7 @@ def test_aborted_transactions_and_markers_are_left_out() -> None:
 
     def marker(offset: int, producer_id: int, *, is_commit: bool) -> bytearray:
         made = end_marker_batch(producer_id, 0, is_commit=is_commit, coordinator_epoch=0, timestamp=1)
-        stamp(made, 0, offset, 0)
+        stamp(made, offset, 0)
         return made
 
     parts = [sent(0, 1), sent(2, 2), marker(4, 1, is_commit=False), sent(5, 1), marker(7, 2, is_commit=True)]

@@ -72,7 +72,7 @@ class Partition:
 
     def end(self, producer: int, *, is_commit: bool, indexed: bool = True) -> None:
         marker = end_marker_batch(producer, 0, is_commit=is_commit, coordinator_epoch=0, timestamp=0)
-        stamp(marker, 0, self.next_offset, 0)
+        stamp(marker, self.next_offset, 0)
         first = self.open.pop(producer, None)
         head = self.append(marker)
         if first is not None and not is_commit and indexed:

@@ -133,7 +133,7 @@ def test_round_trip(made: list[Record], codec: Codec, base: int, lost: int) -> N
 def test_stamp_changes_offset_and_epoch_only(made: list[Record], base: int, epoch: int) -> None:
     batch = encode_batch(made)
     before = read_header(batch)
-    stamp(memoryview(batch), 0, base, epoch)
+    stamp(memoryview(batch), base, epoch)
     after = read_header(batch)
     assert after == before._replace(base_offset=base, leader_epoch=epoch)
     assert crc_is_valid(batch, after)

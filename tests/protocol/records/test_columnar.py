@@ -287,7 +287,7 @@ def test_varints_need_not_be_short() -> None:
 def test_offsets_must_ascend_from_batch_to_batch() -> None:
     batch = encode_batch([Record(5, 0, None, b"")], base_offset=5)
     other = bytearray(batch)
-    stamp(other, 0, 4, 0)
+    stamp(other, 4, 0)
     with pytest.raises(DamagedBatch, match=r"base offset 4 at position \d+"):
         decoded(bytes(batch + other))
 
@@ -335,7 +335,7 @@ def transaction_log(script: list[tuple[str, int]]) -> tuple[bytes, list[tuple[in
                 visible.add(offset)
             continue
         marker = end_marker_batch(producer, 0, is_commit=what == "commit", coordinator_epoch=0, timestamp=0)
-        stamp(marker, 0, offset, 0)
+        stamp(marker, offset, 0)
         log += marker
         done = open_.pop(producer, [])
         if what == "commit":
@@ -367,7 +367,7 @@ def test_a_control_batch_without_record_says_nothing() -> None:
     data = [
         encode_batch([Record(i, 0, None, b"")], base_offset=i, producer_id=1, transactional=True) for i in (0, 2, 4)
     ]
-    stamp(marker, 0, 3, 0)
+    stamp(marker, 3, 0)
     log = bytes(data[0] + empty + data[1] + marker + data[2])
     assert [row.offset for row in decoded(log, aborted=[(1, 0)])] == [4]
 
@@ -462,7 +462,7 @@ def test_large_batches_are_split_into_chains(value: bytes, monkeypatch: pytest.M
     source = random.Random(7)
     log = large_batch(source, 1500, value)
     following = bytearray(large_batch(source, 700, value))
-    stamp(following, 0, 1500, 0)
+    stamp(following, 1500, 0)
     log += following
     chains: list[int] = []
     split = columnar.decode.split
