@@ -97,7 +97,7 @@ class Connection:
         self._socket = channel
         self._network = network
         self._listener = listener
-        self._dispatch = network.dispatcher
+        self._dispatch = network.dispatcher.__call__  # looked up once
         self._receive = channel.recv_into
         self._frames = FrameBuffer(network.scratch, network.limits.max_request_bytes)
         self._outbox = Outbox(
@@ -313,8 +313,8 @@ class Connection:
             self._network.warn(failure.kind, "%s: closed: %s", self, failure.reason)
             self._frames.discard()
             self._mark_ending(failure.kind, failure.reason)
-        if replies:
-            self._send(replies)
+        self._ready += replies
+        self.send_ready()
         if self._network.budget is not None:
             self._charge()
         if self._pending.is_open(self._network.limits.max_inflight):
@@ -324,28 +324,21 @@ class Connection:
     # -- sending
 
     def send_ready(self) -> None:
-        """Called by the network: send what was ready in this turn of the loop."""
+        """Send the replies that are ready. The network calls it at the end of a turn of the loop."""
         ready = self._ready
-        if ready:
-            self._ready = []
-            self._send(ready)
-            if self._muted & ENDING:
-                self._close_if_done()
-
-    def _send(self, replies: list[Reply]) -> None:
-        if self._closed:
+        if not ready or self._closed:
             return
-        if self._ready:
-            replies = self._ready + replies
-            self._ready = []
+        self._ready = []
         outbox = self._outbox
         try:
-            outbox.send(replies)
+            outbox.send(ready)
         except (OSError, ShortFile) as error:
             self._on_send_failed(error)
             return
         if outbox.unsent_bytes > self._network.limits.unsent_high_water_bytes:
             self._muted |= UNSENT
+        if self._muted & ENDING:
+            self._close_if_done()
 
     def _on_sent(self) -> None:
         self._active = True
