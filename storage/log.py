@@ -208,7 +208,7 @@ class Log:
         """What is below `offset` is committed."""
         self.high_watermark = offset
         producers = self.producers
-        if producers.decided:
+        if producers.decided:  # asked here, too: it saves most appends a call
             producers.decide_below(offset)
 
     @property

@@ -1,6 +1,7 @@
 """Small values that the log answers with.
 
-None is a frozen dataclass: those cost three times as much to make, and some are made once per produce or fetch.
+What is made once per produce or fetch is cheap to make: a named tuple costs a third of a frozen dataclass, and half of
+that a class with slots that is made without its constructor.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A producer of small batches sends the same bytes around each of them, but for the correlation id. Such a request need
 not be decoded, nor its answer be encoded: the fields are those of before, and the answer is, but for the offsets.
-Whether the partition may be written to is asked each time.
+Whether the topic is still the same and the partition can take it is asked each time.
 
 This is for one batch for one partition, acks=1 or all, without transaction and without waiting for a flush. To all else
 `KnownProduce.answer` says None, with nothing done, and it goes the way of all other requests (`produce.py`).
@@ -116,7 +116,7 @@ class Known:
             for offset in (0, -1)
         ]
         self.offsets_position = next(i for i, byte in enumerate(other) if byte != self.answer[i])
-        self.topic: TopicPartitions | None = None  # that `partition` is one of
+        self.topic: TopicPartitions | None = None  # that `partition` is one of, for as long as there is this topic
         self.partition: Partition
 
     def find(self, topic: TopicPartitions, version: int) -> bool:

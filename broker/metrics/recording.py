@@ -77,7 +77,7 @@ class Histogram:
 
 
 class ApiMetrics:
-    """Requests of one API. Whoever answers them holds on to it."""
+    """Requests of one API. Whoever answers many of them may hold on to it."""
 
     __slots__ = ("bytes_in", "bytes_out", "errors", "name", "seconds", "versions")
 

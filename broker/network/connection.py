@@ -324,11 +324,13 @@ class Connection:
     # -- sending
 
     def send_ready(self) -> None:
-        """Send the replies that are ready. The network calls it at the end of a turn of the loop."""
+        """Send the replies that are ready."""
         ready = self._ready
-        if not ready or self._closed:
+        if not ready:
             return
         self._ready = []
+        if self._closed:
+            return
         outbox = self._outbox
         try:
             outbox.send(ready)

@@ -70,7 +70,7 @@ class Network:
         self.listeners: list[Listener] = []
         self._warnings = RateLimitedWarning()
         self._ready: list[Connection] = []
-        self._alone: Connection | None = None  # who sent last, with nobody beside it
+        self._alone: Connection | None = None  # who was sent for last, with nobody beside it
         self._drained: asyncio.Future[None] | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._schedule_sweep()
@@ -152,22 +152,20 @@ class Network:
     # -- for listeners and connections
 
     def send_soon(self, connection: Connection) -> None:
-        """Have the connection send when all that are readable now have been served; now, if nobody else seems to be:
-        it was alone when it sent last, and nobody has sent anything since."""
+        """Have the connection send when all that are readable now have been served. At once if it was the only one the
+        last time: then it seems to be alone."""
         ready = self._ready
-        if not ready:
-            if self._alone is connection:
-                connection.send_ready()
-                return
+        at_once = not ready and self._alone is connection
+        if not ready and not at_once:
             self.loop.call_soon(self._send_ready)
         ready.append(connection)
-        if len(ready) >= SEND_TOGETHER:
+        if at_once or len(ready) >= SEND_TOGETHER:
             self._send_ready()
 
     def _send_ready(self) -> None:
         ready = self._ready[:]
         self._ready.clear()
-        self._alone = ready[0] if len(ready) == 1 else None
+        self._alone = ready[0] if len(ready) == 1 and not ready[0].closed else None
         for connection in ready:
             try:
                 connection.send_ready()

@@ -170,7 +170,7 @@ def crc_is_valid(buf: BytesLike, header: BatchHeader, pos: int = 0) -> bool:
 
 
 def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give one whole batch its place in the log, in place. The CRC does not cover these two fields."""
+    """Give one whole batch its place in the log, in place; its length is written, too. The CRC covers none of these."""
     _PLACE.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch)
 
 

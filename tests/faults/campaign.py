@@ -21,7 +21,9 @@ def scaled(sample: int, campaign: int) -> int:
 
 def seeded(what: str) -> random.Random:
     """A generator for one test; its seed is printed."""
-    given = os.environ.get("KLAMM_SEED")
-    seed = int(given) if given else random.SystemRandom().getrandbits(32) if LONG else SAMPLE_SEED
+    if given := os.environ.get("KLAMM_SEED"):
+        seed = int(given)
+    else:
+        seed = random.SystemRandom().getrandbits(32) if LONG else SAMPLE_SEED
     print(f"{what}: KLAMM_SEED={seed}", flush=True)
     return random.Random(f"{what} {seed}")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from klamm.broker.apis import produce, produce_again
 from klamm.protocol.errors import KafkaError
+from klamm.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import seal
@@ -222,6 +223,24 @@ def test_what_changes_meanwhile_is_seen(twins: Twins) -> None:
         partition.log.offline_reason = None
         broker.call(DeleteTopicsRequest(topic_names=["later"], timeout_ms=1000), 5)
     twins.send(sent)
+    for broker in (twins.remembering, twins.forgetful):
+        broker.create_topic("later")
+    twins.send(sent)
+    twins.send(sent)
+    for broker in (twins.remembering, twins.forgetful):
+        partition = broker.broker.partitions.topics["later"].partitions[0]
+        assert partition.log_end_offset == 2
+        partition.set_replicas(2, 1)
+    twins.send(sent)
+    for broker in (twins.remembering, twins.forgetful):
+        partition = broker.broker.partitions.topics["later"].partitions[0]
+        assert partition.log_end_offset == 3  # one replica is enough
+        config = AlterableConfig(name="min.insync.replicas", value="2")
+        resource = AlterConfigsResource(resource_type=2, resource_name="later", configs=[config])
+        broker.call(AlterConfigsRequest(resources=[resource]), 1)
+    twins.send(sent)
+    for broker in (twins.remembering, twins.forgetful):
+        assert broker.broker.partitions.topics["later"].partitions[0].log_end_offset == 3
 
 
 def test_a_bug_is_answered_and_logged(

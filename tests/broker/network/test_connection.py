@@ -84,9 +84,9 @@ def test_a_connection_that_is_alone_sends_at_once(monkeypatch: pytest.MonkeyPatc
 
             served = Connection._serve
 
-            def serve(connection: Connection, whole: memoryview | None = None) -> None:
+            def serve(connection: Connection, frame: memoryview | None = None) -> None:
                 before = len(seen_at_send)
-                served(connection, whole)
+                served(connection, frame)
                 waited.append(len(seen_at_send) == before)
 
             monkeypatch.setattr(Outbox, "send", send)
@@ -98,6 +98,26 @@ def test_a_connection_that_is_alone_sends_at_once(monkeypatch: pytest.MonkeyPatc
     run(main())
     assert waited == [True, False, False, True, True, True, False]
     assert seen_at_send == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_connection_that_is_alone_is_closed_when_sending_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(outbox: Outbox, replies: list[Reply]) -> None:
+        raise ValueError("planted")
+
+    async def main() -> None:
+        async with node() as one:
+            client = await one.connect()
+            for _ in range(2):
+                assert await client.ask(b"echo x") == b"echo x"
+            monkeypatch.setattr(Outbox, "send", fail)
+            client.send(b"echo y")
+            assert await client.at_end()
+            assert one.network.counters.closed == {"bug": 1}
+
+    run(main())
+    assert "sending failed" in caplog.text
 
 
 def test_replies_of_more_connections_than_wait_for_each_other_all_leave() -> None:
