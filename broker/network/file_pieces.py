@@ -35,7 +35,7 @@ WINDOW_BYTES = 1024 * 1024  # probed, and read ahead, at a time
 PROBE_STRIDE = 64 * 1024
 THREADS = 4
 THREAD_BYTES = 256 * 1024  # from here on a thread sends a piece
-COMPANY = 64  # large pieces that a thread sends after others had something sent
+COMPANY = 256  # large pieces that threads send after something else was sent
 PEER_WAIT_MS = 2  # how long a thread waits until the peer has taken something
 NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -143,17 +143,15 @@ class FileThreads:
         self.busy = 0
         self.misses = 0
         self.company = COMPANY
-        self._last_sender = 0
 
-    def is_alone(self, sender: object) -> bool:
-        """Whether the large piece of `sender` comes after COMPANY of them with nothing else sent by anybody: a thread
-        would make no other answer faster then, only this one slower. To be asked once a piece."""
-        if self._last_sender != id(sender):
-            self._last_sender = id(sender)
-            self.company = COMPANY
-        if self.company and not self.busy:
+    def are_needed(self) -> bool:
+        """Whether a large piece is one of the first COMPANY after something else was sent. Where nothing else is,
+        threads make no answer faster and large ones dearer. To be asked once a piece.
+        """
+        if self.company:
             self.company -= 1
-        return not self.company
+            return True
+        return False
 
     def send(
         self, channel: socket.socket, parts: Sequence[Part], then: Callable[[int, BaseException | None], None]

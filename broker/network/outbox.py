@@ -2,9 +2,9 @@
 
 Whatever does not fit into the socket stays queued and goes on when the socket is writable again (`add_writer`). A piece
 of a file is sent with `sendfile`: a large one by a thread (its first bytes here, if no thread is at work yet) unless
-nobody else has anything sent, others here, at most `TURN_BYTES` a turn so that other connections get theirs; a
-small one is copied behind the bytes before it, which is quicker. Nothing here blocks: see `file_pieces`. Errors of the
-socket and short files are raised from `send`; later ones are handed to `on_failed`.
+nothing but large ones is sent by anybody, others here, at most `TURN_BYTES` a turn so that other connections get
+theirs; a small one is copied behind the bytes before it, which is quicker. Nothing here blocks: see `file_pieces`.
+Errors of the socket and short files are raised from `send`; later ones are handed to `on_failed`.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Outbox:
                 head = parts[0]
                 if not isinstance(head, FilePiece):
                     sent = self._push_memory()
-                elif head.by_thread and not self._threads.is_alone(self):
+                elif head.by_thread and self._threads.are_needed():
                     if not self._threads.busy and head.is_warm(FIRST_BYTES):  # while a thread wakes up
                         sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, FIRST_BYTES)
                         head.advance(sent)

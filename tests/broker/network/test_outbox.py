@@ -14,8 +14,8 @@ from typing import BinaryIO
 import pytest
 
 from klamm.broker.network import file_pieces
+from klamm.broker.network import outbox as outbox_module
 from klamm.broker.network.file_pieces import (
-    COMPANY,
     COPY_BYTES,
     THREAD_BYTES,
     WINDOW_BYTES,
@@ -60,7 +60,10 @@ def test_regions_and_memory_leave_in_order(log: BinaryIO) -> None:
     run(main())
 
 
-def test_whoever_has_been_alone_for_a_while_needs_no_thread(log: BinaryIO) -> None:
+def test_large_pieces_need_no_thread_when_nothing_else_is_sent(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (outbox_module, file_pieces):
+        monkeypatch.setattr(module, "COMPANY", 8)
+
     async def main() -> None:
         async with node() as one:
             one.file = log
@@ -85,14 +88,13 @@ def test_whoever_has_been_alone_for_a_while_needs_no_thread(log: BinaryIO) -> No
                 lambda: other.ask(b"echo small"),
                 lambda: other.ask(b"region 7 1000"),
                 lambda: other.ask(b"region 7 200000"),
-                lambda: by_thread(other),
                 later,
             ]
             for comes in (None, *company):
                 if comes is not None:
                     await comes()
-                kinds = [await by_thread(client) for _ in range(COMPANY + 1)]
-                assert kinds == [True] * (COMPANY - 1) + [False] * 2
+                kinds = [await by_thread(asks) for asks in [client, other] * 5]
+                assert kinds == [True] * 8 + [False] * 2
             client.send(b"region 7 3000000")
             assert await client.receive() == b"<" + CONTENT[7:3_000_007] + b">"
             assert not await by_thread(client)
@@ -100,7 +102,7 @@ def test_whoever_has_been_alone_for_a_while_needs_no_thread(log: BinaryIO) -> No
     run(main())
 
 
-def test_a_turn_is_bounded_for_those_who_are_alone_too(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_is_bounded_without_threads_too(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
 
     def all_taken(out: int, file: int, position: int, size: int) -> int:
@@ -112,8 +114,7 @@ def test_a_turn_is_bounded_for_those_who_are_alone_too(log: BinaryIO, monkeypatc
         threads = FileThreads(loop)
         here, there = socket.socketpair()
         outbox = Outbox(loop, here, threads, memoryview(bytearray(10)), lambda: None, lambda _: None)
-        while not threads.is_alone(outbox):
-            pass
+        threads.company = 0
         monkeypatch.setattr(os, "sendfile", all_taken)
         regions = [(4, FileRegion(log, 0, 700_000))] * 3
         with here, there:
