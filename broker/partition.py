@@ -242,8 +242,7 @@ class Partition:
         if self.has_flush_rule and log.unflushed_messages >= log.config.flush_messages:
             self.flush_pending = True
         if not self.flush_pending:
-            self.high_watermark = end = log.log_end_offset  # `_commit`, without the call
-            log.set_high_watermark(end)
+            self._commit(log, log.log_end_offset)
             if self.waiters:
                 self.wake(size_bytes)
 

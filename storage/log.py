@@ -207,9 +207,7 @@ class Log:
     def set_high_watermark(self, offset: int) -> None:
         """What is below `offset` is committed."""
         self.high_watermark = offset
-        producers = self.producers
-        if producers.decided:  # asked here, too: it saves most appends a call
-            producers.decide_below(offset)
+        self.producers.decide_below(offset)
 
     @property
     def recovery_point(self) -> int:

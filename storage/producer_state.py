@@ -41,14 +41,14 @@ STRICT_MARKERS_FROM = 2
 class ProducerState:
     """The producers of one partition. Not aware of files."""
 
-    __slots__ = ("_ongoing", "_producers", "decided", "expiration_ms", "first_unstable_offset", "name")
+    __slots__ = ("_decided", "_ongoing", "_producers", "expiration_ms", "first_unstable_offset", "name")
 
     def __init__(self, name: str, expiration_ms: int = 86_400_000) -> None:
         self.name = name
         self.expiration_ms = expiration_ms
         self._producers: dict[int, Producer] = {}
         self._ongoing: dict[int, int] = {}  # first offset of an open transaction, ascending: its producer id
-        self.decided: dict[int, int] = {}  # first offset: the marker, which is not below the high watermark
+        self._decided: dict[int, int] = {}  # first offset: the marker, which is not below the high watermark
         self.first_unstable_offset: int | None = None
 
     def __len__(self) -> int:
@@ -189,13 +189,13 @@ class ProducerState:
         if first_offset >= 0:
             producer.first_transaction_offset = NO_OFFSET
             self._ongoing.pop(first_offset, None)
-            self.decided[first_offset] = offset
+            self._decided[first_offset] = offset
 
     def decide_below(self, offset: int) -> None:
         """The high watermark, or the log start, is at `offset`: what ended below it is stable."""
-        if self.decided:
-            self.decided = {first: marker for first, marker in self.decided.items() if marker >= offset}
-            candidates = [*self.decided, *([next(iter(self._ongoing))] if self._ongoing else [])]
+        if self._decided:
+            self._decided = {first: marker for first, marker in self._decided.items() if marker >= offset}
+            candidates = [*self._decided, *([next(iter(self._ongoing))] if self._ongoing else [])]
             self.first_unstable_offset = min(candidates, default=None)
 
     def remove_expired(self, now_ms: int) -> int:
@@ -213,7 +213,7 @@ class ProducerState:
     def clear(self) -> None:
         self._producers.clear()
         self._ongoing.clear()
-        self.decided.clear()
+        self._decided.clear()
         self.first_unstable_offset = None
 
     def snapshot(self) -> bytes:
