@@ -16,7 +16,7 @@ from klamm.broker.network.limits import ListenerLimits, NetworkLimits
 from klamm.broker.network.network import SEND_TOGETHER
 from klamm.broker.network.outbox import Outbox
 from klamm.broker.network.reply import Reply
-from tests.broker.network.harness import PRODUCE, frame, node, run, spin, until
+from tests.broker.network.harness import PRODUCE, Node, frame, node, run, spin, until
 
 
 def test_5000_pipelined_requests_are_answered_in_order() -> None:
@@ -44,20 +44,25 @@ def test_replies_of_one_read_leave_in_one_send() -> None:
     run(main())
 
 
+def note_sends(one: Node, seen_at_send: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each send from now on, note how many requests the node has seen."""
+    original = Outbox.send
+
+    def send(outbox: Outbox, replies: list[Reply]) -> None:
+        seen_at_send.append(len(one.seen))
+        original(outbox, replies)
+
+    monkeypatch.setattr(Outbox, "send", send)
+
+
 def test_short_replies_leave_when_all_readable_connections_were_served(monkeypatch: pytest.MonkeyPatch) -> None:
     seen_at_send: list[int] = []
 
     async def main() -> None:
         async with node() as one:
-            original = Outbox.send
-
-            def send(outbox: Outbox, replies: list[Reply]) -> None:
-                seen_at_send.append(len(one.seen))
-                original(outbox, replies)
-
             plain = [socket.create_connection(one.listener.address) for _ in range(3)]
             await until(lambda: len(one.network.connections) == 3)
-            monkeypatch.setattr(Outbox, "send", send)
+            note_sends(one, seen_at_send, monkeypatch)
             for number, each in enumerate(plain):
                 each.sendall(frame(b"echo %d" % number))
             await one.until_seen(3)
@@ -76,12 +81,6 @@ def test_a_connection_that_is_alone_sends_at_once(monkeypatch: pytest.MonkeyPatc
 
     async def main() -> None:
         async with node() as one:
-            sent = Outbox.send
-
-            def send(outbox: Outbox, replies: list[Reply]) -> None:
-                seen_at_send.append(len(one.seen))
-                sent(outbox, replies)
-
             served = Connection._serve
 
             def serve(connection: Connection, frame: memoryview | None = None) -> None:
@@ -89,7 +88,7 @@ def test_a_connection_that_is_alone_sends_at_once(monkeypatch: pytest.MonkeyPatc
                 served(connection, frame)
                 waited.append(len(seen_at_send) == before)
 
-            monkeypatch.setattr(Outbox, "send", send)
+            note_sends(one, seen_at_send, monkeypatch)
             monkeypatch.setattr(Connection, "_serve", serve)
             first, second = [await one.connect() for _ in range(2)]
             for client in (first, first, first, second, first, second, second):
