@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from bench.measure import Table, Target, create_topic, machine
 from bench.page import write_section
 from klamm.client.blocking import NodeClient
-from klamm.pipeline.session import session
+from klamm.pipeline.spark.session import session
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec

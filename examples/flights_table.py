@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from examples.flights import TOPIC, broker_at, console, create_topic, end_offsets, produce, read_rows
 from klamm.pipeline.errors import PipelineError
-from klamm.pipeline.session import session
+from klamm.pipeline.spark.session import session
 from klamm.pipeline.table import dataframe
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from klamm import __version__
 from klamm.pipeline.errors import EXIT_FAILED, EXIT_OK, PipelineError
-from klamm.pipeline.report import Report, add_report_arguments
+from klamm.pipeline.jobs.report import Report, add_report_arguments
 
 COMMANDS: tuple[str, ...] = ("audit", "compact", "dlq", "load", "mirror", "publish", "status", "vacuum", "verify")
 EXTRA = ("deltalake", "fastavro", "numpy", "pyarrow", "pyspark", "rich")

@@ -3,7 +3,7 @@
     klamm-pipeline audit --topics flights --bootstrap-servers broker:9092 --producers-topic audit \\
         --mirror other:9092 --table /warehouse/topics
 
-Tiers: what producers have told (`klamm.pipeline.audit.counter`), the broker, a mirror, the warehouse (with `--dlq` also
+Tiers: what producers say (`klamm.pipeline.jobs.audit.counter`), the broker, a mirror, the warehouse (with `--dlq` also
 what `load` put into a dead letter topic); two at least. A record counts in the window of its timestamp. Compared are
 whole windows, from the first that the broker still has in full up to a moment ago (`--grace`), or as `--from` and
 `--until` say.
@@ -19,14 +19,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.arguments import add_spark_arguments, parse_time, seconds, spark_session
 from klamm.pipeline.errors import EXIT_MISMATCH, EXIT_OK, BadOption
-from klamm.pipeline.report import Report
+from klamm.pipeline.jobs.arguments import add_spark_arguments, parse_time, seconds, spark_session
+from klamm.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
-    from klamm.pipeline.audit.comparison import Counts
-    from klamm.pipeline.audit.tiers import CountJob
-    from klamm.pipeline.cluster import Cluster
+    from klamm.pipeline.jobs.audit.comparison import Counts
+    from klamm.pipeline.jobs.audit.tiers import CountJob
+    from klamm.pipeline.kafka.cluster import Cluster
 
 NAME = "audit"
 HELP = "counts per topic and window at producers, broker, mirror and warehouse, compared"
@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.audit.comparison import compare
-    from klamm.pipeline.cluster import Cluster
+    from klamm.pipeline.jobs.audit.comparison import compare
+    from klamm.pipeline.kafka.cluster import Cluster
 
     _check(options)
     names = [name.strip() for name in options.topics.split(",")]
@@ -103,7 +103,7 @@ def _windows(
     cluster: Cluster, names: Sequence[str], options: argparse.Namespace, window_ms: int
 ) -> Mapping[str, range]:
     """The begins of the windows that count, for each topic."""
-    from klamm.pipeline.audit.tiers import first_whole_windows
+    from klamm.pipeline.jobs.audit.tiers import first_whole_windows
 
     if options.until is None:
         until_ms = int((time.time() - options.grace) * 1000)
@@ -120,10 +120,10 @@ def _windows(
 def _jobs(
     cluster: Cluster, names: Sequence[str], options: argparse.Namespace, window_ms: int, from_ms: int
 ) -> dict[str, list[CountJob]]:
-    from klamm.pipeline.audit.tiers import count_jobs
-    from klamm.pipeline.cluster import Cluster
-    from klamm.pipeline.mirror.rules import Rules, parse_renames
-    from klamm.pipeline.topics import compiled
+    from klamm.pipeline.jobs.audit.tiers import count_jobs
+    from klamm.pipeline.jobs.mirror.rules import Rules, parse_renames
+    from klamm.pipeline.kafka.cluster import Cluster
+    from klamm.pipeline.kafka.topics import compiled
 
     found = {"broker": count_jobs(cluster, {name: name for name in names}, window_ms, from_ms)}
     if options.mirror is not None:
@@ -135,7 +135,7 @@ def _jobs(
 
 
 def _producers(cluster: Cluster, options: argparse.Namespace, window_ms: int) -> dict[str, Counts]:
-    from klamm.pipeline.audit.tiers import producers, told_by_file, told_by_topic
+    from klamm.pipeline.jobs.audit.tiers import producers, told_by_file, told_by_topic
 
     if options.producers_topic is not None:
         told = told_by_topic(cluster, options.producers_topic)
@@ -146,8 +146,8 @@ def _producers(cluster: Cluster, options: argparse.Namespace, window_ms: int) ->
 
 
 def _clusters(jobs: Mapping[str, Sequence[CountJob]], options: argparse.Namespace, report: Report) -> dict[str, Counts]:
-    from klamm.pipeline.audit.tiers import count_range, summed
-    from klamm.pipeline.tasks import LocalTasks, SparkTasks, Tasks
+    from klamm.pipeline.jobs.audit.tiers import count_range, summed
+    from klamm.pipeline.spark.tasks import LocalTasks, SparkTasks, Tasks
 
     spark = None if options.master == HERE else spark_session(options, NAME)
     tasks: Tasks = LocalTasks() if spark is None else SparkTasks(spark)
@@ -166,7 +166,7 @@ def _warehouse(
 ) -> dict[str, Counts]:
     if options.table is None:
         return {}
-    from klamm.pipeline.audit.tiers import put_aside, warehouse
+    from klamm.pipeline.jobs.audit.tiers import put_aside, warehouse
     from klamm.pipeline.table import Location, Table
 
     counts = warehouse(Table.open(Location.of(options.table)), names, window_ms)

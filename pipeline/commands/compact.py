@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.arguments import (
+from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.pipeline.jobs.arguments import (
     add_source_arguments,
     add_spark_arguments,
     add_table_arguments,
@@ -27,14 +28,13 @@ from klamm.pipeline.arguments import (
     source_options,
     spark_session,
 )
-from klamm.pipeline.errors import EXIT_OK, BadOption
-from klamm.pipeline.repeating import stopped_by_signals
-from klamm.pipeline.report import Report
+from klamm.pipeline.jobs.repeating import stopped_by_signals
+from klamm.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
-    from klamm.pipeline.compact.job import CompactJob, Compactor, Source
-    from klamm.pipeline.compact.source import LoadedTable
-    from klamm.pipeline.load.plan import Plan
+    from klamm.pipeline.jobs.compact.job import CompactJob, Compactor, Source
+    from klamm.pipeline.jobs.compact.source import LoadedTable
+    from klamm.pipeline.jobs.load.plan import Plan
 
 NAME = "compact"
 HELP = "a Delta table of the latest value per key, kept up to date"
@@ -64,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.compact.job import Compactor
-    from klamm.pipeline.tasks import LocalTasks, SparkTasks
+    from klamm.pipeline.jobs.compact.job import Compactor
+    from klamm.pipeline.spark.tasks import LocalTasks, SparkTasks
 
     job = job_of(options)
     with source_of(options, job) as source:
@@ -94,8 +94,8 @@ def job_of(options: argparse.Namespace) -> CompactJob:
     """Raises BadOption."""
     from dataclasses import replace
 
-    from klamm.pipeline.compact.job import CompactJob
-    from klamm.pipeline.load.rows import Rows
+    from klamm.pipeline.jobs.compact.job import CompactJob
+    from klamm.pipeline.jobs.load.rows import Rows
     from klamm.pipeline.values import parse_format
 
     if options.from_table is None:
@@ -131,8 +131,8 @@ def job_of(options: argparse.Namespace) -> CompactJob:
 @contextmanager
 def source_of(options: argparse.Namespace, job: CompactJob) -> Iterator[Source]:
     """Raises PipelineError."""
-    from klamm.pipeline.compact.job import Source
-    from klamm.pipeline.source.logs import opened
+    from klamm.pipeline.jobs.compact.job import Source
+    from klamm.pipeline.spark.source.logs import opened
 
     if job.source is None:
         yield Source(job, None, _loaded(options, job))
@@ -142,10 +142,10 @@ def source_of(options: argparse.Namespace, job: CompactJob) -> Iterator[Source]:
 
 
 def _loaded(options: argparse.Namespace, job: CompactJob) -> LoadedTable:
-    from klamm.pipeline.compact.source import LoadedTable
-    from klamm.pipeline.source.parsing import named_list
+    from klamm.pipeline.jobs.compact.source import LoadedTable
+    from klamm.pipeline.kafka.topics import compiled
+    from klamm.pipeline.spark.source.parsing import named_list
     from klamm.pipeline.table import Location
-    from klamm.pipeline.topics import compiled
 
     place = Location.of(options.from_table, dict(job.location.options))
     if options.topics is not None:

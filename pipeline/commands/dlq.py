@@ -16,13 +16,13 @@ import base64
 import json
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.arguments import positive
 from klamm.pipeline.errors import EXIT_OK, BadOption
-from klamm.pipeline.report import Report
+from klamm.pipeline.jobs.arguments import positive
+from klamm.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
-    from klamm.pipeline.cluster import Cluster
-    from klamm.pipeline.replaying import Letter
+    from klamm.pipeline.jobs.replaying import Letter
+    from klamm.pipeline.kafka.cluster import Cluster
 
 NAME = "dlq"
 HELP = "dead letters listed, and replayed to their topics"
@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.cluster import Cluster
-    from klamm.pipeline.replaying import replay
+    from klamm.pipeline.jobs.replaying import replay
+    from klamm.pipeline.kafka.cluster import Cluster
 
     _check(options)
     with Cluster(options.bootstrap_servers) as cluster:
@@ -70,7 +70,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _list(cluster: Cluster, options: argparse.Namespace) -> None:
-    from klamm.pipeline.replaying import letters, positions
+    from klamm.pipeline.jobs.replaying import letters, positions
 
     starts = positions(cluster, options.topic)
     left = options.limit
@@ -88,7 +88,7 @@ def _list(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def _plan(cluster: Cluster, options: argparse.Namespace) -> None:
-    from klamm.pipeline.replaying import letters, positions, target_of
+    from klamm.pipeline.jobs.replaying import letters, positions, target_of
 
     starts = positions(cluster, options.topic)
     counts: dict[str, int] = {}
@@ -106,7 +106,7 @@ def _plan(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def _line(letter: Letter, state: str) -> str:
-    from klamm.pipeline.audit.comparison import moment
+    from klamm.pipeline.jobs.audit.comparison import moment
 
     reason = letter.reason
     where = f"{reason.topic}-{reason.partition} offset {reason.offset}" if reason.topic is not None else "unknown"

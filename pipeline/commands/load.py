@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.arguments import (
+from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.pipeline.jobs.arguments import (
     add_source_arguments,
     add_spark_arguments,
     add_table_arguments,
@@ -25,15 +26,14 @@ from klamm.pipeline.arguments import (
     source_options,
     spark_session,
 )
-from klamm.pipeline.errors import EXIT_OK, BadOption
-from klamm.pipeline.repeating import stopped_by_signals
-from klamm.pipeline.report import Report
+from klamm.pipeline.jobs.repeating import stopped_by_signals
+from klamm.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
-    from klamm.pipeline.load.job import LoadJob
-    from klamm.pipeline.load.plan import Plan
-    from klamm.pipeline.source.logs import Task
-    from klamm.pipeline.source.options import Bound
+    from klamm.pipeline.jobs.load.job import LoadJob
+    from klamm.pipeline.jobs.load.plan import Plan
+    from klamm.pipeline.spark.source.logs import Task
+    from klamm.pipeline.spark.source.options import Bound
     from klamm.pipeline.table import Table
 
 NAME = "load"
@@ -110,9 +110,9 @@ def _add_trouble(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.load.job import Loader
-    from klamm.pipeline.source.logs import opened
-    from klamm.pipeline.tasks import LocalTasks, SparkTasks
+    from klamm.pipeline.jobs.load.job import Loader
+    from klamm.pipeline.spark.source.logs import opened
+    from klamm.pipeline.spark.tasks import LocalTasks, SparkTasks
 
     job = job_of(options)
     since_ms = None if options.rerun_from is None else parse_time("--rerun-from", options.rerun_from)
@@ -144,8 +144,8 @@ def job_of(options: argparse.Namespace) -> LoadJob:
     """Raises BadOption."""
     from dataclasses import replace
 
-    from klamm.pipeline.load.job import LoadJob
-    from klamm.pipeline.load.rows import Rows
+    from klamm.pipeline.jobs.load.job import LoadJob
+    from klamm.pipeline.jobs.load.rows import Rows
     from klamm.pipeline.values import parse_format
 
     if options.dlq is not None and options.bootstrap_servers is None:
@@ -175,7 +175,7 @@ def job_of(options: argparse.Namespace) -> LoadJob:
 def start_bound(text: str) -> Bound:
     """Of --from. Raises BadOption."""
     from klamm.pipeline.ranges import EARLIEST, LATEST, parse_offsets
-    from klamm.pipeline.source.options import Bound
+    from klamm.pipeline.spark.source.options import Bound
 
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text in words:

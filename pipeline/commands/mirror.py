@@ -17,7 +17,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.arguments import (
+from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.pipeline.jobs.arguments import (
     add_spark_arguments,
     add_topics_arguments,
     parse_time,
@@ -25,13 +26,12 @@ from klamm.pipeline.arguments import (
     seconds,
     spark_session,
 )
-from klamm.pipeline.errors import EXIT_OK, BadOption
-from klamm.pipeline.repeating import stopped_by_signals
-from klamm.pipeline.report import Report
+from klamm.pipeline.jobs.repeating import stopped_by_signals
+from klamm.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
-    from klamm.pipeline.mirror.job import Mirror, Planned, Source
-    from klamm.pipeline.mirror.plan import Wishes
+    from klamm.pipeline.jobs.mirror.job import Mirror, Planned, Source
+    from klamm.pipeline.jobs.mirror.plan import Wishes
 
 NAME = "mirror"
 HELP = "one cluster's topics in another, exactly once"
@@ -92,7 +92,7 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_topics(parser: argparse.ArgumentParser) -> None:
-    from klamm.pipeline.mirror import PARTITIONING
+    from klamm.pipeline.jobs.mirror import PARTITIONING
 
     group = parser.add_argument_group("topics at the target")
     group.add_argument(
@@ -119,8 +119,8 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.mirror.job import Mirror
-    from klamm.pipeline.tasks import LocalTasks, SparkTasks, Tasks
+    from klamm.pipeline.jobs.mirror.job import Mirror
+    from klamm.pipeline.spark.tasks import LocalTasks, SparkTasks, Tasks
 
     sources, wishes = sources_of(options), wishes_of(options)
     if options.dry_run:
@@ -146,12 +146,12 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 def sources_of(options: argparse.Namespace) -> Sequence[Source]:
     """Raises BadOption."""
-    from klamm.pipeline.cluster import parse_servers
-    from klamm.pipeline.mirror.checkpoints import Checkpoints
-    from klamm.pipeline.mirror.copying import Mirroring
-    from klamm.pipeline.mirror.job import Source
-    from klamm.pipeline.mirror.rules import Rules, parse_renames
-    from klamm.pipeline.topics import compiled
+    from klamm.pipeline.jobs.mirror.checkpoints import Checkpoints
+    from klamm.pipeline.jobs.mirror.copying import Mirroring
+    from klamm.pipeline.jobs.mirror.job import Source
+    from klamm.pipeline.jobs.mirror.rules import Rules, parse_renames
+    from klamm.pipeline.kafka.cluster import parse_servers
+    from klamm.pipeline.kafka.topics import compiled
 
     pattern = options.pattern
     if pattern is None:
@@ -194,7 +194,7 @@ def sources_of(options: argparse.Namespace) -> Sequence[Source]:
 
 def wishes_of(options: argparse.Namespace) -> Wishes:
     """Raises BadOption."""
-    from klamm.pipeline.mirror.plan import EARLIEST, LATEST, Wishes
+    from klamm.pipeline.jobs.mirror.plan import EARLIEST, LATEST, Wishes
 
     words = (EARLIEST, LATEST)
     return Wishes(

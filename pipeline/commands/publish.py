@@ -14,12 +14,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.arguments import add_table_arguments, location, seconds
 from klamm.pipeline.errors import EXIT_OK
-from klamm.pipeline.report import Report
+from klamm.pipeline.jobs.arguments import add_table_arguments, location, seconds
+from klamm.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
-    from klamm.pipeline.publishing import Publication
+    from klamm.pipeline.jobs.publishing import Publication
 
 NAME = "publish"
 HELP = "a Delta table back to a topic, in one transaction"
@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.cluster import Cluster
-    from klamm.pipeline.publishing import publish
+    from klamm.pipeline.jobs.publishing import publish
+    from klamm.pipeline.kafka.cluster import Cluster
 
     publication = publication_of(options)
     with Cluster(options.bootstrap_servers) as cluster:
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 def publication_of(options: argparse.Namespace) -> Publication:
     """Raises NotATable, BadOption."""
-    from klamm.pipeline.publishing import Publication, Selection
+    from klamm.pipeline.jobs.publishing import Publication, Selection
     from klamm.pipeline.table import Table
     from klamm.protocol.records.compression import Codec
 

@@ -13,12 +13,12 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from klamm.pipeline.arguments import add_source_arguments, add_table_arguments, location, source_options
 from klamm.pipeline.errors import EXIT_OK
-from klamm.pipeline.report import Report
+from klamm.pipeline.jobs.arguments import add_source_arguments, add_table_arguments, location, source_options
+from klamm.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
-    from klamm.pipeline.source.planning import Logs
+    from klamm.pipeline.spark.source.planning import Logs
     from klamm.pipeline.table import Table
 
 NAME = "status"
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.source.logs import opened
+    from klamm.pipeline.spark.source.logs import opened
     from klamm.pipeline.table import Table
 
     table = Table.open(location(options))
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
         source = source_options(options)
         chosen = options.topics is not None or options.pattern is not None
         with opened(source) as logs:
-            from klamm.pipeline.source.planning import subscribed
+            from klamm.pipeline.spark.source.planning import subscribed
 
             names = {item.topic for item in subscribed(logs, source)} if chosen else None
             partitions = compared(table, logs, source.isolation, names)
@@ -77,7 +77,7 @@ def _one(
 
 
 def _last(table: Table) -> dict[str, Any]:
-    from klamm.pipeline.load.plan import shown_time
+    from klamm.pipeline.jobs.load.plan import shown_time
 
     found: dict[str, Any] = {"version": table.version}
     for commit in table.commits():

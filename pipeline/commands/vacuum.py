@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from klamm.pipeline.arguments import add_table_arguments, location
 from klamm.pipeline.errors import EXIT_OK, BadOption, PipelineError
-from klamm.pipeline.report import Report
+from klamm.pipeline.jobs.arguments import add_table_arguments, location
+from klamm.pipeline.jobs.report import Report
 
 NAME = "vacuum"
 HELP = "delete files that no version within the retention needs"

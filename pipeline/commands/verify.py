@@ -17,7 +17,8 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from klamm.pipeline.arguments import (
+from klamm.pipeline.errors import EXIT_MISMATCH, EXIT_OK, NotATable, UnknownTopic
+from klamm.pipeline.jobs.arguments import (
     add_source_arguments,
     add_spark_arguments,
     add_table_arguments,
@@ -25,11 +26,10 @@ from klamm.pipeline.arguments import (
     source_options,
     spark_session,
 )
-from klamm.pipeline.errors import EXIT_MISMATCH, EXIT_OK, NotATable, UnknownTopic
-from klamm.pipeline.report import Report
+from klamm.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
-    from klamm.pipeline.verify.compare import Piece, Verdict
+    from klamm.pipeline.jobs.verify.compare import Piece, Verdict
 
 NAME = "verify"
 HELP = "whether a loaded table has exactly the records of the log"
@@ -45,11 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> int:
-    from klamm.pipeline.source.logs import opened
+    from klamm.pipeline.jobs.verify.compare import Verifier
+    from klamm.pipeline.spark.source.logs import opened
+    from klamm.pipeline.spark.tasks import SparkTasks
     from klamm.pipeline.table import Table
     from klamm.pipeline.table.table import PARTITION_BY
-    from klamm.pipeline.tasks import SparkTasks
-    from klamm.pipeline.verify.compare import Verifier
 
     table = Table.open(location(options))
     if table.partition_by != list(PARTITION_BY):
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 def line(verdict: Verdict) -> str:
     """For people."""
-    from klamm.pipeline.verify.intervals import shown
+    from klamm.pipeline.jobs.verify.intervals import shown
 
     topic, partition = verdict.partition
     facts = {"offsets": f"{verdict.start}-{verdict.end}", "log": verdict.in_log, "table": verdict.in_table}

@@ -17,12 +17,12 @@ from deltalake import DeltaTable
 
 import klamm.pipeline.commands.compact
 import klamm.pipeline.commands.load
-import klamm.pipeline.compact.job
-import klamm.pipeline.load.job
-import klamm.pipeline.tasks
+import klamm.pipeline.jobs.compact.job
+import klamm.pipeline.jobs.load.job
+import klamm.pipeline.spark.tasks
 from klamm.pipeline.cli import main
-from klamm.pipeline.compact.task import compact_range
-from klamm.pipeline.load.task import load_range
+from klamm.pipeline.jobs.compact.task import compact_range
+from klamm.pipeline.jobs.load.task import load_range
 from klamm.pipeline.table import Location
 
 STEPS = ("before the write", "in the write", "before the commit", "after the commit")
@@ -61,8 +61,8 @@ def arm(step: str) -> None:
     """From now on the job dies there."""
     assert step in (*STEPS, "never")
     if step in STEPS[:2]:
-        klamm.pipeline.load.job.load_range = Killed(step, load_range)  # type: ignore[attr-defined]
-        klamm.pipeline.compact.job.compact_range = Killed(step, compact_range)  # type: ignore[attr-defined]
+        klamm.pipeline.jobs.load.job.load_range = Killed(step, load_range)  # type: ignore[attr-defined]
+        klamm.pipeline.jobs.compact.job.compact_range = Killed(step, compact_range)  # type: ignore[attr-defined]
     create = DeltaTable.create_write_transaction
 
     def killed(*arguments: Any, **keywords: Any) -> None:
@@ -83,7 +83,7 @@ def without_spark() -> None:
 
     for command in (klamm.pipeline.commands.load, klamm.pipeline.commands.compact):
         command.spark_session = lambda *_: Session()
-    klamm.pipeline.tasks.SparkTasks = lambda *_: klamm.pipeline.tasks.LocalTasks()  # type: ignore[assignment, misc]
+    klamm.pipeline.spark.tasks.SparkTasks = lambda *_: klamm.pipeline.spark.tasks.LocalTasks()  # type: ignore[assignment, misc]
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from typing import Any, Final, NoReturn
 
 from klamm.client.blocking import NodeClient
 from klamm.pipeline import cli
-from klamm.pipeline.cluster import Cluster
-from klamm.pipeline.producer import Producer
+from klamm.pipeline.kafka.cluster import Cluster
+from klamm.pipeline.kafka.producer import Producer
+from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.ranges import TopicPartition
-from klamm.pipeline.topics import create_topic
 from klamm.protocol.messages.end_txn import EndTxnRequest
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from klamm.pipeline.cluster import Cluster
-from klamm.pipeline.producer import Producer
+from klamm.pipeline.kafka.cluster import Cluster
+from klamm.pipeline.kafka.producer import Producer
+from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.ranges import TopicPartition
-from klamm.pipeline.session import session
+from klamm.pipeline.spark.session import session
 from klamm.pipeline.table import Location, Table, dataframe
-from klamm.pipeline.topics import create_topic
 from klamm.protocol.records.batch import Record, encode_batch
 from tests.faults.campaign import LONG, scaled, seeded
 from tests.faults.loading import STEPS
-from tests.pipeline.load.loading import KEPT, START_MS, Row, duckdb_rows, log_rows, rows_of
+from tests.pipeline.jobs.load.loading import KEPT, START_MS, Row, duckdb_rows, log_rows, rows_of
 from tests.support.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.timeout(3600)]

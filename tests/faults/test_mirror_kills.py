@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from klamm.pipeline.cluster import Cluster
+from klamm.pipeline.kafka.cluster import Cluster
 from tests.faults.campaign import scaled, seeded
 from tests.faults.mirror_kills import POINTS, Kills
 from tests.support.apache_kafka import apache_kafka

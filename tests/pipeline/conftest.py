@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from klamm.pipeline.cluster import Cluster
+from klamm.pipeline.kafka.cluster import Cluster
 from tests.support.broker_process import BrokerProcess
 from tests.support.jars import jars
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """With the data sources `klamm` and, to compare with, Spark's own `kafka`. Tests mark themselves `spark`."""
-    from klamm.pipeline.session import session
+    from klamm.pipeline.spark.session import session
 
     directory: Path = tmp_path_factory.mktemp("spark")
     conf = {

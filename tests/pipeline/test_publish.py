@@ -16,10 +16,10 @@ import pytest
 from deltalake import write_deltalake
 
 from klamm.pipeline import cli
-from klamm.pipeline.arrow import HEADERS
-from klamm.pipeline.cluster import Cluster
+from klamm.pipeline.kafka.cluster import Cluster
+from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.ranges import TopicPartition
-from klamm.pipeline.topics import create_topic
+from klamm.pipeline.spark.arrow import HEADERS
 from tests.pipeline.mirroring import all_rows, rows
 from tests.support.broker_process import BrokerProcess
 
@@ -137,7 +137,7 @@ def test_other_columns_and_json(cluster: Cluster, topic: str, tmp_path: Path) ->
 KILLED = """
 import os, signal, sys
 from klamm.pipeline import cli
-from klamm.pipeline.producer import Producer
+from klamm.pipeline.kafka.producer import Producer
 real = Producer.commit
 def commit(producer):
     producer.flush()

@@ -1,0 +1,1 @@
+"""What the pipeline does: load, compact, mirror, audit, verify, publish, replay."""

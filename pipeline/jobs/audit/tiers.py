@@ -1,0 +1,208 @@
+"""What each tier counts: audit messages of producers, the logs of a cluster, the rows of a table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.pipeline.errors import BadOption, PipelineError
+from klamm.pipeline.jobs.audit.comparison import Counts, coarser
+from klamm.pipeline.jobs.audit.counter import TIER
+from klamm.pipeline.kafka.cluster import Cluster
+from klamm.pipeline.kafka.topics import topic_configs
+from klamm.pipeline.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from klamm.pipeline.table import Table
+
+COMPACT: Final = "compact"
+
+
+@dataclass(frozen=True, slots=True)
+class CountJob:
+    """One partition of a cluster, to be counted in a task. `name` is what the topic is called in the audit."""
+
+    servers: str
+    wanted: OffsetRange
+    name: str
+    window_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a task has found; `first_ms` is the time of the first record, None without any."""
+
+    name: str
+    windows: dict[int, int]
+    records: int
+    size_bytes: int
+    first_ms: int | None
+
+
+def count_range(job: CountJob) -> Counted:
+    """Count the committed records of a range by window. Those without a timestamp are left out."""
+    import numpy as np
+
+    from klamm.pipeline.kafka.wire import read_wire
+
+    windows: Counter[int] = Counter()
+    records = size_bytes = 0
+    first_ms: int | None = None
+    with Cluster(job.servers) as cluster:
+        for part in read_wire(cluster, job.wanted):
+            times = part.timestamps[part.timestamps >= 0]
+            records += len(part)
+            size_bytes += int(part.tails.ends[-1] - part.keys.starts[0])
+            if len(times):
+                first_ms = int(times[0]) if first_ms is None else first_ms
+                starts, counts = np.unique(times // job.window_ms * job.window_ms, return_counts=True)
+                windows.update(dict(zip(starts.tolist(), counts.tolist(), strict=True)))
+    return Counted(job.name, dict(windows), records, size_bytes, first_ms)
+
+
+def count_jobs(cluster: Cluster, names: Mapping[str, str], window_ms: int, from_ms: int) -> list[CountJob]:
+    """For all partitions of topics (name there -> name in the audit), from the first record at or after a time on.
+
+    Raises UnknownTopic, and PipelineError for a compacted topic, which has lost records on purpose.
+    """
+    topics = cluster.topics(names)
+    for name, configs in topic_configs(cluster, names).items():
+        if COMPACT in configs.get("cleanup.policy", ""):
+            raise PipelineError(f"topic {name} is compacted: what it has lost cannot be told from what is missing")
+    partitions = [one for topic in topics.values() for one in topic.topic_partitions]
+    ends = cluster.latest(partitions)
+    starts = cluster.offsets_for_times(dict.fromkeys(partitions, from_ms))
+    return [
+        CountJob(
+            cluster.bootstrap_servers,
+            OffsetRange(one.topic, one.partition, start, ends[one], topics[one.topic].topic_id),
+            names[one.topic],
+            window_ms,
+        )
+        for one in partitions
+        if (start := starts[one]) is not None and start < ends[one]
+    ]
+
+
+def summed(counted: Iterable[Counted]) -> Counts:
+    found: Counts = Counter()
+    for one in counted:
+        for start, count in one.windows.items():
+            found[one.name, start] += count
+    return found
+
+
+def first_whole_windows(cluster: Cluster, names: Sequence[str], window_ms: int) -> dict[str, int]:
+    """Of each topic, the first window of which no record can have been deleted at the beginning of a log."""
+    from klamm.pipeline.kafka.wire import read_wire
+
+    found = dict.fromkeys(names, 0)
+    topics = cluster.topics(names)
+    partitions = [one for topic in topics.values() for one in topic.topic_partitions]
+    ends = cluster.latest(partitions)
+    for one, start in cluster.earliest(partitions).items():
+        if start == 0 or start >= ends[one]:
+            continue
+        wanted = OffsetRange(*one, start, min(start + 1, ends[one]), topics[one.topic].topic_id)
+        for part in read_wire(cluster, wanted):
+            first_ms = int(part.timestamps[0])
+            found[one.topic] = max(found[one.topic], (first_ms // window_ms + 1) * window_ms)
+    return found
+
+
+def told_by_topic(cluster: Cluster, topic: str) -> Iterator[bytes]:
+    """All audit messages of a topic."""
+    from klamm.pipeline.kafka.wire import read_wire
+    from klamm.pipeline.spark.arrow import record_batch
+
+    partitions = cluster.topics([topic])[topic].topic_partitions
+    starts, ends = cluster.earliest(partitions), cluster.latest(partitions)
+    for one in partitions:
+        for part in read_wire(cluster, OffsetRange(*one, starts[one], ends[one])):
+            yield from (value for value in record_batch(part, *one)["value"].to_pylist() if value is not None)
+
+
+def told_by_file(path: str) -> Iterator[bytes]:
+    """All audit messages of a file, a line each. Raises BadOption."""
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise BadOption(f"--producers-file {path}: {error.strerror}") from None
+    yield from (line for line in lines if line.strip())
+
+
+def producers(messages: Iterable[bytes], window_ms: int, where: str) -> Counts:
+    """What producers have told, each message once. Raises PipelineError for what is no message."""
+    seen: set[tuple[str, int]] = set()
+    rows: list[tuple[str, int, int]] = []
+    for message in messages:
+        told = _message(message, where)
+        if told["tier"] != TIER:
+            continue
+        if window_ms % told["window_ms"]:
+            raise BadOption(
+                f"--window {window_ms // 1000}: producers have told windows of {told['window_ms'] // 1000} s"
+            )
+        identity = told["counter"], told["sequence"]
+        if identity not in seen:
+            seen.add(identity)
+            rows.append((told["topic"], told["window_start_ms"], told["count"]))
+    return coarser(rows, window_ms)
+
+
+def warehouse(table: Table, names: Sequence[str], window_ms: int) -> Counts:
+    """The rows of a table that `load` has filled, by its columns topic and timestamp."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    from klamm.pipeline.table.table import first_line
+
+    start = f"(arrow_cast(timestamp, 'Int64') / 1000 / {window_ms}) * {window_ms}"
+    sql = (
+        f"select topic, {start} as start, count(*) as n from t where arrow_cast(timestamp, 'Int64') >= 0 group by 1, 2"
+    )
+    try:
+        rows = pa.table(QueryBuilder().register("t", table.delta).execute(sql).read_all()).to_pylist()
+    except Exception as error:
+        raise PipelineError(f"{table.location}: {first_line(error)}") from None
+    return Counter({(row["topic"], row["start"]): row["n"] for row in rows if row["topic"] in names})
+
+
+def put_aside(cluster: Cluster, dead_letter_topic: str, names: Sequence[str], window_ms: int) -> Counts:
+    """The records that `load` could not use, once each. Raises UnknownTopic."""
+    from klamm.pipeline.jobs.replaying import letters
+
+    told = (
+        (topic, letter.timestamp_ms, 1)
+        for letter in letters(cluster, dead_letter_topic)
+        if (topic := letter.reason.topic) is not None
+        and topic in names
+        and letter.reason.job == "load"
+        and not letter.is_double
+    )
+    return coarser(told, window_ms)
+
+
+def _message(message: bytes, where: str) -> dict[str, Any]:
+    kinds = {
+        "tier": str,
+        "counter": str,
+        "sequence": int,
+        "topic": str,
+        "window_start_ms": int,
+        "window_ms": int,
+        "count": int,
+    }
+    try:
+        told = json.loads(message)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict) or not all(type(told.get(name)) is kind for name, kind in kinds.items()):
+        raise PipelineError(f"{where}: {message[:80]!r} is no audit message")
+    if told["window_ms"] < 1:
+        raise PipelineError(f"{where}: a window of {told['window_ms']} ms")
+    return told

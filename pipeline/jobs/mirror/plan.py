@@ -1,0 +1,271 @@
+"""What a round is to do: `topics_plan` for topics and configs, `flows` for the offsets. Neither changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from klamm.pipeline.errors import BadOption, DataLoss, UnknownTopic
+from klamm.pipeline.jobs.mirror.batches import Way
+from klamm.pipeline.jobs.mirror.copying import Mirroring
+from klamm.pipeline.jobs.mirror.progress import Flow, group_of, is_of
+from klamm.pipeline.jobs.mirror.rules import Rules, changes
+from klamm.pipeline.jobs.mirror.syncs import NOWHERE, checkpoints_topic, read_sync, syncs_topic
+from klamm.pipeline.kafka.cluster import READ_UNCOMMITTED, Cluster, Topic
+from klamm.pipeline.kafka.groups import Committed, committed
+from klamm.pipeline.kafka.producer import TRANSACTION_TIMEOUT_S, Producer
+from klamm.pipeline.kafka.topics import TOPIC_RESOURCE, topic_configs
+from klamm.pipeline.kafka.wire import read_wire
+from klamm.pipeline.ranges import OffsetRange, TopicPartition
+from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user has chosen. `begin`: earliest, latest or a time in ms, for what was never mirrored.
+
+    `partitioning` is one of `mirror.PARTITIONING`.
+    """
+
+    begin: str | int = EARLIEST
+    partitioning: str = "auto"
+    add_partitions: bool = False
+    sync_configs: bool = True
+    replication_factor: int = -1
+
+
+@dataclass(slots=True)
+class TopicsPlan:
+    """`targets`: source topic -> target topic. The rest is what to change at the target, by topic."""
+
+    sources: dict[str, Topic]
+    targets: dict[str, str]
+    there: dict[str, Topic]
+    create: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
+    grow: dict[str, int] = field(default_factory=dict)
+    configure: dict[str, dict[str, str | None]] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        for name, (partitions, configs) in self.create.items():
+            told = "".join(f" {key}={value}" for key, value in sorted(configs.items()))
+            yield f"create topic {name} partitions={partitions}{told}"
+        for name, count in self.grow.items():
+            yield f"add partitions to {name}: {count} in all"
+        for name, configs_ in self.configure.items():
+            for key, value in sorted(configs_.items()):
+                yield f"config of {name}: {key} {'back to the default' if value is None else f'= {value}'}"
+
+    def partitions(self, target: str) -> int:
+        """How many the topic has, once the plan is carried out."""
+        if target in self.create:
+            return self.create[target][0]
+        return self.grow.get(target, len(self.there[target].partitions))
+
+
+def topics_plan(source: Cluster, target: Cluster, rules: Rules, wishes: Wishes, *, owned: bool = True) -> TopicsPlan:
+    """Raises UnknownTopic when no topic is meant. `owned` False: another source looks after configs and partitions."""
+    all_ = source.topics()
+    targets = rules.targets(name for name, topic in all_.items() if not topic.is_internal)
+    if not targets:
+        raise UnknownTopic(f"no topic on {source.bootstrap_servers} matches {rules.topics.pattern}")
+    _check_loop(source, target, targets)
+    there = target.topics(targets.values(), missing_ok=True)
+    plan = TopicsPlan({name: all_[name] for name in targets}, targets, there)
+    configs = topic_configs(source, targets)
+    present = topic_configs(target, there)
+    for name, new in targets.items():
+        count = len(all_[name].partitions)
+        wanted = rules.configs(configs[name]) if wishes.sync_configs else {}
+        if new not in there:
+            plan.create[new] = count, wanted
+        elif owned:
+            if wishes.add_partitions and count > len(there[new].partitions):
+                plan.grow[new] = count
+            if wishes.sync_configs and (changed := changes(wanted, present[new], rules)):
+                plan.configure[new] = changed
+    return plan
+
+
+def internal_topics(alias: str) -> tuple[str, str]:
+    """What a mirror needs at the target beside the topics."""
+    return syncs_topic(alias), checkpoints_topic(alias)
+
+
+def flows(source: Cluster, target: Cluster, plan: TopicsPlan, job: Mirroring, wishes: Wishes) -> list[Flow]:
+    """The partitions in which there is something to do, largest first. Raises DataLoss, BadOption, ClusterError."""
+    partitions = [one for name in plan.targets for one in plan.sources[name].topic_partitions]
+    starts, ends = source.earliest(partitions), source.latest(partitions)
+    begins = _begins(source, partitions, starts, ends, wishes)
+    limits = _limits(target, plan.there)
+    known = _settled(target, plan, job)
+    fallback = _fallback(target, plan, job, [one for one in partitions if one not in known and starts[one] < ends[one]])
+    found = []
+    for one in partitions:
+        way = _way(one, plan, limits, wishes)
+        topic = plan.sources[one.topic]
+        begin = fallback.get(one, begins[one])
+        at = begin
+        if one in known:
+            at = _checked(one, known[one], topic, starts[one], ends[one], job)
+        wanted = OffsetRange(one.topic, one.partition, at, ends[one], topic.topic_id)
+        pin = one not in known and wishes.begin != EARLIEST
+        if at < ends[one] or pin:
+            found.append(Flow(wanted, plan.targets[one.topic], way, begin, pin))
+    return sorted(found, key=lambda flow: (-flow.wanted.count, flow.source))
+
+
+def _check_loop(source: Cluster, target: Cluster, targets: Mapping[str, str]) -> None:
+    """A topic must not be mirrored onto itself."""
+    same = [name for name, new in targets.items() if name == new]
+    if same and (identity := source.metadata([]).cluster_id) and identity == target.metadata([]).cluster_id:
+        raise BadOption(f"source and target are the same cluster, and {same[0]} would be mirrored onto itself")
+
+
+def _begins(
+    source: Cluster,
+    partitions: list[TopicPartition],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    wishes: Wishes,
+) -> Mapping[TopicPartition, int]:
+    if wishes.begin == EARLIEST:
+        return starts
+    if wishes.begin == LATEST:
+        return ends
+    assert isinstance(wishes.begin, int)
+    times = source.offsets_for_times(dict.fromkeys(partitions, wishes.begin))
+    return {one: ends[one] if (at := times[one]) is None else at for one in partitions}
+
+
+def _settled(target: Cluster, plan: TopicsPlan, job: Mirroring) -> dict[TopicPartition, Committed]:
+    """What is committed, once brokers have forgotten it for topics that were deleted and that this round has made."""
+    retries = target.retries()
+    while True:
+        found = _committed(target, plan, job)
+        old = [one for one in found if plan.targets[one.topic] in plan.create]
+        if not old:
+            return found
+        retries.again(f"{plan.targets[old[0].topic]} is new, and group {job.group} has offsets of one of that name")
+
+
+def _committed(target: Cluster, plan: TopicsPlan, job: Mirroring) -> dict[TopicPartition, Committed]:
+    """By source partition."""
+    wanted: dict[str, dict[TopicPartition, TopicPartition]] = {}
+    for name, new in plan.targets.items():
+        if new in plan.there:
+            count = plan.partitions(new)
+            for one in plan.sources[name].topic_partitions:
+                place = TopicPartition(new, one.partition % count)
+                wanted.setdefault(group_of(job.group, one.partition, count), {})[place] = one
+    return {
+        ones[place]: found for group, ones in wanted.items() for place, found in committed(target, group, ones).items()
+    }
+
+
+def _checked(one: TopicPartition, found: Committed, topic: Topic, start: int, end: int, job: Mirroring) -> int:
+    """Where it goes on. The task sees to it again, after it has fenced others."""
+    reason = None
+    at = found.offset
+    if not is_of(found, one.topic, topic.topic_id, job.group):
+        reason, at = "the topic was deleted and made anew", start
+    elif found.offset < start:
+        reason, at = f"the log starts at {start} now", found.offset
+    elif found.offset > end:
+        reason, at = f"the log ends at {end}", start
+    if reason is not None and job.fail_on_data_loss:
+        raise DataLoss(f"{one}: offset {found.offset} is the next to mirror and is gone, {reason}")
+    return at
+
+
+def _fallback(
+    target: Cluster, plan: TopicsPlan, job: Mirroring, unknown: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where partitions go on whose group has expired: by their newest offset sync, if the target has what it tells."""
+    topic = syncs_topic(job.alias)
+    wanted = {one for one in unknown if plan.targets[one.topic] in plan.there}
+    if not wanted or topic not in target.topics([topic], missing_ok=True):
+        return {}
+    places = {place for one in wanted for place in plan.there[plan.targets[one.topic]].topic_partitions}
+    ends = target.latest(places, READ_UNCOMMITTED)
+    wanted = {one for one in wanted if any(ends[place] for place in places if place.topic == plan.targets[one.topic])}
+    if not wanted:
+        return {}
+    _settle(target, topic, plan, job)
+    found = {}
+    for one, upstream, downstream in read_syncs(target, topic):
+        if one in wanted:
+            end = ends.get(TopicPartition(plan.targets[one.topic], one.partition), 0)
+            if downstream == NOWHERE or downstream <= end:
+                found[one] = upstream
+            else:
+                found.pop(one, None)
+    return found
+
+
+def _settle(target: Cluster, topic: str, plan: TopicsPlan, job: Mirroring) -> None:
+    """End the transactions that are open on the syncs: those of tasks that were killed, and of rivals."""
+    partition = TopicPartition(topic, 0)
+    wanted = target.latest([partition], READ_UNCOMMITTED)[partition]
+    if target.latest([partition])[partition] >= wanted:
+        return
+    for name, new in plan.targets.items():
+        for one in plan.sources[name].topic_partitions:
+            with Producer(target, transactional_id=job.transactional_id(new, one.partition)):
+                pass  # its start fences
+    retries = target.retries(2 * TRANSACTION_TIMEOUT_S)
+    while target.latest([partition])[partition] < wanted:
+        retries.again(f"{topic}: transactions of others are open")
+
+
+def read_syncs(target: Cluster, topic: str) -> Iterator[tuple[TopicPartition, int, int]]:
+    """All offset syncs that are committed, in order."""
+    partition = TopicPartition(topic, 0)
+    end = target.latest([partition])[partition]
+    start = target.earliest([partition])[partition]
+    for part in read_wire(target, OffsetRange(topic, 0, start, end)):
+        data = part.data.data
+        for key_start, key_end, value_start, value_end in zip(
+            part.keys.starts.tolist(),
+            part.keys.ends.tolist(),
+            part.values.starts.tolist(),
+            part.values.ends.tolist(),
+            strict=True,
+        ):
+            try:
+                yield read_sync(bytes(data[key_start:key_end]), bytes(data[value_start:value_end]))
+            except ValueError:
+                continue  # a tombstone, or somebody else's
+
+
+def _way(one: TopicPartition, plan: TopicsPlan, limits: Mapping[str, int], wishes: Wishes) -> Way:
+    new = plan.targets[one.topic]
+    count, sources = plan.partitions(new), len(plan.sources[one.topic].partitions)
+    if wishes.partitioning == "keep" and count < sources:
+        raise BadOption(f"{new} has {count} partitions, too few to keep the {sources} of {one.topic}")
+    keep = wishes.partitioning == "keep" or (wishes.partitioning == "auto" and count == sources)
+    return Way(one.partition, count, keep, limits.get(new, 1 << 20))
+
+
+def _limits(target: Cluster, names: Mapping[str, Any]) -> dict[str, int]:
+    """The largest batch that each topic takes."""
+    resources = [
+        DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=[MAX_MESSAGE_BYTES]
+        )
+        for name in names
+    ]
+    if not resources:
+        return {}
+    response = target.ask(DescribeConfigsRequest(resources=resources))
+    return {
+        result.resource_name: int(item.value)
+        for result in response.results
+        for item in result.configs
+        if item.name == MAX_MESSAGE_BYTES
+    }

@@ -1,0 +1,83 @@
+"""`spark.read.format("klamm")`: plan on the driver, then one task per range of offsets.
+
+The offsets are fixed when the first query is planned: what arrives later is not read, and a task that is tried again
+reads the same records. Spark keeps that plan with the DataFrame that `load` gave: all queries over one see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from klamm.pipeline.errors import PoisonedBatch
+from klamm.pipeline.spark.arrow import record_batches
+from klamm.pipeline.spark.source.filters import Pushed
+from klamm.pipeline.spark.source.logs import Task, columns_of, opened, planned
+from klamm.pipeline.spark.source.options import SourceOptions
+from klamm.pipeline.spark.source.planning import batch_ranges
+from klamm.protocol.errors import InvalidRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TaskPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+
+
+class BatchReader(DataSourceReader):
+    """Planned in a Python process beside the driver, and sent to the tasks from there."""
+
+    pushFilters: Any  # noqa: N815
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.pushed = Pushed()
+        self.pushFilters = _OptionalPushdown(self._push)
+
+    def partitions(self) -> list[InputPartition]:
+        """Fixes the offsets."""
+        with opened(self.options) as logs:
+            ranges = batch_ranges(logs, self.options)
+            since_ms = self.pushed.since_ms
+            since = {}
+            if since_ms is not None:
+                times = {item.topic_partition: since_ms for item in ranges}
+                since = logs.offsets_for_times(times, self.options.isolation)
+        return [TaskPartition(task) for task in planned(self.options, self.pushed.cut(ranges, since))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return arrow_batches(self.options, partition.value)
+
+    def _push(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self.pushed.push(filters) if self.options.push_filters else filters
+
+
+class _OptionalPushdown:
+    """Spark refuses a reader that overrides `pushFilters` while pushdown is switched off, as if filters would be lost.
+
+    They are not: without pushdown Spark filters by itself. So this looks like the method of the base class.
+    """
+
+    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
+        self.__func__ = DataSourceReader.pushFilters
+        self._push = push
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._push(filters)
+
+
+def arrow_batches(options: SourceOptions, task: Task | None) -> Iterator[pa.RecordBatch]:
+    """The records of one task; of none when there was nothing to read, for which Spark has a task, too."""
+    if task is None:
+        return
+    parts = columns_of(options, task)
+    try:
+        yield from record_batches(parts, task.topic, task.partition, headers=options.include_headers)
+    except InvalidRecord as error:
+        raise PoisonedBatch(f"{task.topic}-{task.partition}: {error.message}") from None
