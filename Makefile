@@ -44,7 +44,7 @@ $(VENV)/.run: pyproject.toml constraints.txt hatch_build.py protocol/records/_ch
 	@echo "Setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
-	@$(BIN)/python -m compileall -q broker client config klamm protocol storage
+	@$(BIN)/python -m compileall -q broker cli client config klamm protocol storage
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run

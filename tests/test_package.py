@@ -32,7 +32,7 @@ def unpacked(tmp_path_factory) -> Path:
 def test_every_module_is_in_the_wheel(unpacked):
     here = {
         f"klamm/{path.relative_to(ROOT)}"
-        for folder in ("broker", "client", "config", "pipeline", "protocol", "storage")
+        for folder in ("broker", "cli", "client", "config", "pipeline", "protocol", "storage")
         for path in (ROOT / folder).rglob("*.py")
         if path.parent.name != "discovery"  # beside the package, so that Spark finds it
     }
