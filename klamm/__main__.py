@@ -1,10 +1,21 @@
-"""`python -m klamm` is the command `klamm`."""
+"""The command `klamm`, also as `python -m klamm`: the rows of the rooms, tied to the parser."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import Final
 
-from klamm.broker.cli import main
+from klamm.broker.commands import COMMANDS, FAILURES
+from klamm.cli.program import Program
+
+PROGRAM: Final = Program("klamm", "A standalone Kafka broker.", COMMANDS, FAILURES)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    return PROGRAM.run(arguments)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -51,9 +51,9 @@ def test_the_command_runs_from_the_wheel(unpacked, tmp_path):
     program = f"""
 import sys
 sys.path.insert(0, {str(unpacked)!r})
-from klamm.broker import cli
-cli.main(["config"])
-print(cli.__file__)
+from klamm import __main__
+__main__.main(["config"])
+print(__main__.__file__)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert "log.segment.bytes=1073741824" in done.stdout

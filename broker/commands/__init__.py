@@ -1,22 +1,32 @@
-"""The commands of `klamm` beside `start` and `config`: a module each, with `declare` for its options and `run`.
+"""The commands of `klamm` that come with the broker: their rows, and the errors that end one with a line on stderr.
 
-Declaring is cheap, since `klamm start` does it, too: what a command needs is imported when it runs.
+`klamm.cli.program` says what the module of a command has. It imports what it needs when it runs.
 """
 
 from __future__ import annotations
 
-import argparse
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Final
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+from klamm.cli.program import Command
+from klamm.config.definitions import ConfigError
+
+EXIT_BAD_CONFIG: Final = 2
+EXIT_UNUSABLE: Final = 3
 
 
-def add_command(commands: Commands, name: str, summary: str, description: str) -> argparse.ArgumentParser:
-    """A parser for one command; its help is printed as written."""
-    return commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+class CannotBeDone(Exception):
+    """A command cannot do what it should. The message is the line for the operator."""
+
+
+COMMANDS: Final = (
+    Command("start", "run a broker in the foreground", "klamm.broker.commands.start"),
+    Command("config", "list every config key with its default and meaning", "klamm.broker.commands.config"),
+    Command("dump-log", "show what log files hold", "klamm.broker.commands.dump_log"),
+    Command("export-kafka", "write a log directory for Apache Kafka", "klamm.broker.commands.export_kafka"),
+    Command("repair", "repair the damaged log of a partition", "klamm.broker.commands.repair"),
+    Command("snapshot", "take a snapshot of topics", "klamm.broker.commands.snapshot"),
+    Command("restore", "bring topics of a snapshot back", "klamm.broker.commands.restore"),
+    Command("verify", "verify whole log dirs", "klamm.broker.commands.verify"),
+)
+FAILURES: Final[Mapping[type[Exception], int]] = {ConfigError: EXIT_BAD_CONFIG, CannotBeDone: EXIT_UNUSABLE}

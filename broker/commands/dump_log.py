@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm.broker.commands import Commands, add_command
-
 if TYPE_CHECKING:
     from klamm.storage.dump.decoders import RecordDecoder
 
@@ -31,10 +29,8 @@ DECODERS: Final = ("string", "long", "integer", "hex")
 DECODER_HELP: Final = f"how {{}} are shown: {', '.join(DECODERS)}, or the name of Kafka's class (string)"
 
 
-def declare(commands: Commands) -> None:
-    parser = add_command(commands, "dump-log", "show what log files hold", DESCRIPTION)
+def declare(parser: argparse.ArgumentParser) -> None:
     parser.usage = "klamm dump-log --files a.log,b.index [option ...]"
-    parser.set_defaults(run=run)
     parser.add_argument(
         "--files", type=_paths, required=True, metavar="a.log,b.index", help="files, separated by commas"
     )

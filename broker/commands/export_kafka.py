@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from klamm.broker.commands import Commands, add_command
+from klamm.broker.commands import CannotBeDone
+from klamm.cli.program import EXIT_OK
 from klamm.config.load import load
 
 DESCRIPTION: Final = """\
@@ -23,13 +24,8 @@ example:
   klamm export-kafka /var/lib/kafka server.properties
 """
 
-EXIT_OK: Final = 0
-EXIT_UNUSABLE: Final = 3
 
-
-def declare(commands: Commands) -> None:
-    parser = add_command(commands, "export-kafka", "write a log directory for Apache Kafka", DESCRIPTION)
-    parser.set_defaults(run=run)
+def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="the log directory to make; missing or empty")
     parser.add_argument("file", nargs="?", metavar="server.properties", help="the broker's config file")
     parser.add_argument(
@@ -45,8 +41,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         done = export_kafka(config, options.directory)
     except CannotExport as error:
-        print(f"klamm: {error}", file=sys.stderr)
-        return EXIT_UNUSABLE
+        raise CannotBeDone(str(error)) from error
     directory = options.directory.resolve()
     print(
         f"{directory}: topics={done.topic_count} partitions={done.partition_count} "

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm.broker.commands import Commands, add_command
+from klamm.broker.commands import CannotBeDone
+from klamm.cli.program import EXIT_OK
+from klamm.config.definitions import ConfigError
 from klamm.config.load import load
 
 if TYPE_CHECKING:
@@ -31,15 +33,10 @@ examples:
   klamm repair --partition flights-0 --truncate --log-dirs /disk1/klamm,/disk2/klamm
 """
 
-EXIT_OK: Final = 0
-EXIT_BAD_COMMAND: Final = 2
-EXIT_UNUSABLE: Final = 3
 PARTITION: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 
 
-def declare(commands: Commands) -> None:
-    parser = add_command(commands, "repair", "repair the damaged log of a partition", DESCRIPTION)
-    parser.set_defaults(run=run)
+def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition", type=_partition, required=True, metavar="topic-0", help="the partition")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--truncate", action="store_true", help="cut the log at the first bad batch")
@@ -61,28 +58,23 @@ def run(options: argparse.Namespace) -> int:
     places = [path for path in log_dirs if partition_directory(path, partition.topic, partition.partition).is_dir()]
     if len(places) != 1:
         found = " and in ".join(map(str, places)) if places else f"none of {', '.join(map(str, log_dirs))}"
-        return _refuse(f"{partition} is in {found}", EXIT_BAD_COMMAND)
+        raise ConfigError(f"{partition} is in {found}")
     (log_dir,) = places
     filesystem = OsFilesystem()
     try:
         lock = filesystem.lock(log_dir / LOCK)
     except BlockingIOError:
-        return _refuse(f"{log_dir}: another process holds {LOCK}: stop the broker first", EXIT_UNUSABLE)
+        raise CannotBeDone(f"{log_dir}: another process holds {LOCK}: stop the broker first") from None
     except OSError as error:
-        return _refuse(f"{log_dir}: {describe(error)}", EXIT_UNUSABLE)
+        raise CannotBeDone(f"{log_dir}: {describe(error)}") from error
     mode = Mode.TRUNCATE if options.truncate else Mode.SKIP
     try:
         Repair(log_dir, partition, mode, filesystem=filesystem, clock=SystemClock(), say=print).run()
     except RepairError as error:
-        return _refuse(str(error), EXIT_UNUSABLE)
+        raise CannotBeDone(str(error)) from error
     finally:
         lock.release()
     return EXIT_OK
-
-
-def _refuse(reason: str, code: int) -> int:
-    print(f"klamm: {reason}", file=sys.stderr)
-    return code
 
 
 def _partition(text: str) -> TopicPartition:

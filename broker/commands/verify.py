@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from klamm.broker.commands import Commands, add_command
+from klamm.broker.commands import CannotBeDone
+from klamm.cli.program import EXIT_OK
 from klamm.config.load import load
 
 if TYPE_CHECKING:
@@ -31,17 +32,13 @@ examples:
   klamm verify --deep --log-dirs /disk1/klamm,/disk2/klamm
 """
 
-EXIT_OK: Final = 0
 EXIT_PROBLEMS: Final = 1
-EXIT_UNUSABLE: Final = 3
 BAR_WIDTH: Final = 40
 STEP_PERCENT: Final = 10
 LONG_BYTES: Final = 256 << 20
 
 
-def declare(commands: Commands) -> None:
-    parser = add_command(commands, "verify", "verify whole log dirs", DESCRIPTION)
-    parser.set_defaults(run=run)
+def declare(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--config", metavar="server.properties", help="the broker's config file, which names log.dirs")
     where.add_argument("--log-dirs", type=_directories, metavar="a,b", help="the log dirs themselves")
@@ -63,11 +60,9 @@ def run(options: argparse.Namespace) -> int:
         with _locked(filesystem, log_dirs):
             result = verify(filesystem, log_dirs, deep=options.deep, workers=workers, on_progress=progress.show)
     except BlockingIOError as error:
-        print(f"klamm: {error.filename}: held by a running broker: stop it, or verify a snapshot", file=sys.stderr)
-        return EXIT_UNUSABLE
+        raise CannotBeDone(f"{error.filename}: held by a running broker: stop it, or verify a snapshot") from error
     except OSError as error:
-        print(f"klamm: {error.filename or log_dirs[0]}: {describe(error)}", file=sys.stderr)
-        return EXIT_UNUSABLE
+        raise CannotBeDone(f"{error.filename or log_dirs[0]}: {describe(error)}") from error
     finally:
         progress.end()
     took_s = clock.monotonic() - started

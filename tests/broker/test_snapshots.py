@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from klamm.broker import cli
+from klamm.__main__ import main
 from klamm.broker.backup.manifest import CannotBackUp
 from klamm.broker.backup.restoring import restore_snapshot
 from klamm.broker.server import Server
@@ -30,7 +30,7 @@ CONFIG = {"segment.bytes": "1048576", "retention.ms": "-1"}
 
 
 def klamm(*arguments: object) -> int:
-    return cli.main([str(argument) for argument in arguments])
+    return main([str(argument) for argument in arguments])
 
 
 def create(broker: BrokerProcess, topic: str, partitions: int, config: dict[str, str]) -> None:

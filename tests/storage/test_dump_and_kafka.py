@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from klamm.broker import cli
+from klamm.__main__ import main
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_set
@@ -106,7 +106,7 @@ def _without_false_gaps(errors: list[str]) -> list[str]:
 
 
 def ours(capsys: pytest.CaptureFixture[str], files: Sequence[Path], *options: str) -> tuple[list[str], list[str]]:
-    cli.main(["dump-log", "--files", ",".join(map(str, files)), *options])
+    main(["dump-log", "--files", ",".join(map(str, files)), *options])
     found = capsys.readouterr()
     return found.out.splitlines(), [line for line in found.err.splitlines() if not line.startswith("PROBLEM: ")]
 
@@ -191,7 +191,7 @@ def test_messages_of_old_formats_and_damage(
 
 
 def test_verification_finds_nothing_wrong_in_kafkas_log_dir(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = cli.main(["verify", "--deep", "--log-dirs", str(log_dir)])
+    code = main(["verify", "--deep", "--log-dirs", str(log_dir)])
     captured = capsys.readouterr()
     assert code == 0, captured.out
     assert " notes=0 " in captured.out, captured.out

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.broker import cli
+from klamm.__main__ import main
 from klamm.broker.commands.verify import Progress
 from klamm.protocol.records.batch import Record, encode_batch, read_header, seal
 from klamm.protocol.records.compression import Codec
@@ -348,7 +348,7 @@ def test_worker_processes_find_the_same(data: Path, monkeypatch: pytest.MonkeyPa
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[str], str]:
-    code = cli.main(["verify", *map(str, arguments)])
+    code = main(["verify", *map(str, arguments)])
     captured = capsys.readouterr()
     return code, captured.out.splitlines(), captured.err
 

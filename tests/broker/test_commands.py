@@ -1,25 +1,22 @@
-"""The command line: exit codes, what goes to which stream, what is imported."""
+"""The commands of `klamm`: exit codes, what goes to which stream."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import pytest
 
 from klamm import __version__
-from klamm.broker import cli
+from klamm.__main__ import main
 
 
 def test_version(capsys):
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["--version"])
+        main(["--version"])
     assert stopped.value.code == 0
     assert capsys.readouterr().out == f"klamm {__version__}\n"
 
 
 def test_config_lists_the_keys(capsys):
-    assert cli.main(["config"]) == 0
+    assert main(["config"]) == 0
     assert "\nlog.segment.bytes=1073741824\n" in capsys.readouterr().out
 
 
@@ -27,7 +24,7 @@ def test_config_lists_the_keys(capsys):
     "arguments", [["start", "--override", "log.segment.bytes=12"], ["start", "/nowhere/x.properties"]]
 )
 def test_a_bad_config_is_one_line_and_exit_code_2(arguments, capsys):
-    assert cli.main(arguments) == 2
+    assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("klamm: ")
@@ -37,7 +34,7 @@ def test_a_bad_config_is_one_line_and_exit_code_2(arguments, capsys):
 @pytest.mark.parametrize("arguments", [[], ["stop"], ["start", "--log-level", "loud"]])
 def test_a_bad_command_line_is_exit_code_2(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
-        cli.main(arguments)
+        main(arguments)
     assert stopped.value.code == 2
     assert capsys.readouterr().out == ""
 
@@ -45,7 +42,7 @@ def test_a_bad_command_line_is_exit_code_2(arguments, capsys):
 @pytest.mark.parametrize("command", ["dump-log", "export-kafka", "repair", "restore", "snapshot", "verify"])
 def test_the_help_of_a_tool_has_exit_codes_and_examples(command, capsys):
     with pytest.raises(SystemExit) as stopped:
-        cli.main([command, "--help"])
+        main([command, "--help"])
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert "\nExit code: 0 " in text
@@ -68,18 +65,12 @@ def test_the_help_of_a_tool_has_exit_codes_and_examples(command, capsys):
 )
 def test_a_bad_option_of_a_tool_is_exit_code_2(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
-        cli.main(arguments)
+        main(arguments)
     assert stopped.value.code == 2
     assert capsys.readouterr().out == ""
 
 
 def test_a_decoder_that_is_not_there_is_named(capsys):
-    assert cli.main(["dump-log", "--files", "a.log", "--value-decoder-class", "org.example.Mine"]) == 2
+    assert main(["dump-log", "--files", "a.log", "--value-decoder-class", "org.example.Mine"]) == 2
     line = "klamm: --value-decoder-class: 'org.example.Mine' is not known, only string, long, integer, hex\n"
     assert capsys.readouterr().err == line
-
-
-def test_the_config_is_read_without_heavy_imports():
-    program = "import sys, klamm.broker.cli; print(*sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not {"numpy", "asyncio", "uvloop", "dataclasses", "prometheus_client", "sqlite3"} & set(done.stdout.split())
