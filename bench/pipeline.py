@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = {"klamm": "klamm", "files": "klamm, from files", "kafka": "Spark's connector"}
-KLAMM_PIPELINE = (sys.executable, "-m", "klamm.pipeline.cli")
+KLAMM_PIPELINE = (sys.executable, "-m", "klamm.pipeline")
 QUIET = ("--progress", "none", "--master", "local[2]")
 PARTITIONS = 4
 IN_FLIGHT = 8

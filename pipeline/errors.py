@@ -1,20 +1,15 @@
-"""What stops a job: one line for the user, and an exit status."""
+"""What stops a job, as one line for the user; and the exit status of what ran and found a difference."""
 
 from __future__ import annotations
 
 from typing import Final
 
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-"""The job could not go on: the cluster, a disk, a poisoned batch. Nothing half is visible; run it again."""
 EXIT_MISMATCH: Final = 2
 """`audit` and `verify`: it ran, and the counts or offsets are not equal. argparse, too, ends so for a wrong option."""
 
 
 class PipelineError(Exception):
-    """A job cannot start or go on; the message is the one line that the user gets."""
-
-    exit_status = EXIT_FAILED
+    """A job cannot start or go on; the message is the one line that the user gets. Nothing half is visible."""
 
 
 class BadOption(PipelineError):

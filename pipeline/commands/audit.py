@@ -19,9 +19,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.errors import EXIT_MISMATCH, EXIT_OK, BadOption
+from klamm.cli.program import EXIT_OK
+from klamm.pipeline.errors import EXIT_MISMATCH, BadOption
 from klamm.pipeline.jobs.arguments import add_spark_arguments, parse_time, seconds, spark_session
-from klamm.pipeline.jobs.report import Report
+from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.audit.comparison import Counts
@@ -29,11 +30,10 @@ if TYPE_CHECKING:
     from klamm.pipeline.kafka.cluster import Cluster
 
 NAME = "audit"
-HELP = "counts per topic and window at producers, broker, mirror and warehouse, compared"
 HERE = "none"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to count")
     group.add_argument("--topics", metavar="NAME,...", required=True, help="as they are called at the broker")
     group.add_argument("--window", metavar="SECONDS", type=seconds, default=600.0, help="(default: 600)")
@@ -55,8 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--all", action="store_true", help="print the windows that are equal, too")
     group.add_argument("--dry-run", action="store_true", help="print what would be counted")
     add_spark_arguments(parser)
+    add_report_arguments(parser)
 
 
+@reporting
 def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.jobs.audit.comparison import compare
     from klamm.pipeline.kafka.cluster import Cluster

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.cli.program import EXIT_OK
+from klamm.pipeline.errors import BadOption
 from klamm.pipeline.jobs.arguments import (
     add_source_arguments,
     add_spark_arguments,
@@ -29,7 +30,7 @@ from klamm.pipeline.jobs.arguments import (
     spark_session,
 )
 from klamm.pipeline.jobs.repeating import stopped_by_signals
-from klamm.pipeline.jobs.report import Report
+from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.compact.job import CompactJob, Compactor, Source
@@ -37,10 +38,9 @@ if TYPE_CHECKING:
     from klamm.pipeline.jobs.load.plan import Plan
 
 NAME = "compact"
-HELP = "a Delta table of the latest value per key, kept up to date"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     from klamm.pipeline.values.forms import FORMATS
 
     add_source_arguments(parser, topics_required=False)
@@ -61,8 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--compression", choices=("snappy", "zstd", "lz4", "none"), default="snappy")
     group.add_argument("--on-data-loss", choices=("stop", "gap"), default="stop", help="as of load")
     add_spark_arguments(parser)
+    add_report_arguments(parser)
 
 
+@reporting
 def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.jobs.compact.job import Compactor
     from klamm.pipeline.spark.tasks import LocalTasks, SparkTasks

@@ -16,19 +16,19 @@ import base64
 import json
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.cli.program import EXIT_OK
+from klamm.pipeline.errors import BadOption
 from klamm.pipeline.jobs.arguments import positive
-from klamm.pipeline.jobs.report import Report
+from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.replaying import Letter
     from klamm.pipeline.kafka.cluster import Cluster
 
 NAME = "dlq"
-HELP = "dead letters listed, and replayed to their topics"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "replay"))
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="brokers of the cluster")
     parser.add_argument("--topic", metavar="NAME", required=True, help="the dead letter topic")
@@ -40,8 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("replay")
     group.add_argument("--to", metavar="TOPIC", help="to this topic (default: where each is from)")
     group.add_argument("--dry-run", action="store_true", help="print what would be sent, change nothing")
+    add_report_arguments(parser)
 
 
+@reporting
 def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.jobs.replaying import replay
     from klamm.pipeline.kafka.cluster import Cluster

@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.cli.program import EXIT_OK
+from klamm.pipeline.errors import BadOption
 from klamm.pipeline.jobs.arguments import (
     add_source_arguments,
     add_spark_arguments,
@@ -27,7 +28,7 @@ from klamm.pipeline.jobs.arguments import (
     spark_session,
 )
 from klamm.pipeline.jobs.repeating import stopped_by_signals
-from klamm.pipeline.jobs.report import Report
+from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.load.job import LoadJob
@@ -37,16 +38,16 @@ if TYPE_CHECKING:
     from klamm.pipeline.table import Table
 
 NAME = "load"
-HELP = "topics to a Delta table, exactly once"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
     add_table_arguments(parser)
     _add_when(parser)
     _add_rows(parser)
     _add_trouble(parser)
     add_spark_arguments(parser)
+    add_report_arguments(parser)
 
 
 def _add_when(parser: argparse.ArgumentParser) -> None:
@@ -109,6 +110,7 @@ def _add_trouble(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@reporting
 def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.jobs.load.job import Loader
     from klamm.pipeline.spark.source.logs import opened

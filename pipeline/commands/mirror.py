@@ -17,7 +17,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.errors import EXIT_OK, BadOption
+from klamm.cli.program import EXIT_OK
+from klamm.pipeline.errors import BadOption
 from klamm.pipeline.jobs.arguments import (
     add_spark_arguments,
     add_topics_arguments,
@@ -27,24 +28,24 @@ from klamm.pipeline.jobs.arguments import (
     spark_session,
 )
 from klamm.pipeline.jobs.repeating import stopped_by_signals
-from klamm.pipeline.jobs.report import Report
+from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.mirror.job import Mirror, Planned, Source
     from klamm.pipeline.jobs.mirror.plan import Wishes
 
 NAME = "mirror"
-HELP = "one cluster's topics in another, exactly once"
 HERE = "none"
 ALIAS = re.compile(r"[a-zA-Z0-9_-]+")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     _add_what(parser)
     _add_when(parser)
     _add_topics(parser)
     _add_groups(parser)
     add_spark_arguments(parser)
+    add_report_arguments(parser)
 
 
 def _add_what(parser: argparse.ArgumentParser) -> None:
@@ -118,6 +119,7 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--group", metavar="NAME", help="that holds the progress (default: klamm-mirror.<alias>)")
 
 
+@reporting
 def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.jobs.mirror.job import Mirror
     from klamm.pipeline.spark.tasks import LocalTasks, SparkTasks, Tasks

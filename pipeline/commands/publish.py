@@ -14,19 +14,18 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from klamm.pipeline.errors import EXIT_OK
+from klamm.cli.program import EXIT_OK
 from klamm.pipeline.jobs.arguments import add_table_arguments, location, seconds
-from klamm.pipeline.jobs.report import Report
+from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.publishing import Publication
 
 NAME = "publish"
-HELP = "a Delta table back to a topic, in one transaction"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     add_table_arguments(parser)
     group = parser.add_argument_group("what to publish")
     group.add_argument("--version", metavar="N", type=int, help="of the table (default: the last)")
@@ -44,8 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--transaction-timeout", metavar="SECONDS", type=seconds, default=900.0, help="(default: 900)")
     group.add_argument("--again", action="store_true", help="also what was published before")
     group.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
+    add_report_arguments(parser)
 
 
+@reporting
 def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.jobs.publishing import publish
     from klamm.pipeline.kafka.cluster import Cluster

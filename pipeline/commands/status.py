@@ -13,24 +13,25 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from klamm.pipeline.errors import EXIT_OK
+from klamm.cli.program import EXIT_OK
 from klamm.pipeline.jobs.arguments import add_source_arguments, add_table_arguments, location, source_options
-from klamm.pipeline.jobs.report import Report
+from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.spark.source.planning import Logs
     from klamm.pipeline.table import Table
 
 NAME = "status"
-HELP = "how far a table is loaded, and how far it is behind"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser, topics_required=False)
     add_table_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    add_report_arguments(parser)
 
 
+@reporting
 def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.spark.source.logs import opened
     from klamm.pipeline.table import Table

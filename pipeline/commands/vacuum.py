@@ -14,15 +14,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from klamm.pipeline.errors import EXIT_OK, BadOption, PipelineError
+from klamm.cli.program import EXIT_OK
+from klamm.pipeline.errors import BadOption, PipelineError
 from klamm.pipeline.jobs.arguments import add_table_arguments, location
-from klamm.pipeline.jobs.report import Report
+from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
 
 NAME = "vacuum"
-HELP = "delete files that no version within the retention needs"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     add_table_arguments(parser)
     group = parser.add_argument_group("what to delete")
     group.add_argument("--retention-hours", metavar="N", type=int, help="keep what is younger (default: the table's)")
@@ -30,8 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mode = group.add_mutually_exclusive_group()
     mode.add_argument("--delete", action="store_true", help="delete; without it the files are only named")
     mode.add_argument("--dry-run", action="store_true", help="only name them (the default)")
+    add_report_arguments(parser)
 
 
+@reporting
 def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.table import Table
     from klamm.pipeline.table.table import first_line

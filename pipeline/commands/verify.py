@@ -17,7 +17,8 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from klamm.pipeline.errors import EXIT_MISMATCH, EXIT_OK, NotATable, UnknownTopic
+from klamm.cli.program import EXIT_OK
+from klamm.pipeline.errors import EXIT_MISMATCH, NotATable, UnknownTopic
 from klamm.pipeline.jobs.arguments import (
     add_source_arguments,
     add_spark_arguments,
@@ -26,24 +27,25 @@ from klamm.pipeline.jobs.arguments import (
     source_options,
     spark_session,
 )
-from klamm.pipeline.jobs.report import Report
+from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.verify.compare import Piece, Verdict
 
 NAME = "verify"
-HELP = "whether a loaded table has exactly the records of the log"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def declare(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser, topics_required=False)
     add_table_arguments(parser)
     group = parser.add_argument_group("verify")
     group.add_argument("--json", action="store_true", help="one JSON document on stdout")
     group.add_argument("--dry-run", action="store_true", help="print what would be compared")
     add_spark_arguments(parser)
+    add_report_arguments(parser)
 
 
+@reporting
 def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.jobs.verify.compare import Verifier
     from klamm.pipeline.spark.source.logs import opened

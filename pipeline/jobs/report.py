@@ -14,6 +14,7 @@ driver; tasks report through what they return. stdout belongs to results, so thi
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 import time
@@ -42,6 +43,17 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--metrics-file", metavar="PATH", help="keep Prometheus text in this file")
     group.add_argument("--metrics-port", metavar="PORT", type=int, help="serve Prometheus text on 127.0.0.1:PORT")
+
+
+def reporting(job: Callable[[argparse.Namespace, Report], int]) -> Callable[[argparse.Namespace], int]:
+    """Make a command of a job: it gets a report as its options say."""
+
+    @functools.wraps(job)
+    def run(options: argparse.Namespace) -> int:
+        with Report.from_options(options) as report:
+            return job(options, report)
+
+    return run
 
 
 class Progress:

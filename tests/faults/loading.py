@@ -20,7 +20,7 @@ import klamm.pipeline.commands.load
 import klamm.pipeline.jobs.compact.job
 import klamm.pipeline.jobs.load.job
 import klamm.pipeline.spark.tasks
-from klamm.pipeline.cli import main
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.jobs.compact.task import compact_range
 from klamm.pipeline.jobs.load.task import load_range
 from klamm.pipeline.table import Location

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, Final, NoReturn
 
 from klamm.client.blocking import NodeClient
-from klamm.pipeline import cli
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.topics import create_topic
@@ -134,7 +134,7 @@ class Kills:
             try:
                 if point is not None:
                     POINTS[point](Countdown(nth))
-                os._exit(cli.main(self._command()))
+                os._exit(main(self._command()))
             finally:
                 os._exit(70)
         _, status = os.waitpid(child, 0)
@@ -148,7 +148,7 @@ class Kills:
         """The whole command, in a process group that is killed so long after it has told its plan."""
         arguments = [*self._command("local[2]"), "--progress", "log"]
         with subprocess.Popen(
-            [sys.executable, "-m", "klamm.pipeline.cli", *arguments],
+            [sys.executable, "-m", "klamm.pipeline", *arguments],
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from klamm.pipeline import cli
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.kafka.cluster import READ_UNCOMMITTED, Cluster
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.wire import read_wire
@@ -63,7 +63,7 @@ def all_rows(cluster: Cluster, topic: str) -> list[list[Row]]:
 
 def mirror(source: Cluster, target: Cluster, *arguments: str, master: str = "none") -> int:
     """The exit status of `klamm-pipeline mirror`."""
-    return cli.main(command(source.bootstrap_servers, target.bootstrap_servers, *arguments, master=master))
+    return main(command(source.bootstrap_servers, target.bootstrap_servers, *arguments, master=master))
 
 
 def command(source: str, target: str, *arguments: str, master: str = "none") -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from klamm.pipeline import cli
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.jobs.dead_letters import DeadLetters
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.topics import create_topic, set_configs
@@ -61,7 +61,7 @@ def command(cluster: Cluster, action: str, topic: str, *more: str) -> list[str]:
 
 
 def dlq(cluster: Cluster, action: str, topic: str, *more: str) -> int:
-    return cli.main(command(cluster, action, topic, *more))
+    return main(command(cluster, action, topic, *more))
 
 
 def test_records_are_as_they_were_and_replayed_once(
@@ -131,7 +131,7 @@ def test_a_limit_and_another_topic(cluster: Cluster, topic: str) -> None:
 def test_what_cannot_go_back_stops_it_and_nothing_is_sent(
     cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(command(cluster, "list", "nosuch")) == 1
+    assert main(command(cluster, "list", "nosuch")) == 1
     assert "topic nosuch.dead does not exist" in capsys.readouterr().err
     die(cluster, topic, 1, origin="gone")
     assert dlq(cluster, "replay", topic) == 1

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from klamm.pipeline import cli
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.ranges import TopicPartition
@@ -60,7 +60,7 @@ def command(cluster: Cluster, table: Path, *arguments: str) -> list[str]:
 
 
 def publish(cluster: Cluster, table: Path, *arguments: str) -> int:
-    return cli.main(command(cluster, table, *arguments))
+    return main(command(cluster, table, *arguments))
 
 
 def found(cluster: Cluster, topic: str) -> list[Any]:
@@ -136,7 +136,7 @@ def test_other_columns_and_json(cluster: Cluster, topic: str, tmp_path: Path) ->
 
 KILLED = """
 import os, signal, sys
-from klamm.pipeline import cli
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.kafka.producer import Producer
 real = Producer.commit
 def commit(producer):
@@ -145,7 +145,7 @@ def commit(producer):
         real(producer)
     os.kill(os.getpid(), signal.SIGKILL)
 Producer.commit = commit
-sys.exit(cli.main(sys.argv[2:]))
+sys.exit(main(sys.argv[2:]))
 """
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from klamm.pipeline import cli
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.jobs.audit.counter import AuditCounter
 from klamm.pipeline.jobs.dead_letters import DeadLetters
 from klamm.pipeline.kafka.cluster import Cluster
@@ -40,7 +40,7 @@ def topic(clusters: tuple[Cluster, Cluster], request: pytest.FixtureRequest) -> 
 def audit(clusters: tuple[Cluster, Cluster], topic: str, *more: str) -> int:
     servers = clusters[0].bootstrap_servers
     command = ["audit", "--topics", topic, "--bootstrap-servers", servers, "--master", "none", "--progress", "none"]
-    return cli.main([*command, *more])
+    return main([*command, *more])
 
 
 def produce(cluster: Cluster, topic: str, counter: AuditCounter | None = None) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from klamm.pipeline.cli import main
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.errors import BadOption, DataLoss, NotATable, RivalLoader, SourceReplaced, UnknownTopic
 from klamm.pipeline.jobs.compact.job import CompactJob, Compactor, Source
 from klamm.pipeline.jobs.compact.source import LoadedTable

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.pipeline.cli import main
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.commands.load import start_bound
 from klamm.pipeline.errors import BadOption
 from klamm.pipeline.jobs.repeating import stopped_by_signals

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from klamm.pipeline.cli import main
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.errors import NotATable, RivalLoader
 from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.jobs.verify.compare import Verifier

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from klamm.pipeline.cli import main
+from klamm.pipeline.__main__ import main
 from klamm.pipeline.commands.verify import line
 from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.jobs.verify.compare import Verdict, Verifier

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from klamm.pipeline import cli
+from klamm.pipeline.__main__ import PROGRAM
 from klamm.pipeline.commands.mirror import sources_of, wishes_of
 from klamm.pipeline.jobs.mirror import copying, job
 from klamm.pipeline.jobs.report import Report
@@ -477,7 +477,7 @@ def test_round_after_round_until_it_is_told_to_stop(source: Cluster, target: Clu
             if found == 30:
                 stop.set()
 
-    options = cli.parser().parse_args(command(source.bootstrap_servers, target.bootstrap_servers, "--topics", topic))
+    options = PROGRAM.parse(command(source.bootstrap_servers, target.bootstrap_servers, "--topics", topic))
     running = job.Mirror(sources_of(options), options.target, wishes_of(options), LocalTasks(), Rounds())
     assert running.every(0.001, stop) == 30
     running.close()
