@@ -1,4 +1,8 @@
-"""One timer of the loop for all deadlines of a coordinator."""
+"""One timer of the loop for all deadlines of a coordinator.
+
+A tick does what was due when it began, and no longer than `TURN_MS`. What is left, and what became due meanwhile, waits
+until the loop has seen to everybody else.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,10 @@ from klamm.broker.coordinator.timers import Timers
 log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=tuple[str, ...])
+
+TURN_MS = 10
+RETRY_MS = 1_000
+"""How long to wait before something that failed is tried again."""
 
 
 class Alarm(Generic[K]):
@@ -37,16 +45,19 @@ class Alarm(Generic[K]):
         self._handle = asyncio.get_running_loop().call_later(max(0, next_ms - now.ms) / 1000, self.tick)
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do what is due, for at most a turn."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        now = self._now()
-        while (key := self._timers.pop(now.ms)) is not None:
+        began = now = self._now()
+        while now.ms - began.ms < TURN_MS and (key := self._timers.pop(began.ms)) is not None:
             try:
                 self._due(key, now)
             except Exception:
-                log.exception("what was due failed: %s", key)
+                log.exception("what was due failed, the next try is in %d ms: %s", RETRY_MS, key)
+                if key not in self._timers:
+                    self._timers.set(key, now.ms + RETRY_MS)
+            now = self._now()
         self.arm(now)
 
     def close(self) -> None:

@@ -3,6 +3,9 @@
 A key has at most one deadline. Moving a deadline further away, which every heartbeat does, costs one dict store: the
 entry in the heap stays where it is, and is put back with the true deadline when its turn comes. Cancelled entries
 leave the heap in the same way, or all at once when they are most of it.
+
+A deadline that is not after the last look counts as one millisecond after it. So who does all that is due always comes
+to an end, whatever is set meanwhile.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ class Timers(Generic[K]):
         self._deadlines: dict[K, int] = {}
         self._queued: dict[K, int] = {}  # the deadline that the heap has for a key; never later than the true one
         self._heap: list[tuple[int, K]] = []
+        self._looked_ms: int | None = None
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -30,7 +34,9 @@ class Timers(Generic[K]):
         return key in self._deadlines
 
     def set(self, key: K, deadline_ms: int) -> None:
-        """Set the deadline of a key, or move it."""
+        """Set the deadline of a key, or move it. At the earliest it is just after the last look (`pop`)."""
+        if self._looked_ms is not None and deadline_ms <= self._looked_ms:
+            deadline_ms = self._looked_ms + 1
         self._deadlines[key] = deadline_ms
         queued = self._queued.get(key)
         if queued is None or deadline_ms < queued:
@@ -51,6 +57,7 @@ class Timers(Generic[K]):
         One at a time, because what is done about one may cancel the next.
         """
         heap = self._heap
+        self._looked_ms = now_ms
         while heap and heap[0][0] <= now_ms:
             queued_ms, key = heapq.heappop(heap)
             if self._queued.get(key) != queued_ms:

@@ -50,6 +50,7 @@ MEMBER_ID_REQUIRED_FROM = 4
 SKIP_ASSIGNMENT_FROM = 9
 GROUP_NOT_FOUND_FROM = 9  # of OffsetCommit
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
+NOBODY_JOINED_PAUSE_MS = 100
 NO_MEMBER = ""
 
 COORDINATOR_NOT_AVAILABLE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -450,8 +451,10 @@ class ClassicGroups:
             log.info("group %s: %s has not joined in time", group.group_id, member.member_id)
             self._drop(group, member.member_id, UNKNOWN_MEMBER_ID)
         if group.members and not group.elect_leader_among_joined():
-            # Nobody has joined, and all are static: let their sessions decide.
-            self.timers.set((JOIN, group.group_id), now.ms + group.rebalance_timeout_ms)
+            # Nobody has joined, and all are static: let their sessions decide. Without a rebalance timeout Kafka looks
+            # again at once, all the time.
+            pause_ms = max(group.rebalance_timeout_ms, NOBODY_JOINED_PAUSE_MS)
+            self.timers.set((JOIN, group.group_id), now.ms + pause_ms)
             return
         group.next_generation(now.wall_ms)
         self.rebalance_count += 1

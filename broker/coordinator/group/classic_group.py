@@ -157,7 +157,8 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        """The longest of its members; 0 if all are negative."""
+        return max([0, *(member.rebalance_timeout_ms for member in self.members.values())])
 
     @property
     def is_consumer_group(self) -> bool:

@@ -307,6 +307,38 @@ def test_a_static_member_keeps_its_place_in_a_rebalance_until_its_session_is_ove
     assert len(again.joined.members) == 2
 
 
+@pytest.mark.parametrize("rebalance_ms", [0, -1, -(2**31)])
+def test_static_members_without_a_rebalance_timeout_are_waited_for_until_their_sessions_are_over(
+    rebalance_ms: int,
+) -> None:
+    """Kafka looks again at once, for ever; here the loop must go on, and somebody who joins is soon served."""
+    room = Room()
+    for instance in ("a", "b"):
+        room.join(instance=instance, rebalance_ms=rebalance_ms)
+    dynamic, _ = room.enter()
+    room.pass_time(10_000)
+    room.all_sync(list(room.group.members))
+    room.leave((dynamic, None))
+    assert ticks_until(room, SESSION_MS // 2) <= 60
+    assert room.state == "PreparingRebalance"
+    answer = room.join(room.group.static_members["a"], instance="a", rebalance_ms=rebalance_ms)
+    room.pass_time(100)
+    assert answer.joined.generation_id == 2
+    room.pass_time(2 * SESSION_MS)
+    assert room.state == "Empty"
+
+
+def ticks_until(room: Room, ms: int) -> int:
+    """Let time pass as the loop would; how often it was woken up."""
+    end, looks = room.now_ms + ms, 0
+    while (next_ms := room.groups.timers.next_ms()) is not None and next_ms <= end:
+        room.now_ms = max(room.now_ms, next_ms)
+        room.groups.tick(room.now)
+        looks += 1
+    room.now_ms = end
+    return looks
+
+
 def test_a_static_member_is_removed_by_its_instance_id() -> None:
     room = Room()
     static_pair(room)
