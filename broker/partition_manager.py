@@ -555,10 +555,10 @@ class PartitionManager:
         for log_dir in self.log_dirs:
             log_dir.checkpoint()
 
-    def close(self) -> None:
-        """Flush and close every log, leave the marks of a clean shutdown. Blocks."""
+    def close(self, *, marked: bool = True) -> None:
+        """Flush and close every log, leave the marks of a clean shutdown if `marked`. Blocks."""
         for log_dir in self.log_dirs:
-            log_dir.close(clean=True)
+            log_dir.close(marked=marked)
 
 
 def _settled(name: TopicPartition, log_dirs: list[LogDir]) -> bool:

@@ -2,7 +2,8 @@
 
 Start: lock the log dirs -> open the metadata -> open (after a crash: recover) the logs -> bind the listeners -> print
 the ready line and accept. Stop, at SIGTERM or SIGINT: accept no more -> answer every request that was read -> flush
-and close the logs -> leave the marks of a clean shutdown -> release the locks.
+and close the logs -> leave the marks of a clean shutdown -> release the locks. When something had to be interrupted for
+that (`stop_signal`) there are no marks: it may have been half-way, so the next start checks the ends of the logs.
 
 Exit codes: 0 after a signal; 2 for a config that cannot be served; 3 when the data directory or a configured port
 cannot be had.
@@ -15,9 +16,9 @@ import contextlib
 import logging
 import os
 import secrets
-import signal
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import uvloop
 
@@ -44,6 +45,7 @@ from klamm.broker.network.limits import ListenerLimits, NetworkLimits, raise_des
 from klamm.broker.network.network import Network
 from klamm.broker.partition_manager import PartitionManager
 from klamm.broker.producer_ids import ProducerIds
+from klamm.broker.stop_signal import StopRequested, StopSignal
 from klamm.broker.upkeep import Upkeep
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.errors import KafkaError
@@ -59,7 +61,6 @@ log = logging.getLogger(__name__)
 EXIT_OK = 0
 EXIT_UNUSABLE = 3
 FLUSH_THREADS = 8
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class CannotStart(Exception):
@@ -93,26 +94,6 @@ def tell_how_records_are_checked() -> None:
         "the records of produced batches are checked in pure Python, which takes fifty times as long. For compiled "
         "code install a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev), then Klamm anew"
     )
-
-
-class StopRequested(BaseException):
-    """A signal asks to stop while the logs are being opened. No handler of errors is to take it for one."""
-
-
-class StopSignal:
-    """SIGTERM and SIGINT before the loop runs: they interrupt the opening of the logs, and are remembered after it."""
-
-    def __init__(self) -> None:
-        self.interrupts = True
-        self.came = False
-        for number in STOP_SIGNALS:
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, *_: object) -> None:
-        self.came = True
-        if self.interrupts:
-            self.interrupts = False
-            raise StopRequested
 
 
 class Server:
@@ -197,10 +178,10 @@ class Server:
     def _interim_http(self) -> InterimHttp:
         return InterimHttp(self.metrics, self.config.text("klamm.metrics.listener"), "recovering the logs")
 
-    def close(self) -> None:
-        """Flush and close everything, leave the marks of a clean shutdown. Blocks."""
+    def close(self, *, marked: bool = True) -> None:
+        """Flush and close everything, leave the marks of a clean shutdown if `marked`. Blocks."""
         assert self._controller is not None and self._partitions is not None, "open it first"
-        self._partitions.close()
+        self._partitions.close(marked=marked)
         self._controller.close()
         self._shut_threads()
 
@@ -226,14 +207,16 @@ class Server:
 
     # -- serve --------------------------------------------------------------------------------------------------
 
-    async def serve(self, early: StopSignal) -> int:
+    async def serve(self, signals: StopSignal) -> int:
         """Bind, accept, wait for a signal, drain, close; returns the exit code."""
+        stop = signals.watch(asyncio.get_running_loop())
+        try:
+            return await self._serve(stop, signals)
+        finally:
+            signals.unwatch()
+
+    async def _serve(self, stop: asyncio.Event, signals: StopSignal) -> int:
         loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, stop.set)
-        if early.came:
-            stop.set()
         broker = self.wire()
         controller, partitions = broker.controller, broker.partitions
         dispatcher = Dispatcher(broker)
@@ -282,7 +265,7 @@ class Server:
         self.metrics.stop_lag_sampling()
         with contextlib.suppress(KafkaError):  # logged; the next start tries again
             await partitions.removed()
-        await loop.run_in_executor(self._disk, self.close)
+        await loop.run_in_executor(self._disk, partial(self.close, marked=not signals.has_interrupted_the_loop))
         log.info("stopped")
         return EXIT_OK
 

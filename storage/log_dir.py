@@ -644,8 +644,11 @@ class LogDir:
             logger.error("%s: the next start checks the logs: %s", self.path, describe(error))
         self._lock.release()
 
-    def close(self, *, clean: bool = True, broker_epoch: int = -1) -> bool:
-        """Close all logs and let go of the lock; whether the close was clean, so that the next start need not check."""
+    def close(self, *, clean: bool = True, marked: bool = True, broker_epoch: int = -1) -> bool:
+        """Close all logs and let go of the lock; whether the close was clean, so that the next start need not check.
+
+        Without `clean` nothing is written any more. Without `marked` all is flushed, and the next start checks it.
+        """
 
         def close_log(log: Log) -> bool:
             if not clean or log.offline_reason is not None:
@@ -659,7 +662,7 @@ class LogDir:
             return True
 
         closed_well = all(_each(close_log, self.logs.values()))
-        well = closed_well and clean and self.offline_reason is None and not self.offline
+        well = closed_well and clean and marked and self.offline_reason is None and not self.offline
         try:
             if clean and self.offline_reason is None:
                 self._write_checkpoints()

@@ -33,6 +33,7 @@ from klamm.broker.network.outbox import Outbox
 from klamm.broker.network.reply import CloseConnection, KnownRequest, Reply
 from klamm.broker.network.reply_queue import ReplyQueue
 from klamm.broker.network.warnings import describe_junk
+from klamm.broker.stop_signal import StopRequested
 from klamm.protocol.framing import FrameBuffer, FrameError
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ class Connection:
                 frame = None
         except (FrameError, CloseConnection) as error:
             self._refuse(error)
-        except Exception:
+        except (Exception, StopRequested):
             logger.exception("%s: the dispatcher failed", self)
             frames.discard()
             self._mark_ending("bug", "internal error")

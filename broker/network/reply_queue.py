@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
 from klamm.broker.network.reply import CloseConnection, Reply
+from klamm.broker.stop_signal import StopRequested
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class ReplyQueue:
             failure = Failure("cancelled", "a request was cancelled")
         except CloseConnection as error:
             failure = Failure("refused", error.reason)
-        except Exception:
+        except (Exception, StopRequested):
             logger.exception("a request failed")
             failure = Failure("bug", "internal error")
         if failure is not None:

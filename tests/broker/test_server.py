@@ -9,13 +9,15 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from klamm.broker.server import StopRequested, StopSignal
+from klamm.broker.stop_signal import StopRequested, StopSignal
+from klamm.protocol.messages.list_groups import ListGroupsRequest
 from klamm.storage.paths import CLEAN_SHUTDOWN
 from tests.support.broker_process import BrokerFailed, BrokerProcess
-from tests.support.embedded import EmbeddedBroker, batch
+from tests.support.embedded import EmbeddedBroker, batch, encode_frame
 
 
 def test_a_failed_start_does_not_undo_a_clean_shutdown(tmp_path: Path) -> None:
@@ -63,6 +65,81 @@ def test_sigterm_while_starting_exits_with_0(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+SPINNING = """
+import logging, sys, time
+from klamm.broker import server, stop_signal
+from klamm.broker.apis import list_groups
+from klamm.broker.coordinator.alarm import Alarm
+from klamm.config.load import load
+
+def spin(*_):
+    print("spinning", flush=True)
+    while True:
+        try:
+            {body}
+        except Exception:
+            pass
+
+logging.basicConfig(level="INFO")
+stop_signal.GRACE_S = 0.3
+where = {where!r}
+if where == "a handler":
+    list_groups.handle = spin
+elif where == "a task":
+    async def handle(*_):
+        spin()
+    list_groups.handle = handle
+else:
+    start = server.Upkeep.start
+    def start_and_tick(self):
+        start(self)
+        server.asyncio.get_running_loop().call_later(0.2, spin)
+    server.Upkeep.start = start_and_tick
+sys.exit(server.run(load(None, ["log.dirs={data}", "listeners=PLAINTEXT://127.0.0.1:0"], {{}})))
+"""
+
+
+@pytest.mark.parametrize("body", ["pass", "time.sleep(0.01)"])
+@pytest.mark.parametrize("where", ["a handler", "a task", "a timer"])
+def test_sigterm_ends_a_broker_whose_loop_does_not_turn(tmp_path: Path, where: str, body: str) -> None:
+    """What spins is interrupted and logged with its stack; then the broker stops as it always does."""
+    script = "import time\n" + SPINNING.format(body=body, where=where, data=tmp_path / "data")
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            assert "klamm ready" in ready, process.communicate()
+            port = int(ready.split("listeners=")[1].split()[0].rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(bytes(encoded(ListGroupsRequest(), 0)))
+                assert process.stdout.readline() == "spinning\n"
+                process.send_signal(signal.SIGTERM)
+                _, log = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 0, log
+    assert "in spin\n" in log and log.rstrip().endswith("stopped"), log
+    assert "were not drained" not in log
+    assert not (tmp_path / "data" / CLEAN_SHUTDOWN).exists()
+
+
+def test_sigterm_interrupts_nothing_while_the_loop_turns(tmp_path: Path) -> None:
+    """Not even when it comes again and again."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        for _ in range(20):
+            broker.signal(signal.SIGTERM)
+        assert broker.terminate() == 0
+        assert "interrupted" not in broker.log()
+    assert (tmp_path / "data" / CLEAN_SHUTDOWN).exists()
+
+
+def encoded(request: Any, version: int) -> bytes:
+    frame = bytes(encode_frame(request, version))
+    return len(frame).to_bytes(4, "big") + frame
 
 
 def test_a_start_tells_what_checks_records(tmp_path: Path) -> None:
