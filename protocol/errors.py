@@ -168,12 +168,16 @@ class ErrorCode(IntEnum):
     # fmt: on
 
 
+MAX_MESSAGE_LENGTH = 8_000
+"""In characters: a message may name what a client sent, and must fit into a string of the response."""
+
+
 class KafkaError(Exception):
-    """Something that ends up as an error code in a response."""
+    """Something that ends up as an error code in a response. A message that is too long is cut."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
-        self.message = message or code.default_message
+        self.message = (message or code.default_message)[:MAX_MESSAGE_LENGTH]
         super().__init__(self.message)
 
     def without_frames(self) -> Self:

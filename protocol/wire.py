@@ -57,6 +57,13 @@ Records = Annotated[RecordBytes, Wire("records", "records", default=None)]
 MAX_STRING_BYTES = 0x7FFF
 
 
+def fits_string(text: str, spare_bytes: int = 0) -> bool:
+    """Whether a String can carry the text, and so many bytes more. One that was read may be too long to be written: a
+    byte that is no UTF-8 is read as U+FFFD, which has three bytes."""
+    limit = MAX_STRING_BYTES - spare_bytes
+    return len(text) <= limit // 4 or len(text.encode()) <= limit
+
+
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
     """The unsigned varint at `pos` and the position after it. IndexError at the end of the buffer."""
     byte = buf[pos]

@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from klamm.broker.coordinator.group.classic import NO_MEMBER
 from klamm.broker.coordinator.group.classic_group import Client
 from klamm.broker.coordinator.group.parked import Parked
+from klamm.broker.coordinator.names import ID_BYTES, check_names
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from klamm.protocol.wire import fits_string
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
@@ -27,6 +30,7 @@ def handle(
 ) -> JoinGroupResponse | asyncio.Future[JoinGroupResponse]:
     groups = broker.groups
     try:
+        _check_names(request, context.client_id)
         if request.group_id:
             groups.check(request.group_id)
     except KafkaError as error:
@@ -48,9 +52,16 @@ def handle(
 
 
 def error_response(request: JoinGroupRequest, error: KafkaError, version: int) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=int(error.code), member_id=request.member_id, protocol_name=_no_protocol(version)
-    )
+    member_id = request.member_id if fits_string(request.member_id) else NO_MEMBER
+    return JoinGroupResponse(error_code=int(error.code), member_id=member_id, protocol_name=_no_protocol(version))
+
+
+def _check_names(request: JoinGroupRequest, client_id: str | None) -> None:
+    """Raise InvalidRequest for a name that cannot be stored. Two of them begin the id of a new member."""
+    check_names(member_id=request.member_id, protocol_type=request.protocol_type)
+    check_names(ID_BYTES, client_id=client_id, group_instance_id=request.group_instance_id)
+    for protocol in request.protocols:
+        check_names(protocol_name=protocol.name)
 
 
 def _no_protocol(version: int) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm.broker.coordinator.names import check_names
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) 
     one = context.api_version < MANY_MEMBERS_FROM
     if one:
         request.members = [MemberIdentity(member_id=request.member_id)]
+    for member in request.members:
+        check_names(member_id=member.member_id, group_instance_id=member.group_instance_id)
     now = groups.now()
     response = groups.machine(request.group_id).leave(request, now)
     groups.arm(now)

@@ -23,6 +23,7 @@ from klamm.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from klamm.protocol.wire import fits_string
 from klamm.storage.log_config import LONG_MAX
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def refusal(topic: TopicImage | None, index: int, text: str, limit: int, *, by_i
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.OFFSET_METADATA_TOO_LARGE if len(text) > limit else ErrorCode.NONE
+    is_too_large = len(text) > limit or not fits_string(text)
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if is_too_large else ErrorCode.NONE
 
 
 def _find(broker: Broker, topic: OffsetCommitRequestTopic, version: int) -> TopicImage | None:

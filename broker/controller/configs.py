@@ -31,6 +31,7 @@ from klamm.config import (
 from klamm.config.broker_keys import without_listener
 from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD
 from klamm.protocol.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from klamm.protocol.wire import MAX_STRING_BYTES, fits_string
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,8 @@ class ConfigPlanner:
     def update(self, update: ConfigUpdate) -> KafkaError | None:
         """Plan one update; the error if it cannot be."""
         try:
+            if not fits_string(update.name):
+                raise InvalidRequest("the name of the resource is too long")
             if update.resource_type == ResourceType.TOPIC:
                 self._update_topic(update)
             elif update.resource_type == ResourceType.BROKER:
@@ -138,6 +141,7 @@ class ConfigPlanner:
         current = self.image.group_config(name)
         config = effective(self._static, self.image, self._node_id)
         new = apply(update, current, GROUP_KEYS, {})
+        check_sizes(new)
         try:
             check_group(new, config)
         except ConfigError as error:
@@ -195,10 +199,18 @@ def _items(text: str) -> list[str]:
 
 def check_topic(overrides: Mapping[str, str], config: BrokerConfig) -> None:
     """Raise InvalidConfig unless a topic may have these overrides."""
+    check_sizes(overrides)
     try:
         validate_topic(overrides, config)
     except ConfigError as error:
         raise InvalidConfig(str(error)) from None
+
+
+def check_sizes(config: Mapping[str, str]) -> None:
+    """Raise InvalidConfig for a name or a value that no string of a response can carry: it could not be described."""
+    for name, text in config.items():
+        if not (fits_string(name) and fits_string(text)):
+            raise InvalidConfig(f"config {name[:100]}: name and value may have {MAX_STRING_BYTES} bytes of UTF-8 each")
 
 
 def check_broker(config: Mapping[str, str], *, cluster_wide: bool) -> None:
@@ -206,6 +218,7 @@ def check_broker(config: Mapping[str, str], *, cluster_wide: bool) -> None:
 
     Unknown keys are stored, as Kafka does for the plugins that read them.
     """
+    check_sizes(config)
     for name, text in config.items():
         bare = without_listener(name)
         if bare not in BROKER_KEYS and bare not in DYNAMIC_ONLY and (bare in KNOWN or bare in KNOWN_OLD):

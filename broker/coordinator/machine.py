@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from klamm.protocol.errors import ErrorCode
@@ -20,6 +20,9 @@ Done = Callable[[ErrorCode, Now], None]
 
 KeyValue = tuple[bytes, bytes | None]
 """A record to be stored; a value of None is a tombstone."""
+
+Records = Callable[[], Sequence[KeyValue]]
+"""Makes the records of one batch. What it raises makes the write a failed one."""
 
 
 def told(code: ErrorCode, *, too_large: ErrorCode) -> ErrorCode:

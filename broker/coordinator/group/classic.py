@@ -22,7 +22,7 @@ one is answered, so nothing is parked for ever.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,7 +36,7 @@ from klamm.broker.coordinator.group.classic_group import (
 )
 from klamm.broker.coordinator.group.records import group_record
 from klamm.broker.coordinator.group.states import State
-from klamm.broker.coordinator.machine import Done, KeyValue, Now
+from klamm.broker.coordinator.machine import Done, Now, Records
 from klamm.broker.coordinator.timers import Timers
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -61,8 +61,11 @@ REBALANCE_IN_PROGRESS = int(ErrorCode.REBALANCE_IN_PROGRESS)
 class Store(Protocol):
     """Where records go."""
 
-    def __call__(self, group_id: str, records: Sequence[KeyValue], done: Done, now: Now) -> None:
-        """Append; ``done(code, now)`` is called once, maybe at once, when they are durable or have failed."""
+    def __call__(
+        self, group_id: str, records: Records, done: Done, now: Now, *, appended: Callable[[], None] = ...
+    ) -> None:
+        """Append. ``appended`` is called at once when they are in the log, ``done(code, now)`` once, maybe at once,
+        when they are durable or have failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +400,7 @@ class ClassicGroups:
                 # It must not take itself for the leader: there is nothing to assign.
                 reply(_joined(group, member, leads=False, leader=old_leader))
 
-        self._store(group.group_id, [group_record(group.group_id, group.record())], stored, now)
+        self._store(group.group_id, lambda: [group_record(group.group_id, group.record())], stored, now)
 
     # -- the rebalance ------------------------------------------------------------------------------------------
 
@@ -466,7 +469,7 @@ class ClassicGroups:
             group.protocol_name,
         )
         if group.state is State.EMPTY:
-            self._store(group.group_id, [group_record(group.group_id, group.record())], _ignore, now)
+            self._store(group.group_id, lambda: [group_record(group.group_id, group.record())], _ignore, now)
             return
         for member in list(group.members.values()):
             member.is_new = False
@@ -490,7 +493,7 @@ class ClassicGroups:
             group.go_to(State.STABLE, now.wall_ms)
             self._propagate(group, 0, now)
 
-        self._store(group.group_id, [group_record(group.group_id, group.record(assignments))], stored, now)
+        self._store(group.group_id, lambda: [group_record(group.group_id, group.record(assignments))], stored, now)
 
     def _propagate(self, group: ClassicGroup, code: int, now: Now) -> None:
         """Answer every SyncGroup that is parked: with the assignment, or the error."""

@@ -27,7 +27,7 @@ from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer_member import ClassicProtocols, ConsumerMember, MemberState
 from klamm.broker.coordinator.group.migration import classic_assignment
 from klamm.broker.coordinator.group.subscription import CONSUMER, Subscription, parse_subscription
-from klamm.broker.coordinator.machine import KeyValue, Now
+from klamm.broker.coordinator.machine import Now
 from klamm.protocol.errors import (
     ErrorCode,
     FencedInstanceId,
@@ -69,7 +69,6 @@ class ClassicMembers:
     def join(self, request: JoinGroupRequest, client: Client, reply: JoinReply, now: Now) -> None:
         group = self._consumers.groups[request.group_id]
         member_id = request.member_id
-        records: list[KeyValue] = []
         try:
             subscription = self._check_join(group, request)
             self._consumers.check_room(group, member_id)
@@ -83,8 +82,9 @@ class ClassicMembers:
             full = error.code is ErrorCode.GROUP_MAX_SIZE_REACHED
             reply(JoinGroupResponse(error_code=int(error.code), member_id=NO_MEMBER if full else request.member_id))
             return
+        change = self._consumers.change(group)
         if replaced is not None:
-            self._consumers.replace_static(group, replaced, member, records)
+            self._consumers.replace_static(change, replaced, member)
         updated = member._replace(
             rack_id=subscription.rack_id if subscription.rack_id is not None else member.rack_id,
             client_id=client.client_id,
@@ -97,10 +97,8 @@ class ClassicMembers:
         )
         topics = self._consumers.topics()
         owned = {topics[name].topic_id: indexes for name, indexes in subscription.owned.items() if name in topics}
-        updated = self._consumers.advance(group, member, updated, owned, records, now)
-        self._consumers.expect_heartbeat(group, updated, now)
-        self._consumers.timers.cancel((JOIN, group.group_id, member_id))
-        self._consumers.timers.set((SYNC, group.group_id, member_id), now.ms + updated.rebalance_timeout_ms)
+        updated = self._consumers.advance(change, member, updated, owned, now)
+        change.then(lambda: self._expect_sync(group, updated, now))
         assert updated.classic is not None
         response = JoinGroupResponse(
             generation_id=updated.epoch,
@@ -115,8 +113,13 @@ class ClassicMembers:
             failed.error_code = code
             reply(failed if code else response)
 
-        self._consumers.downgrade_if_classic(group, records, now)
-        self._consumers.write(group.group_id, records, told, now)
+        self._consumers.downgrade_if_classic(change, now)
+        self._consumers.commit(change, told, now)
+
+    def _expect_sync(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
+        self._consumers.expect_heartbeat(group, member, now)
+        self._consumers.timers.cancel((JOIN, group.group_id, member.member_id))
+        self._consumers.timers.set((SYNC, group.group_id, member.member_id), now.ms + member.rebalance_timeout_ms)
 
     def _check_join(self, group: ConsumerGroup, request: JoinGroupRequest) -> Subscription:
         limits = self._classic.limits
@@ -218,10 +221,13 @@ class ClassicMembers:
                     member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
                 )
             )
+        codes: list[int] = []
         if gone:
-            records: list[KeyValue] = []
-            self._consumers.remove(group, gone, "left", records, now)
-            self._consumers.write(group.group_id, records, lambda code: None, now)
+            change = self._consumers.change(group)
+            self._consumers.remove(change, gone, "left", now)
+            self._consumers.commit(change, codes.append, now)
+        if any(codes):
+            return LeaveGroupResponse(error_code=codes[0])
         return LeaveGroupResponse(members=answers)
 
     def _leaving(self, group: ConsumerGroup, identity: MemberIdentity, gone: list[str]) -> int:

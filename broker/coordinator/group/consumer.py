@@ -8,7 +8,8 @@ the answer goes to ``reply`` when they are durable. One heartbeat does, in this 
     the target           is computed anew if it is behind the group epoch, at most every ...assignment.interval.ms
     the member again     makes its next step towards the target (`consumer_member.reconcile`)
 
-State changes in memory at once and is appended in the same turn, in one batch. If that fails, memory is wrong: the
+All of it is a `Change`: it counts when its records are appended, in the same turn and in one batch. What cannot be
+appended has not happened. What is appended and does not become durable is in memory and may not be in the log: the
 shell is told by ``failed`` and reads the partition again. Source: Kafka's GroupMetadataManager; KIP-848, 1071, 1251,
 1263. Differs from it in that expressions are resolved at once, not some heartbeats later.
 """
@@ -18,11 +19,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group import consumer_records as stored
 from klamm.broker.coordinator.group import regexes
 from klamm.broker.coordinator.group.assignors import ASSIGNORS
+from klamm.broker.coordinator.group.change import Change
 from klamm.broker.coordinator.group.classic import ClassicGroups, Store, TimerKey, metadata_error
 from klamm.broker.coordinator.group.classic_group import ClassicGroup, Client
 from klamm.broker.coordinator.group.consumer_checks import check_epoch, check_request, fenced, known
@@ -39,7 +42,7 @@ from klamm.broker.coordinator.group.consumer_member import (
 from klamm.broker.coordinator.group.migration import DOWNGRADE, UPGRADE, downgraded, upgraded
 from klamm.broker.coordinator.group.records import group_key, group_record
 from klamm.broker.coordinator.group.states import State
-from klamm.broker.coordinator.machine import KeyValue, Now
+from klamm.broker.coordinator.machine import Now
 from klamm.broker.coordinator.timers import Timers
 from klamm.protocol.errors import (
     ErrorCode,
@@ -69,6 +72,8 @@ WHY_FENCED = {
     SYNC: "did not sync in time",
 }
 KINDS = frozenset(WHY_FENCED)
+FENCE_AGAIN_MS = 500
+"""How long to wait before a member that could not be removed is removed again."""
 
 HeartbeatReply = Callable[[ConsumerGroupHeartbeatResponse], None]
 
@@ -125,24 +130,22 @@ class ConsumerGroups:
         self, request: ConsumerGroupHeartbeatRequest, client: Client, reply: HeartbeatReply, now: Now
     ) -> None:
         """ConsumerGroupHeartbeat: join, stay or leave."""
-        records: list[KeyValue] = []
         try:
-            check_request(request, client.version, self.limits.assignors)
+            check_request(request, client, self.limits.assignors)
             if request.member_epoch < JOINING:
-                response = self._leave(request, records, now)
+                change, response = self._leave(request, now)
             else:
-                response = self._beat(request, client, records, now)
+                change, response = self._beat(request, client, now)
         except KafkaError as error:
-            assert not records
             reply(ConsumerGroupHeartbeatResponse(error_code=int(error.code), error_message=error.message))
             return
-        self.write(request.group_id, records, lambda code: reply(response if not code else _failure(code)), now)
+        self.commit(change, lambda code: reply(response if not code else _failure(code)), now)
 
     # -- a heartbeat --------------------------------------------------------------------------------------------
 
     def _beat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client, records: list[KeyValue], now: Now
-    ) -> ConsumerGroupHeartbeatResponse:
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, now: Now
+    ) -> tuple[Change, ConsumerGroupHeartbeatResponse]:
         joins = request.member_epoch == JOINING
         group = self._group(request.group_id, create=joins)
         self.check_room(group, request.member_id)
@@ -155,11 +158,15 @@ class ConsumerGroups:
         if updated.topic_regex and updated.topic_regex not in group.regexes:
             regexes.compiled(updated.topic_regex)
         # Nothing is refused from here on, and everything happens in one turn.
-        self._enter(group, records, now)
-        if replaced is not None:
-            self.replace_static(group, replaced, member, records)
-        updated = self.advance(group, member, updated, owned, records, now)
-        self.expect_heartbeat(group, updated, now)
+        if replaced is None and updated == member and group.is_settled(member):
+            change = Change(group)
+        else:
+            change = self.change(group)
+            self._enter(change, now)
+            if replaced is not None:
+                self.replace_static(change, replaced, member)
+            updated = self.advance(change, member, updated, owned, now)
+        change.then(lambda: self.expect_heartbeat(group, updated, now))
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=updated.epoch,
@@ -173,10 +180,14 @@ class ConsumerGroups:
                     if indexes
                 ]
             )
-        return response
+        return change, response
+
+    def change(self, group: ConsumerGroup) -> Change:
+        """Begin to change a group. One that is not among `groups` yet may be changed itself."""
+        return Change(group.copy() if group.group_id in self.groups else group)
 
     def _group(self, group_id: str, *, create: bool) -> ConsumerGroup:
-        """The group; a new one is not among `groups` until `_enter`. Raises GroupIdNotFound."""
+        """The group; a new one is not among `groups` until its change counts. Raises GroupIdNotFound."""
         group = self.groups.get(group_id)
         if group is None:
             if not create:
@@ -198,25 +209,26 @@ class ConsumerGroups:
             )
         return upgraded(classic, self.limits.assignors[0], self.topics())
 
-    def _enter(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> None:
+    def _enter(self, change: Change, now: Now) -> None:
         """Look after a group that is new, or was a classic one until now."""
-        group_id = group.group_id
+        group, group_id = change.group, change.group.group_id
         if group_id in self.groups:
             return
-        self.groups[group_id] = group
         if group_id in self._classic.groups:
-            records.append((group_key(group_id), None))
-            self._classic.forget(group_id, int(ErrorCode.REBALANCE_IN_PROGRESS), now.wall_ms)
-        if group.members:
-            log.info("group %s: is a consumer group now, members=%d", group_id, len(group.members))
-            records += stored.all_records(group)
-            for member in group.members.values():
-                self.expect_heartbeat(group, member, now)
-        else:
-            records.append(stored.epoch_record(group))
+            change.records.append((group_key(group_id), None))
+            change.then(lambda: self._classic.forget(group_id, int(ErrorCode.REBALANCE_IN_PROGRESS), now.wall_ms))
+        if not group.members:
+            change.records.append(stored.epoch_record(group))
+            return
+        members = [*group.members.values()]
+        change.records += stored.all_records(group)
+        change.then(lambda: log.info("group %s: is a consumer group now, members=%d", group_id, len(members)))
+        for member in members:
+            change.then(partial(self.expect_heartbeat, group, member, now))
 
-    def downgrade_if_classic(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> bool:
+    def downgrade_if_classic(self, change: Change, now: Now) -> bool:
         """When all members speak the classic protocol, the group is a classic one again, and rebalances."""
+        group = change.group
         if (
             self.limits.migration not in DOWNGRADE
             or not 0 < len(group.members) <= self.limits.classic_max_size
@@ -224,11 +236,13 @@ class ConsumerGroups:
         ):
             return False
         classic = downgraded(group, self._topics_by_id(), wall_ms=now.wall_ms)
-        log.info("group %s: is a classic group now, members=%d", group.group_id, len(group.members))
-        records += stored.group_tombstones(group)
-        records.append(group_record(group.group_id, classic.record()))
-        self.forget(group.group_id)
-        self._classic.adopt(classic, "the group has become a classic one", now)
+        change.records += stored.group_tombstones(group)
+        change.records.append(group_record(group.group_id, classic.record()))
+        change.then(
+            lambda: log.info("group %s: is a classic group now, members=%d", group.group_id, len(group.members))
+        )
+        change.then(lambda: self.forget(group.group_id))
+        change.then(lambda: self._classic.adopt(classic, "the group has become a classic one", now))
         return True
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
@@ -262,46 +276,45 @@ class ConsumerGroups:
             check_epoch(member, request.member_epoch, owned)
         return member, None
 
-    def replace_static(
-        self, group: ConsumerGroup, old: ConsumerMember, member: ConsumerMember, records: list[KeyValue]
-    ) -> None:
+    def replace_static(self, change: Change, old: ConsumerMember, member: ConsumerMember) -> None:
         """A static member has come back under another member id: it takes over all that its former self had."""
+        group = change.group
         target = group.target.get(old.member_id, {})
-        self._cancel_timers(group, old.member_id)
+        change.then(lambda: self._cancel_timers(group, old.member_id))
         group.remove(old.member_id)
         group.put(member)
         group.target[member.member_id] = target
-        records += stored.member_tombstones(group.group_id, old.member_id)
-        records += [
+        change.records += stored.member_tombstones(group.group_id, old.member_id)
+        change.records += [
             stored.member_record(group.group_id, member),
             stored.target_record(group.group_id, member.member_id, target),
             stored.current_record(group.group_id, member),
         ]
-        log.info("group %s: static member %s is %s now", group.group_id, member.instance_id, member.member_id)
+        change.then(
+            lambda: log.info(
+                "group %s: static member %s is %s now", group.group_id, member.instance_id, member.member_id
+            )
+        )
 
     def advance(
-        self,
-        group: ConsumerGroup,
-        member: ConsumerMember,
-        updated: ConsumerMember,
-        owned: Owned | None,
-        records: list[KeyValue],
-        now: Now,
+        self, change: Change, member: ConsumerMember, updated: ConsumerMember, owned: Owned | None, now: Now
     ) -> ConsumerMember:
         """All that a heartbeat does once it is known whose it is; ``updated`` is the member with what it asks for."""
+        group = change.group
         known = member.member_id in group.members
         if not known or updated != member:
             group.put(updated)
-            records.append(stored.member_record(group.group_id, updated))
+            change.records.append(stored.member_record(group.group_id, updated))
         wants = _wishes(updated) != _wishes(member)
         if wants or group.stale:
-            resolved = self._resolve(group, records, now)
-            self._bump_if_changed(group, records, force=resolved or _wants_more(group, member, updated))
-        self._assign(group, records, now)
-        return self._step(group, updated, owned, records, now, known=known)
+            resolved = self._resolve(change, now)
+            self._bump_if_changed(change, force=resolved or _wants_more(group, member, updated))
+        self._assign(change, now)
+        return self._step(change, updated, owned, now, known=known)
 
-    def _resolve(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> bool:
+    def _resolve(self, change: Change, now: Now) -> bool:
         """Match the expressions that are new, or all when topics have changed; whether that gave anything new."""
+        group, records = change.group, change.records
         used, changed = group.used_regexes(), False
         for regex in [regex for regex in group.regexes if regex not in used]:
             group.set_regex(regex, None)
@@ -323,18 +336,23 @@ class ConsumerGroups:
                 changed = changed or before is not None or bool(found)
         return changed
 
-    def _bump_if_changed(self, group: ConsumerGroup, records: list[KeyValue], *, force: bool) -> None:
+    def _bump_if_changed(self, change: Change, *, force: bool) -> None:
+        group = change.group
         group.stale = False
         metadata_hash = hash_of(group.topic_names, self.topics())
         if force or metadata_hash != group.metadata_hash:
             group.metadata_hash = metadata_hash
             group.epoch += 1
-            self.rebalance_count += 1
-            records.append(stored.epoch_record(group))
-            log.info("group %s: epoch %d, members=%d", group.group_id, group.epoch, len(group.members))
+            change.records.append(stored.epoch_record(group))
+            change.then(lambda: self._note_epoch(group))
 
-    def _assign(self, group: ConsumerGroup, records: list[KeyValue], now: Now) -> None:
+    def _note_epoch(self, group: ConsumerGroup) -> None:
+        self.rebalance_count += 1
+        log.info("group %s: epoch %d, members=%d", group.group_id, group.epoch, len(group.members))
+
+    def _assign(self, change: Change, now: Now) -> None:
         """Compute the target assignment, if it is behind and the last one is not too fresh."""
+        group, records = change.group, change.records
         if group.epoch == group.assignment_epoch or not self._may_assign(group, now):
             return
         topics = self.topics()
@@ -364,17 +382,11 @@ class ConsumerGroups:
         return group.epoch > group.assignment_epoch and self._may_assign(group, now)
 
     def _step(
-        self,
-        group: ConsumerGroup,
-        member: ConsumerMember,
-        owned: Owned | None,
-        records: list[KeyValue],
-        now: Now,
-        *,
-        known: bool,
+        self, change: Change, member: ConsumerMember, owned: Owned | None, now: Now, *, known: bool
     ) -> ConsumerMember:
         """Let the member go on towards the target."""
-        if known and member.is_reconciled(group.assignment_epoch) and not group.stale and group.epoch == member.epoch:
+        group = change.group
+        if known and group.is_settled(member):
             return member
         moved = reconcile(
             member,
@@ -387,18 +399,20 @@ class ConsumerGroups:
         if moved == member and known:
             return member
         group.put(moved)
-        records.append(stored.current_record(group.group_id, moved))
-        if moved.state is MemberState.UNREVOKED_PARTITIONS:
-            self.timers.set((REVOKE, group.group_id, moved.member_id), now.ms + moved.rebalance_timeout_ms)
-        else:
-            self.timers.cancel((REVOKE, group.group_id, moved.member_id))
+        change.records.append(stored.current_record(group.group_id, moved))
+        change.then(lambda: self._expect_revocation(group, moved, now))
         return moved
+
+    def _expect_revocation(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
+        key = (REVOKE, group.group_id, member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self.timers.set(key, now.ms + member.rebalance_timeout_ms)
+        else:
+            self.timers.cancel(key)
 
     # -- members go ---------------------------------------------------------------------------------------------
 
-    def _leave(
-        self, request: ConsumerGroupHeartbeatRequest, records: list[KeyValue], now: Now
-    ) -> ConsumerGroupHeartbeatResponse:
+    def _leave(self, request: ConsumerGroupHeartbeatRequest, now: Now) -> tuple[Change, ConsumerGroupHeartbeatResponse]:
         group = self.groups.get(request.group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no consumer group {request.group_id!r}")
@@ -411,30 +425,30 @@ class ConsumerGroups:
             if current.member_id != request.member_id:
                 raise fenced(request.member_id, current)
             member = current
+        change = self.change(group)
         if request.member_epoch == LEFT_FOR_A_WHILE:
             away = member._replace(epoch=LEFT_FOR_A_WHILE, state=MemberState.STABLE, revoking={})
-            self.timers.cancel((REVOKE, group.group_id, member.member_id))
-            group.put(away)
-            records.append(stored.current_record(group.group_id, away))
+            change.group.put(away)
+            change.records.append(stored.current_record(group.group_id, away))
+            change.then(lambda: self._expect_revocation(group, away, now))
         else:
-            self.remove(group, [member.member_id], "left", records, now)
-        return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+            self.remove(change, [member.member_id], "left", now)
+        return change, ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
 
-    def remove(
-        self, group: ConsumerGroup, member_ids: Iterable[str], why: str, records: list[KeyValue], now: Now
-    ) -> None:
+    def remove(self, change: Change, member_ids: Iterable[str], why: str, now: Now) -> None:
         """Members are gone: what they had is free, and the others get a new epoch."""
+        group = change.group
         for member_id in member_ids:
-            log.info("group %s: %s %s", group.group_id, member_id, why)
-            self._cancel_timers(group, member_id)
+            change.then(partial(log.info, "group %s: %s %s", group.group_id, member_id, why))
+            change.then(partial(self._cancel_timers, group, member_id))
             group.remove(member_id)
-            records += stored.member_tombstones(group.group_id, member_id)
-        if self.downgrade_if_classic(group, records, now):
+            change.records += stored.member_tombstones(group.group_id, member_id)
+        if self.downgrade_if_classic(change, now):
             return
-        self._resolve(group, records, now)
-        self._bump_if_changed(group, records, force=True)
+        self._resolve(change, now)
+        self._bump_if_changed(change, force=True)
         if not group.members:
-            self._assign(group, records, now)
+            self._assign(change, now)
 
     def _cancel_timers(self, group: ConsumerGroup, member_id: str) -> None:
         for kind in KINDS:
@@ -454,13 +468,14 @@ class ConsumerGroups:
         group = self.groups.get(key[1])
         if group is None or key[2] not in group.members:
             return
-        self.fence(group, key[2], WHY_FENCED[key[0]], now)
 
-    def fence(self, group: ConsumerGroup, member_id: str, why: str, now: Now) -> None:
-        """Remove a member that is not what it should be."""
-        records: list[KeyValue] = []
-        self.remove(group, [member_id], why, records, now)
-        self.write(group.group_id, records, lambda code: None, now)
+        def told(code: int) -> None:
+            if code:
+                self.timers.set(key, now.ms + FENCE_AGAIN_MS)
+
+        change = self.change(group)
+        self.remove(change, [key[2]], WHY_FENCED[key[0]], now)
+        self.commit(change, told, now)
 
     def topics_changed(self, names: frozenset[str], created: frozenset[str]) -> None:
         """These topics are new, gone, or have other partitions: the next heartbeat of a group looks at them."""
@@ -479,24 +494,37 @@ class ConsumerGroups:
                 self.timers.set((REVOKE, group.group_id, member.member_id), now.ms + member.rebalance_timeout_ms)
 
     def forget(self, group_id: str) -> None:
-        """Let go of a group."""
+        """Look after a group no longer."""
         group = self.groups.pop(group_id, None)
         if group is not None:
             for member_id in group.members:
                 self._cancel_timers(group, member_id)
 
-    def write(self, group_id: str, records: list[KeyValue], done: Callable[[int], None], now: Now) -> None:
-        """Append; ``done`` gets the error code for the client, 0 for none."""
-        if not records:
-            done(0)
-            return
+    def delete(self, group_id: str, done: Callable[[int], None], now: Now) -> None:
+        """Remove a group that nobody is in; ``done`` as with `commit`."""
+        change = Change(self.groups[group_id])
+        change.records += stored.group_tombstones(change.group)
+        change.then(lambda: self.forget(group_id))
+        self.commit(change, done, now)
+
+    def commit(self, change: Change, done: Callable[[int], None], now: Now) -> None:
+        """Append; from then on the change counts. ``done`` gets the error code for the client, 0 for none."""
+        group_id = change.group.group_id
+
+        def appended() -> None:
+            self.groups[group_id] = change.group
+            change.apply()
 
         def told(code: ErrorCode, now: Now) -> None:
-            if code is not ErrorCode.NONE:
+            if code is not ErrorCode.NONE and change.counts:
                 self._failed(group_id)
             done(metadata_error(code) if code is not ErrorCode.NONE else 0)
 
-        self._store(group_id, records, told, now)
+        if change.records:
+            self._store(group_id, lambda: change.records, told, now, appended=appended)
+        else:
+            appended()
+            done(0)
 
 
 def successor(old: ConsumerMember, member_id: str) -> ConsumerMember:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from klamm.broker.coordinator.group.classic_group import Client
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer_member import (
     JOINING,
@@ -15,6 +16,7 @@ from klamm.broker.coordinator.group.consumer_member import (
     ConsumerMember,
     Owned,
 )
+from klamm.broker.coordinator.names import check_names
 from klamm.protocol.errors import (
     ErrorCode,
     FencedInstanceId,
@@ -32,10 +34,11 @@ OWN_MEMBER_ID_FROM = 1
 EPOCH_COMMIT_FROM = 9
 
 
-def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
+def check_request(request: ConsumerGroupHeartbeatRequest, client: Client, assignors: Sequence[str]) -> None:
     """Raise unless the request makes sense by itself."""
     epoch = request.member_epoch
-    if not request.member_id and (version >= OWN_MEMBER_ID_FROM or epoch > 0 or epoch == LEAVING):
+    _check_names(request, client)
+    if not request.member_id and (client.version >= OWN_MEMBER_ID_FROM or epoch > 0 or epoch == LEAVING):
         raise InvalidRequest("the member id is empty")
     if not request.group_id:
         raise InvalidRequest("the group id is empty")
@@ -57,6 +60,18 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
     if request.server_assignor is not None and request.server_assignor not in assignors:
         known = ", ".join(assignors)
         raise UnsupportedAssignor(f"there is no assignor {request.server_assignor!r} here, only {known}")
+
+
+def _check_names(request: ConsumerGroupHeartbeatRequest, client: Client) -> None:
+    check_names(
+        member_id=request.member_id,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        client_id=client.client_id,
+        subscribed_topic_regex=request.subscribed_topic_regex,
+    )
+    for name in request.subscribed_topic_names or ():
+        check_names(subscribed_topic_name=name)
 
 
 def check_commit(

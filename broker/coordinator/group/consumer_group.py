@@ -71,6 +71,14 @@ class ConsumerGroup:
         self._owners: dict[tuple[bytes, int], str] = {}
         self._names: frozenset[str] | None = None
 
+    def copy(self) -> ConsumerGroup:
+        """The same group, to be changed; what it shares with this one are values."""
+        other = ConsumerGroup(self.group_id, self.default_assignor)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(other, name, value.copy() if isinstance(value, dict) else value)
+        return other
+
     @property
     def state(self) -> GroupState:
         if not self.members:
@@ -119,6 +127,15 @@ class ConsumerGroup:
             for index in indexes:
                 if self._owners.get((topic, index)) == member.member_id:
                     del self._owners[topic, index]
+
+    def is_settled(self, member: ConsumerMember) -> bool:
+        """Whether the member, and the group as far as it knows, is where it is to be."""
+        return (
+            member.member_id in self.members
+            and member.is_reconciled(self.assignment_epoch)
+            and self.epoch == self.assignment_epoch
+            and not self.stale
+        )
 
     def is_free(self, topic: bytes, index: int, member_id: str) -> bool:
         """Whether the member may have the partition now."""

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.features import GROUP_VERSION
@@ -25,7 +26,7 @@ from klamm.broker.coordinator.group.classic_group import ClassicGroup
 from klamm.broker.coordinator.group.classic_members import ClassicMembers
 from klamm.broker.coordinator.group.consumer import ConsumerGroups
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
-from klamm.broker.coordinator.group.consumer_records import from_records, group_tombstones
+from klamm.broker.coordinator.group.consumer_records import from_records
 from klamm.broker.coordinator.group.consumer_states import GroupState
 from klamm.broker.coordinator.group.expiry import Offset, expired_offsets
 from klamm.broker.coordinator.group.loader import Replay
@@ -37,12 +38,12 @@ from klamm.broker.coordinator.group.states import State
 from klamm.broker.coordinator.group.subscription import CONSUMER
 from klamm.broker.coordinator.internal_topic import InternalTopic
 from klamm.broker.coordinator.journal import Journal, TransactionalProducer
-from klamm.broker.coordinator.machine import Done, KeyValue, Now, told
+from klamm.broker.coordinator.machine import Done, KeyValue, Now, Records, told
 from klamm.broker.coordinator.timers import Timers
 from klamm.broker.metadata.image import OFFSETS_TOPIC
-from klamm.protocol.errors import ErrorCode
+from klamm.protocol.errors import ErrorCode, InvalidGroupId
 from klamm.protocol.records.compression import Codec
-from klamm.protocol.wire import ZERO_UUID
+from klamm.protocol.wire import MAX_STRING_BYTES, ZERO_UUID, fits_string
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
@@ -144,7 +145,10 @@ class GroupCoordinator:
     # -- which groups are ours ----------------------------------------------------------------------------------
 
     def check(self, group_id: str) -> None:
-        """Raise NotCoordinator or CoordinatorLoadInProgress unless the group is looked after here."""
+        """Raise NotCoordinator or CoordinatorLoadInProgress unless the group is looked after here; InvalidGroupId for
+        an id that cannot be stored."""
+        if not fits_string(group_id):
+            raise InvalidGroupId(f"the group id has more than {MAX_STRING_BYTES} bytes of UTF-8")
         self.topic.check(group_id)
 
     @property
@@ -207,7 +211,8 @@ class GroupCoordinator:
         self._late_markers.clear()
 
     def _read_again(self, group_id: str) -> None:
-        """A record of a consumer group was not stored, so memory is ahead of the log: believe the log."""
+        """A record of a consumer group was appended and is not durable: memory may be ahead of the log, believe the
+        log."""
         index = self.topic.index_of(group_id)
         if not self.topic.unload(index):
             return
@@ -265,9 +270,11 @@ class GroupCoordinator:
     def _store(
         self,
         group_id: str,
-        records: Sequence[KeyValue],
+        records: Records,
         done: Done,
         now: Now,
+        *,
+        appended: Callable[[], None] = lambda: None,
         producer: TransactionalProducer | None = None,
     ) -> None:
         partition = self.topic.partition_for(group_id)
@@ -279,7 +286,7 @@ class GroupCoordinator:
             done(code, now)
             self.arm(now)
 
-        self._journal.append(partition, records, stored, now, producer)
+        self._journal.append(partition, records, stored, now, appended=appended, producer=producer)
 
     def _simple(self, group_id: str, wall_ms: int) -> None:
         if group_id not in self.consumers.groups:
@@ -301,8 +308,10 @@ class GroupCoordinator:
                 self.commit_count += len(commits)
             answer.give(_commit_error(code))
 
-        records = [offset_record(group_id, topic, partition, committed) for topic, partition, committed in commits]
-        self._store(group_id, records, done, now, producer)
+        def records() -> list[KeyValue]:
+            return [offset_record(group_id, topic, partition, committed) for topic, partition, committed in commits]
+
+        self._store(group_id, records, done, now, producer=producer)
         return self._limited(answer, now)
 
     def _count(self, producer: TransactionalProducer | None, key: Key, committed: CommittedOffset) -> None:
@@ -368,19 +377,15 @@ class GroupCoordinator:
                         self.offsets.remove(group_id, topic, partition)
                 stored(code)
 
-            keys = [(offset_key(group_id, topic, partition), None) for topic, partition in piece]
-            self._store(group_id, keys, forgotten, now)
+            self._store(group_id, partial(_tombstones, group_id, piece), forgotten, now)
         if group_too:
             self._remove_group(group_id, stored, now)
         return self._limited(answer, now)
 
     def _remove_group(self, group_id: str, stored: Callable[[ErrorCode], None], now: Now) -> None:
         """An empty group. One of the consumer protocol is gone with the append, as all that it does."""
-        consumers = self.consumers.groups.get(group_id)
-        if consumers is not None:
-            records = group_tombstones(consumers)
-            self.consumers.forget(group_id)
-            self.consumers.write(group_id, records, lambda code: stored(ErrorCode(code)), now)
+        if group_id in self.consumers.groups:
+            self.consumers.delete(group_id, lambda code: stored(ErrorCode(code)), now)
             return
 
         def deleted(code: ErrorCode, now: Now) -> None:
@@ -389,7 +394,7 @@ class GroupCoordinator:
                 self.classic.forget(group_id, int(ErrorCode.NOT_COORDINATOR), now.wall_ms)
             stored(code)
 
-        self._store(group_id, [(group_key(group_id), None)], deleted, now)
+        self._store(group_id, lambda: [(group_key(group_id), None)], deleted, now)
 
     def delete_group(self, group_id: str) -> Outcome:
         """DeleteGroups: the group with its offsets, if nobody is in it."""
@@ -474,6 +479,10 @@ def _changed_topics(old: MetadataImage, new: MetadataImage) -> tuple[frozenset[s
         and (was is None or now is None or was.topic_id != now.topic_id or len(was.partitions) != len(now.partitions))
     }
     return frozenset(differ), frozenset(name for name in differ if name not in old.topics or name not in new.topics)
+
+
+def _tombstones(group_id: str, offsets: Sequence[Offset]) -> list[KeyValue]:
+    return [(offset_key(group_id, topic, partition), None) for topic, partition in offsets]
 
 
 def _worst(codes: Sequence[ErrorCode]) -> ErrorCode:

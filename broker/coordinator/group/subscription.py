@@ -15,7 +15,7 @@ import struct
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from klamm.protocol.wire import Malformed
+from klamm.protocol.wire import Malformed, fits_string
 
 CONSUMER = "consumer"
 
@@ -85,7 +85,17 @@ class _Reader:
         return piece
 
     def text(self) -> str:
-        return self.piece(self.number(_SIZE)).decode("utf-8", "replace")
+        text = self.piece(self.number(_SIZE)).decode("utf-8", "replace")
+        if not fits_string(text):
+            raise Malformed("a name that no string can carry in a subscription or assignment")
+        return text
+
+    def nullable_text(self) -> str | None:
+        position = self._position
+        if self.number(_SIZE) < 0:
+            return None
+        self._position = position
+        return self.text()
 
     def skip_bytes(self) -> None:
         size = self.number(_INT)
@@ -116,8 +126,7 @@ def parse_subscription(metadata: bytes) -> Subscription:
     rack_id = None
     if version >= RACK_FROM:
         reader.number(_INT)  # the generation that it owned them in
-        size = reader.number(_SIZE)
-        rack_id = reader.piece(size).decode("utf-8", "replace") if size > 0 else None
+        rack_id = reader.nullable_text() or None
     return Subscription(version, topics, owned, rack_id)
 
 

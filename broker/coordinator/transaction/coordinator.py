@@ -21,7 +21,8 @@ from klamm.broker.coordinator.alarm import Alarm
 from klamm.broker.coordinator.answer import Answer
 from klamm.broker.coordinator.internal_topic import InternalTopic
 from klamm.broker.coordinator.journal import Journal
-from klamm.broker.coordinator.machine import Done, Now
+from klamm.broker.coordinator.machine import Done, KeyValue, Now
+from klamm.broker.coordinator.names import check_names
 from klamm.broker.coordinator.timers import Timers
 from klamm.broker.coordinator.transaction.loader import Replay
 from klamm.broker.coordinator.transaction.markers import EndsTransactions, MarkerWriter, Unmarked
@@ -170,7 +171,7 @@ class TransactionCoordinator:
         self, transactional_id: str, who: ProducerIdAndEpoch, partitions: frozenset[TopicPartition], version: int
     ) -> ErrorCode | asyncio.Future[ErrorCode]:
         """Raises NotCoordinator or CoordinatorLoadInProgress."""
-        self.topic.check(transactional_id)
+        self._check(transactional_id)
         now = self.now()
         answer: Answer[ErrorCode] = Answer()
         self.machine.add_partitions(transactional_id, who, partitions, version, now, answer.give)
@@ -179,7 +180,7 @@ class TransactionCoordinator:
 
     def verify(self, transactional_id: str, who: ProducerIdAndEpoch, partition: TopicPartition) -> ErrorCode:
         """Whether a partition is part of the transaction. Raises NotCoordinator or CoordinatorLoadInProgress."""
-        self.topic.check(transactional_id)
+        self._check(transactional_id)
         return self.machine.verify(transactional_id, who, partition)
 
     def admit(
@@ -225,12 +226,16 @@ class TransactionCoordinator:
 
     async def _fresh_id(self, transactional_id: str, *, ends: bool = False) -> int:
         """A producer id, if the machine is going to need one. Raises NotCoordinator or CoordinatorLoadInProgress."""
-        self.topic.check(transactional_id)
+        self._check(transactional_id)
         fresh_id = NO_PRODUCER_ID
         while fresh_id == NO_PRODUCER_ID and self.machine.needs_producer_id(transactional_id, ends=ends):
             fresh_id = await self._producer_ids.next()
-            self.topic.check(transactional_id)
+            self._check(transactional_id)
         return fresh_id
+
+    def _check(self, transactional_id: str) -> None:
+        check_names(transactional_id=transactional_id)
+        self.topic.check(transactional_id)
 
     def transactions(self) -> Iterator[Transaction]:
         """All that are looked after here."""
@@ -248,8 +253,11 @@ class TransactionCoordinator:
             done(code, now)
             self._alarm.arm(now)
 
-        value = transaction_value(transaction) if transaction is not None else None
-        self._journal.append(partition, [(transaction_key(transactional_id), value)], told, now)
+        def records() -> list[KeyValue]:
+            value = transaction_value(transaction) if transaction is not None else None
+            return [(transaction_key(transactional_id), value)]
+
+        self._journal.append(partition, records, told, now)
 
     def _write_markers(self, markers: Markers, done: Unmarked, now: Now) -> None:
         partition = self.topic.partition_for(markers.transactional_id)

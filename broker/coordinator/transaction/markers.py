@@ -60,6 +60,10 @@ class MarkerWriter:
                 log.warning("%s: no marker of %s yet: %s", partition.name, markers.transactional_id, error.message)
                 unmarked.add(key)
                 continue
+            except Exception:
+                log.exception("%s: no marker of %s yet", partition.name, markers.transactional_id)
+                unmarked.add(key)
+                continue
             if partition.flush_pending:
                 waiting[key] = self._flusher.flush(partition)
             else:

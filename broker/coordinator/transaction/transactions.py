@@ -315,6 +315,8 @@ class Transactions:
                 entry.current = following
                 if began:
                     self._set_timeout(following, now)
+            elif entry.current.producer_epoch == NO_EPOCH:  # of this id nothing is in the log
+                del self._entries[following.transactional_id]
             done(machine.told(code, too_large=ErrorCode.UNKNOWN_SERVER_ERROR), now)
 
         self._store(following.transactional_id, following, stored, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from klamm.broker.coordinator.group.classic_members import ClassicMembers
 from klamm.broker.coordinator.group.consumer import ConsumerGroups, GroupSettings
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer_records import from_records
-from klamm.broker.coordinator.group.records import ConsumerRecord, KeyValue, decode
-from klamm.broker.coordinator.machine import Done, Now
+from klamm.broker.coordinator.group.records import ConsumerRecord, decode
+from klamm.broker.coordinator.machine import Done, Now, Records
 from klamm.broker.coordinator.timers import Timers
 from klamm.broker.metadata.image import PartitionImage, TopicImage
 from klamm.protocol.errors import ErrorCode
@@ -87,11 +87,15 @@ class Room:
     def limit(self, **changes: Any) -> None:
         self.consumers.limits = replace(self.consumers.limits, **changes)
 
-    def _store(self, group_id: str, records: Sequence[KeyValue], done: Done, now: Now) -> None:
-        assert records
+    def _store(
+        self, group_id: str, records: Records, done: Done, now: Now, *, appended: Callable[[], None] = lambda: None
+    ) -> None:
+        made = records()
+        assert made
         if self.failure is ErrorCode.NONE:
-            self.appended += len(records)
-            self.log.update(records)
+            self.appended += len(made)
+            self.log.update(made)
+            appended()
         done(self.failure, now)
 
     def change(self, name: str, count: int | None, generation: int = 0) -> None:

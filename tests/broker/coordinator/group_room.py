@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from klamm.broker.coordinator.group.classic import ClassicGroups, GroupLimits
 from klamm.broker.coordinator.group.classic_group import ClassicGroup, Client
 from klamm.broker.coordinator.group.records import KeyValue
-from klamm.broker.coordinator.machine import Done, Now
+from klamm.broker.coordinator.machine import Done, Now, Records
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.heartbeat import HeartbeatRequest
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -77,8 +77,12 @@ class Room:
     def state(self) -> str:
         return self.group.state.value
 
-    def _store(self, group_id: str, records: Sequence[KeyValue], done: Done, now: Now) -> None:
-        self.stored.append((group_id, records))
+    def _store(
+        self, group_id: str, records: Records, done: Done, now: Now, *, appended: Callable[[], None] = lambda: None
+    ) -> None:
+        self.stored.append((group_id, records()))
+        if self.failure is ErrorCode.NONE:
+            appended()
         if self.hold:
             self.held.append(done)
         else:
