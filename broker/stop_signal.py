@@ -41,11 +41,12 @@ class StopSignal:
         self._turned = True
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
-            signal.siginterrupt(number, False)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> asyncio.Event:
         """Serve the loop, until `unwatch`; the event is set when a signal comes or has come."""
         self._loop = loop
+        for number in STOP_SIGNALS:
+            signal.siginterrupt(number, False)  # the loop is woken up all the same, and no thread's call is cut short
         if self.came:
             self._requested.set()
         return self._requested
