@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXPIRY = "expiry"
+EXPIRED_TOGETHER = 200  # transactional ids, each a record; the loop turns before the next ones
+EXPIRY_PAUSE_MS = 50
 
 Outcome = tuple[ErrorCode, ProducerIdAndEpoch]
 
@@ -275,9 +277,12 @@ class TransactionCoordinator:
             self.machine.due(key, now)
             return
         self._set_expiry(now)
-        expired = self.machine.expire(now.wall_ms - self._config.integer("transactional.id.expiration.ms"), now)
+        before_ms = now.wall_ms - self._config.integer("transactional.id.expiration.ms")
+        expired = self.machine.expire(before_ms, now, EXPIRED_TOGETHER)
         if expired:
             log.info("%d transactional id(s) expired", len(expired))
+        if len(expired) == EXPIRED_TOGETHER:  # there may be more
+            self._timers.set((EXPIRY,), now.ms + EXPIRY_PAUSE_MS)
 
     def _set_expiry(self, now: Now) -> None:
         interval_ms = self._config.integer("transaction.remove.expired.transaction.cleanup.interval.ms")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from klamm.broker.coordinator import machine
@@ -345,18 +346,20 @@ class Transactions:
 
             self._fence(entry, now, aborted)
 
-    def expire(self, before_ms: int, now: Now) -> list[str]:
-        """Forget ids that nobody has used since `before_ms`; returns them."""
-        expired = [
+    def expire(self, before_ms: int, now: Now, limit: int) -> list[str]:
+        """Forget ids that nobody has used since `before_ms`, at most `limit` of them; returns those that could be."""
+        old = (
             entry
             for entry in self._entries.values()
             if entry.pending is None
             and (entry.current.state is State.EMPTY or entry.current.state.is_complete)
             and entry.current.updated_ms <= before_ms
-        ]
+        )
+        expired = list(islice(old, limit))
         for entry in expired:
             self._forget_expired(entry, now)
-        return [entry.current.transactional_id for entry in expired]
+        ids = [entry.current.transactional_id for entry in expired]
+        return [name for name, entry in zip(ids, expired, strict=True) if entry.pending or name not in self._entries]
 
     def _forget_expired(self, entry: _Entry, now: Now) -> None:
         transactional_id = entry.current.transactional_id

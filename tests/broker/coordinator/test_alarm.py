@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 from klamm.broker.coordinator.alarm import RETRY_MS, TURN_MS, Alarm
 from klamm.broker.coordinator.machine import Now
 from klamm.broker.coordinator.timers import Timers
+from klamm.broker.coordinator.transaction import coordinator
+from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
+from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.support.embedded import EmbeddedBroker
 
 Key = tuple[str, ...]
 
@@ -96,3 +103,29 @@ def test_what_fails_is_tried_again() -> None:
         alarm.close()
 
     run(body)
+
+
+def test_transactional_ids_expire_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "EXPIRED_TOGETHER", 2)
+    with EmbeddedBroker(tmp_path, {"transaction.state.log.num.partitions": 1}) as broker:
+        broker.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4)
+        for number in range(5):
+            request = InitProducerIdRequest(transactional_id=f"x{number}", transaction_timeout_ms=1000)
+            assert broker.call(request, 4).error_code == 0
+        transactions = broker.broker.transactions
+
+        async def tick() -> int:
+            transactions._alarm.tick()
+            return len(transactions.machine)
+
+        broker.run(start(transactions))
+        broker.clock.advance(8 * 24 * 3_600_000)
+        left = []
+        for _ in range(4):
+            left.append(broker.run(tick()))
+            broker.clock.advance(coordinator.EXPIRY_PAUSE_MS)
+        assert left == [3, 1, 0, 0]
+
+
+async def start(transactions: coordinator.TransactionCoordinator) -> None:
+    transactions.start()

@@ -317,10 +317,20 @@ def test_ids_that_nobody_uses_are_forgotten(world: World) -> None:
     world.started("y")
     world.add(who, T0)
     world.pass_ms(10)
-    assert world.machine.expire(world.now.wall_ms - 10, world.now) == ["y"]
+    assert world.machine.expire(world.now.wall_ms - 10, world.now, 9) == ["y"]
     assert world.machine.get("y") is None
     assert world.log[-1] is None
     assert world.state() is State.ONGOING
+
+
+def test_ids_are_forgotten_some_at_a_time(world: World) -> None:
+    """So the loop turns in between; and those whose tombstone cannot be stored do not bring the next look about."""
+    for number in range(5):
+        world.started(f"x{number}")
+    world.failure = ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.machine.expire(world.now.wall_ms, world.now, 2) == [] and len(world.machine) == 5
+    world.failure = NONE
+    assert [len(world.machine.expire(world.now.wall_ms, world.now, 2)) for _ in range(4)] == [2, 2, 1, 0]
 
 
 @pytest.mark.parametrize("commit", [True, False])
