@@ -7,7 +7,12 @@ block and never gives an id twice. Concurrent callers share the allocation of th
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+
+log = logging.getLogger(__name__)
+
+NO_PRODUCER_ID = -1
 
 
 class ProducerIds:
@@ -17,15 +22,30 @@ class ProducerIds:
         self._allocate = allocate
         self._next = 0
         self._end = 0
-        self._lock = asyncio.Lock()
+        self._filling: asyncio.Task[None] | None = None
 
     async def next(self) -> int:
-        """An id that nobody else has or ever had."""
-        while self._next >= self._end:
-            async with self._lock:
-                if self._next >= self._end:
-                    first, count = await self._allocate()
-                    self._next, self._end = first, first + count
-        producer_id = self._next
-        self._next += 1
+        """An id that nobody else has or ever had. Raises what `allocate` raises."""
+        while (producer_id := self.take()) == NO_PRODUCER_ID:
+            assert self._filling is not None
+            await asyncio.shield(self._filling)
         return producer_id
+
+    def take(self) -> int:
+        """Such an id at once, or NO_PRODUCER_ID: the next block is on its way, ask again."""
+        if self._next >= self._end:
+            if self._filling is None:
+                self._filling = asyncio.get_running_loop().create_task(self._fill())
+                self._filling.add_done_callback(self._filled)
+            return NO_PRODUCER_ID
+        self._next += 1
+        return self._next - 1
+
+    async def _fill(self) -> None:
+        first, count = await self._allocate()
+        self._next, self._end = first, first + count
+
+    def _filled(self, task: asyncio.Task[None]) -> None:
+        self._filling = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("no block of producer ids: %s", error)

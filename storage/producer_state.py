@@ -34,6 +34,8 @@ from klamm.storage.producer import (
 )
 from klamm.storage.transaction_index import AbortedTransaction
 
+MAX_EPOCH = 2**15 - 1
+
 STRICT_MARKERS_FROM = 2
 """The transaction version from which every transaction ends with an epoch of its own (KIP-890, KIP-1228)."""
 
@@ -112,13 +114,14 @@ class ProducerState:
         """Whether a transaction may be ended. Raises InvalidProducerEpoch or TransactionCoordinatorFenced.
 
         Since transaction version 2 a marker has a newer epoch than the transaction. One of the same epoch, then, is
-        late and would end the next transaction; where none is open it is one that is sent again, and is harmless.
+        late and would end the next transaction; where none is open it is one that is sent again, and is harmless. No
+        epoch follows the highest one: a transaction that has it ends in it.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
             return
         is_strict = transaction_version >= STRICT_MARKERS_FROM and producer.first_transaction_offset >= 0
-        if epoch < producer.epoch or (is_strict and epoch == producer.epoch):
+        if epoch < producer.epoch or (is_strict and epoch == producer.epoch < MAX_EPOCH):
             raise InvalidProducerEpoch(
                 f"{self.name}: a marker of transaction version {transaction_version} for producer_id={producer_id} has "
                 f"epoch={epoch}, the last one seen is {producer.epoch}"

@@ -124,11 +124,11 @@ def test_a_producer_of_old_records_expires_by_when_it_was_seen() -> None:
     assert state.remove_expired(101_000) == 1
 
 
-def transacting(*producer_ids: int) -> ProducerState:
+def transacting(*producer_ids: int, epoch: int = 3) -> ProducerState:
     """Each has a transaction open, at offsets 10, 20, ..."""
     state = ProducerState("t-0")
     for number, producer_id in enumerate(producer_ids):
-        state.update(producer_id, 3, 0, 0, 10 * (number + 1), 1000, is_transactional=True)
+        state.update(producer_id, epoch, 0, 0, 10 * (number + 1), 1000, is_transactional=True)
     return state
 
 
@@ -182,6 +182,18 @@ def test_epochs_of_markers(epoch: int, version: int, is_open: bool, good: bool) 
     else:
         with pytest.raises(InvalidProducerEpoch):
             state.check_marker(1, epoch, 0, version)
+
+
+@pytest.mark.parametrize(("epoch", "good"), [(32765, False), (32766, False), (32767, True)])
+def test_a_transaction_in_the_highest_epoch_ends_in_it(epoch: int, good: bool) -> None:
+    """No epoch follows: refused, the marker would be missing for good."""
+    state = transacting(1, epoch=epoch)
+    if good:
+        state.check_marker(1, epoch, 0, 2)
+    else:
+        with pytest.raises(InvalidProducerEpoch):
+            state.check_marker(1, epoch, 0, 2)
+        state.check_marker(1, epoch + 1, 0, 2)
 
 
 def test_an_older_coordinator_is_fenced() -> None:

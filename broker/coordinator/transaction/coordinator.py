@@ -30,7 +30,6 @@ from klamm.broker.coordinator.transaction.records import transaction_key, transa
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import (
     EPOCH_BUMP_FROM,
-    NO_PRODUCER_ID,
     TopicPartition,
     Transaction,
 )
@@ -42,6 +41,7 @@ from klamm.broker.coordinator.transaction.transactions import (
     Transactions,
 )
 from klamm.broker.metadata.image import TRANSACTION_TOPIC
+from klamm.broker.producer_ids import NO_PRODUCER_ID
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.records.compression import Codec
 
@@ -87,7 +87,12 @@ class TransactionCoordinator:
         self._alarm = Alarm(self._timers, self.now, self._due)
         self._journal = Journal(flusher, self.now, Codec.NONE)
         self._markers = MarkerWriter(partitions, flusher, offsets, self.now)
-        self.machine = Transactions(store=self._store, write_markers=self._write_markers, timers=self._timers)
+        self.machine = Transactions(
+            store=self._store,
+            write_markers=self._write_markers,
+            take_producer_id=producer_ids.take,
+            timers=self._timers,
+        )
         self.configure(config)
         self.topic = InternalTopic(
             TRANSACTION_TOPIC,

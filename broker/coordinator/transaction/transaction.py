@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from klamm.broker.coordinator.transaction.states import TABLE, State
+from klamm.broker.producer_ids import NO_PRODUCER_ID
 
-NO_PRODUCER_ID = -1
 NO_EPOCH = -1
-LAST_EPOCH = 2**15 - 2
+MAX_EPOCH = 2**15 - 1
+LAST_EPOCH = MAX_EPOCH - 1
 """The last epoch that a client is given; the one above it is kept for fencing."""
 
 EPOCH_BUMP_FROM = 2
@@ -59,7 +60,12 @@ class Transaction:
     def step(self, state: State, **changes: object) -> Transaction:
         """The same in another state. Only steps in the table are taken."""
         assert TABLE.permits(self.state, state), f"{self.transactional_id}: {self.state.value} -> {state.value}"
-        return replace(self, state=state, **changes)  # type: ignore[arg-type]
+        return replace(self, state=state, previous_producer_id=self.producer_id, **changes)  # type: ignore[arg-type]
+
+    @property
+    def _bumped_epoch(self) -> int:
+        """The next epoch. The highest one, which no client should have, is not left."""
+        return min(self.producer_epoch + 1, MAX_EPOCH)
 
     # InitProducerId
 
@@ -74,7 +80,6 @@ class Transaction:
 
     def renewed(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Transaction | None:
         """With a new epoch for a producer that starts; None when `expected_epoch` is that of a fenced one."""
-        assert not self.is_exhausted
         epoch, last = self.producer_epoch + 1, NO_EPOCH
         if expected_epoch is not None:
             if self.producer_epoch in (NO_EPOCH, expected_epoch):
@@ -83,6 +88,7 @@ class Transaction:
                 epoch, last = self.producer_epoch, self.last_producer_epoch
             else:
                 return None
+        assert epoch <= LAST_EPOCH, f"{self.transactional_id}: epoch {epoch} is not for clients"
         return self._at_rest(self.producer_id, epoch, last, timeout_ms, now_ms)
 
     def rotated(self, producer_id: int, timeout_ms: int, now_ms: int, *, keeps_last_epoch: bool) -> Transaction:
@@ -96,7 +102,6 @@ class Transaction:
             producer_id=producer_id,
             producer_epoch=epoch,
             last_producer_epoch=last,
-            previous_producer_id=self.producer_id,
             next_producer_id=NO_PRODUCER_ID,
             timeout_ms=timeout_ms,
             partitions=frozenset(),
@@ -127,37 +132,33 @@ class Transaction:
             changes["started_ms"] = now_ms
         if version >= EPOCH_BUMP_FROM:
             changes |= {
-                "producer_epoch": self.producer_epoch + 1,
+                "producer_epoch": self._bumped_epoch,
                 "last_producer_epoch": self.producer_epoch,
                 "next_producer_id": next_producer_id,
             }
         return self.step(State.PREPARE_COMMIT if commit else State.PREPARE_ABORT, **changes)
 
-    def fenced(self, version: int, now_ms: int) -> Transaction:
+    def fenced(self, version: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> Transaction:
         """Aborted in an epoch that no client has: its producer took too long, or another one has taken its place."""
-        ended = self.ended(version, now_ms, commit=False)
+        ended = self.ended(version, now_ms, commit=False, next_producer_id=next_producer_id)
         if version >= EPOCH_BUMP_FROM:
             return ended
-        return replace(ended, producer_epoch=self.producer_epoch + 1, last_producer_epoch=NO_EPOCH)
+        return replace(ended, producer_epoch=self._bumped_epoch, last_producer_epoch=NO_EPOCH)
 
     def completed(self, now_ms: int) -> Transaction:
         """With all its markers written."""
         state = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
         changes: dict[str, object] = {"partitions": frozenset(), "updated_ms": now_ms}
         if self.bumps_epochs and self.next_producer_id != NO_PRODUCER_ID:
-            changes |= {
-                "producer_id": self.next_producer_id,
-                "producer_epoch": 0,
-                "last_producer_epoch": self.producer_epoch,
-                "previous_producer_id": self.producer_id,
-                "next_producer_id": NO_PRODUCER_ID,
-            }
-        elif self.bumps_epochs:
-            changes["previous_producer_id"] = self.producer_id
+            changes |= {"producer_id": self.next_producer_id, "producer_epoch": 0, "next_producer_id": NO_PRODUCER_ID}
         return self.step(state, **changes)
 
     def is_repeated_end(self, producer_id: int, epoch: int) -> bool:
-        """Whether an EndTxn of version 2 was carried out already, and the producer has not heard of its new epoch."""
+        """Whether an EndTxn of version 2 was carried out already, and the producer has not heard of its new epoch.
+
+        Kafka looks at the numbers alone. Here the end must have bumped the epoch: after one of version 1 the epoch
+        before is that of a producer which another has fenced, and which must not be given the epoch of that one.
+        """
         if not self.bumps_epochs:
             return False
         if producer_id == self.producer_id and epoch + 1 == self.producer_epoch:

@@ -23,10 +23,10 @@ from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import (
     EPOCH_BUMP_FROM,
     NO_EPOCH,
-    NO_PRODUCER_ID,
     TopicPartition,
     Transaction,
 )
+from klamm.broker.producer_ids import NO_PRODUCER_ID
 from klamm.protocol.errors import ErrorCode
 
 TIMEOUT, RETRY = "timeout", "retry"
@@ -88,10 +88,17 @@ class Transactions:
     """See the module's head. `version` is the newest version of the protocol that may be used."""
 
     def __init__(
-        self, *, store: Store, write_markers: WriteMarkers, timers: Timers[TimerKey], version: int = EPOCH_BUMP_FROM
+        self,
+        *,
+        store: Store,
+        write_markers: WriteMarkers,
+        take_producer_id: Callable[[], int],
+        timers: Timers[TimerKey],
+        version: int = EPOCH_BUMP_FROM,
     ) -> None:
         self.version = version
         self._store = store
+        self._take_producer_id = take_producer_id
         self._write_markers = write_markers
         self._timers = timers
         self._entries: dict[str, _Entry] = {}
@@ -150,7 +157,7 @@ class Transactions:
             def aborted(code: ErrorCode, _: ProducerIdAndEpoch) -> None:
                 told(code or ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
 
-            self._fence(entry, now, aborted)
+            self._fence(entry, fresh_id, now, aborted)
         else:
             self._renew(entry, timeout_ms, expected, fresh_id, now, told)
 
@@ -167,8 +174,6 @@ class Transactions:
         following: Transaction | None
         if current.is_exhausted and (expected is None or expected.producer_epoch == current.producer_epoch):
             following = current.rotated(fresh_id, timeout_ms, now.wall_ms, keeps_last_epoch=expected is not None)
-        elif current.is_exhausted:
-            following = None
         else:
             epoch = expected.producer_epoch if expected is not None else None
             following = current.renewed(timeout_ms, epoch, now.wall_ms)
@@ -241,16 +246,14 @@ class Transactions:
         if code is not None:
             told(code, NOBODY if code else ProducerIdAndEpoch(current.producer_id, current.producer_epoch))
             return
-        next_id = NO_PRODUCER_ID
-        if version >= EPOCH_BUMP_FROM and current.is_exhausted:
-            assert fresh_id >= 0
-            next_id = fresh_id
+        next_id = _next_id(current, version, fresh_id)
         following = current.ended(version, now.wall_ms, commit=commit, next_producer_id=next_id)
         self._decide(entry, following, now, told)
 
-    def _fence(self, entry: _Entry, now: Now, told: ToldWho) -> None:
+    def _fence(self, entry: _Entry, fresh_id: int, now: Now, told: ToldWho) -> None:
         """Abort a transaction whose producer must not go on."""
-        self._decide(entry, entry.current.fenced(self.version, now.wall_ms), now, told)
+        next_id = _next_id(entry.current, self.version, fresh_id)
+        self._decide(entry, entry.current.fenced(self.version, now.wall_ms, next_producer_id=next_id), now, told)
 
     def _decide(self, entry: _Entry, following: Transaction, now: Now, told: ToldWho) -> None:
         def decided(code: ErrorCode, now: Now) -> None:
@@ -337,14 +340,24 @@ class Transactions:
         elif kind == RETRY and entry.current.state.is_preparing:
             self._complete(entry, entry.unmarked, now)
         elif kind == TIMEOUT and entry.current.state is State.ONGOING:
+            self._time_out(entry, key, now)
 
-            def aborted(code: ErrorCode, _: ProducerIdAndEpoch) -> None:
-                if code:
-                    self._timers.set(key, now.ms + RETRY_MS)
-                else:
-                    self.timed_out_count += 1
+    def _time_out(self, entry: _Entry, key: TimerKey, now: Now) -> None:
+        """Abort a transaction that took too long; try again where that cannot be done yet."""
+        fresh_id = NO_PRODUCER_ID
+        if entry.current.is_exhausted:
+            fresh_id = self._take_producer_id()
+            if fresh_id == NO_PRODUCER_ID:
+                self._timers.set(key, now.ms + RETRY_MS)
+                return
 
-            self._fence(entry, now, aborted)
+        def aborted(code: ErrorCode, _: ProducerIdAndEpoch) -> None:
+            if code:
+                self._timers.set(key, now.ms + RETRY_MS)
+            else:
+                self.timed_out_count += 1
+
+        self._fence(entry, fresh_id, now, aborted)
 
     def expire(self, before_ms: int, now: Now, limit: int) -> list[str]:
         """Forget ids that nobody has used since `before_ms`, at most `limit` of them; returns those that could be."""
@@ -392,6 +405,14 @@ class Transactions:
         self._entries.pop(transactional_id, None)
         for kind in KINDS:
             self._timers.cancel((kind, transactional_id))
+
+
+def _next_id(current: Transaction, version: int, fresh_id: int) -> int:
+    """The producer id to go on with after the end of a transaction, if its own has no epoch left."""
+    if version < EPOCH_BUMP_FROM or not current.is_exhausted:
+        return NO_PRODUCER_ID
+    assert fresh_id >= 0
+    return fresh_id
 
 
 def _refusal(entry: _Entry, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> ErrorCode | None:

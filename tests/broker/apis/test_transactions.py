@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -258,6 +259,33 @@ def test_a_transaction_that_takes_too_long_is_aborted(room: Room) -> None:
     text = room.broker.run(room.scrape())
     assert "klamm_transactions_aborted_total 1" in text and "klamm_transactions_timed_out_total 1" in text
     assert 'klamm_transactional_ids{state="CompleteAbort"} 1' in text and "klamm_late_transactions 0" in text
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("epoch", [32765, 32766, 32767])
+@pytest.mark.parametrize("how", ["end", "time", "init"])
+def test_a_transaction_in_one_of_the_last_epochs_is_over_in_the_end(
+    room: Room, how: str, epoch: int, version: int
+) -> None:
+    client, transactions = room.client, room.broker.broker.transactions
+    first, _ = client.started("x", version)
+    current = transactions.machine.get("x")
+    assert current is not None
+    transactions.machine.take(replace(current, producer_epoch=epoch), transactions.now())
+    who = (first, epoch)
+    if version == 4:
+        client.add("x", who, 3, 0)
+    assert codes(client.produce("x", who, 11 if version == 4 else 12)) == {0}
+    if how == "end":
+        assert client.end("x", who, version, commit=True).error_code == 0
+    elif how == "time":
+        room.broker.clock.advance(60_001)
+        room.broker.run(room.ticked())
+    following = client.started("x", version)
+    client.stable()
+    assert room.aborted() == ([] if how == "end" else [0])
+    assert (following[0] == first) == (following[1] > 2)
+    go_on(client, "x", following, commit=True)
 
 
 def test_a_deleted_topic_does_not_keep_a_transaction_from_its_end(room: Room) -> None:

@@ -226,6 +226,14 @@ def test_markers_are_fenced_by_epochs(broker: EmbeddedBroker) -> None:
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+@pytest.mark.parametrize("epoch", [32765, 32766, 32767])
+def test_a_transaction_in_one_of_the_last_epochs_ends(broker: EmbeddedBroker, epoch: int) -> None:
+    transact(broker, 7, epoch, 0, b"a")
+    assert latest(broker, COMMITTED, 5) == 0
+    assert mark(broker, 7, min(epoch + 1, 32767), commit=True, version=2, tv=2) == 0
+    assert latest(broker, COMMITTED, 5) == 2
+
+
 def test_records_outside_of_an_open_transaction_are_refused(broker: EmbeddedBroker) -> None:
     transact(broker, 7, 0, 0, b"a")
     outside = batch(b"b", producer_id=7, producer_epoch=0, base_sequence=1)

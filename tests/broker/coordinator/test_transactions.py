@@ -13,7 +13,7 @@ from klamm.broker.coordinator.machine import Done, Now
 from klamm.broker.coordinator.timers import Timers
 from klamm.broker.coordinator.transaction import records
 from klamm.broker.coordinator.transaction.states import NUMBERS, State, render
-from klamm.broker.coordinator.transaction.transaction import LAST_EPOCH, TopicPartition, Transaction
+from klamm.broker.coordinator.transaction.transaction import LAST_EPOCH, MAX_EPOCH, TopicPartition, Transaction
 from klamm.broker.coordinator.transaction.transactions import (
     RETRY_MS,
     Markers,
@@ -21,6 +21,7 @@ from klamm.broker.coordinator.transaction.transactions import (
     TimerKey,
     Transactions,
 )
+from klamm.broker.producer_ids import NO_PRODUCER_ID
 from klamm.protocol.errors import ErrorCode
 
 DOCS = Path(__file__).parents[3] / "docs" / "transactions.md"
@@ -42,11 +43,38 @@ class World:
         self.held: list[tuple[Done, ErrorCode]] = []
         self.offline: set[TopicPartition] = set()
         self.ids = 100
+        self.ids_at_hand = True
         self.timers: Timers[TimerKey] = Timers()
         self.machine = self.make()
 
     def make(self) -> Transactions:
-        return Transactions(store=self.store, write_markers=self.write_markers, timers=self.timers)
+        return Transactions(
+            store=self.store,
+            write_markers=self.write_markers,
+            take_producer_id=self.take_producer_id,
+            timers=self.timers,
+        )
+
+    def take_producer_id(self) -> int:
+        if not self.ids_at_hand:
+            return NO_PRODUCER_ID
+        self.ids += 1
+        return self.ids
+
+    def worn(self, epoch: int, version: int = 2) -> ProducerIdAndEpoch:
+        """The producer of `x` in one of the last epochs of its id."""
+        who = self.started()
+        self.machine.forget("x")
+        found = Transaction(
+            "x", who.producer_id, TIMEOUT_MS, self.now.wall_ms, producer_epoch=epoch, client_version=version
+        )
+        self.machine.take(found, self.now)
+        return ProducerIdAndEpoch(who.producer_id, epoch)
+
+    def current(self) -> ProducerIdAndEpoch:
+        found = self.machine.get("x")
+        assert found is not None
+        return ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
 
     @property
     def now(self) -> Now:
@@ -273,28 +301,99 @@ def test_the_next_transaction_has_its_own_time(world: World) -> None:
     assert world.state() is State.COMPLETE_ABORT
 
 
-def test_a_producer_id_without_epochs_is_replaced(world: World) -> None:
-    who = world.started()
-    world.machine.forget("x")
-    worn = Transaction("x", who.producer_id, TIMEOUT_MS, world.now.wall_ms, producer_epoch=LAST_EPOCH)
-    world.machine.take(worn, world.now)
-    assert world.machine.needs_producer_id("x")
-    last = ProducerIdAndEpoch(who.producer_id, LAST_EPOCH)
-    world.add(last, T0)
-    ended = world.end(last)
+EPOCHS = [LAST_EPOCH - 1, LAST_EPOCH, MAX_EPOCH]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("epoch", EPOCHS)
+def test_a_transaction_in_one_of_the_last_epochs_ends(world: World, epoch: int, commit: bool, version: int) -> None:
+    worn = world.worn(epoch)
+    world.add(worn, T0, version=version)
+    ended = world.end(worn, commit=commit, version=version)
     assert ended is not None
-    assert ended == (NONE, ProducerIdAndEpoch(world.ids, 0))
-    assert [mark.producer_epoch for _, mark in world.written] == [LAST_EPOCH + 1]
-    assert [mark.producer_id for _, mark in world.written] == [who.producer_id]
-    assert world.end(last) == ended  # the answer was lost
+    assert ended[0] is NONE
+    marked = min(epoch + version - 1, MAX_EPOCH)
+    assert [(mark.producer_id, mark.producer_epoch) for _, mark in world.written] == [(worn.producer_id, marked)]
+    if version == 1:
+        assert world.current() == worn
+    elif epoch < LAST_EPOCH:
+        assert world.current() == ended[1] == (worn.producer_id, epoch + 1)
+    else:
+        assert world.current() == ended[1] == (world.ids, 0)
+        assert world.add(ended[1], T0) is NONE
 
 
-def test_a_new_producer_gets_a_new_id_when_the_old_one_has_no_epochs(world: World) -> None:
-    who = world.started()
-    world.machine.forget("x")
-    worn = Transaction("x", who.producer_id, TIMEOUT_MS, world.now.wall_ms, producer_epoch=LAST_EPOCH)
-    world.machine.take(worn, world.now)
-    assert world.init() == (NONE, ProducerIdAndEpoch(world.ids, 0))
+@pytest.mark.parametrize("how", ["time", "init"])
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("epoch", EPOCHS)
+def test_the_broker_s_own_abort_in_one_of_the_last_epochs(world: World, epoch: int, version: int, how: str) -> None:
+    world.machine.version = version
+    worn = world.worn(epoch)
+    world.add(worn, T0, version=version)
+    if how == "time":
+        world.pass_ms(TIMEOUT_MS)
+    else:
+        assert world.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, ProducerIdAndEpoch())
+    assert world.state() is State.COMPLETE_ABORT
+    assert [mark.producer_epoch for _, mark in world.written] == [min(epoch + 1, MAX_EPOCH)]
+    aborted = world.current()
+    assert aborted == ((world.ids, 0) if version == 2 and epoch >= LAST_EPOCH else (worn[0], min(epoch + 1, MAX_EPOCH)))
+    code, following = world.init()
+    assert code is NONE
+    fresh = ProducerIdAndEpoch(world.ids, 0)
+    assert following == (fresh if aborted.producer_epoch >= LAST_EPOCH else (aborted[0], aborted[1] + 1))
+    assert world.add(following, T0, version=version) is NONE
+    assert world.end(following, version=version) is not None
+    assert world.state() is State.COMPLETE_COMMIT
+
+
+def test_an_abort_that_needs_a_producer_id_waits_for_one(world: World) -> None:
+    worn = world.worn(LAST_EPOCH)
+    world.add(worn, T0)
+    world.ids_at_hand = False
+    world.pass_ms(TIMEOUT_MS)
+    assert world.state() is State.ONGOING
+    world.ids_at_hand = True
+    world.pass_ms(RETRY_MS)
+    assert world.state() is State.COMPLETE_ABORT
+    assert world.machine.timed_out_count == 1
+
+
+@pytest.mark.parametrize("how", ["end", "time"])
+def test_a_producer_that_did_not_hear_of_its_new_id_asks_again(world: World, how: str) -> None:
+    worn = world.worn(LAST_EPOCH)
+    world.add(worn, T0)
+    if how == "end":
+        world.end(worn, commit=False)
+    else:
+        world.pass_ms(TIMEOUT_MS)
+    following = ProducerIdAndEpoch(world.ids, 0)
+    assert world.end(worn, commit=False) == (NONE, following)
+    assert world.init("x", worn) == (NONE, following)
+    assert world.add(following, T0) is NONE
+    assert world.end(worn, commit=False) == (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ProducerIdAndEpoch())
+    assert world.init("x", worn) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
+    assert world.state() is State.ONGOING
+
+
+@pytest.mark.parametrize("epoch", EPOCHS)
+def test_a_new_producer_gets_a_new_id_when_the_old_one_has_no_epochs(world: World, epoch: int) -> None:
+    worn = world.worn(epoch)
+    assert world.machine.needs_producer_id("x") == (epoch >= LAST_EPOCH)
+    following = ProducerIdAndEpoch(worn.producer_id, LAST_EPOCH)
+    if epoch >= LAST_EPOCH:
+        following = ProducerIdAndEpoch(world.ids + 1, 0)
+    assert world.init() == (NONE, following)
+
+
+def test_the_last_epoch_is_given_again_to_the_producer_that_lost_the_answer(world: World) -> None:
+    worn = world.worn(LAST_EPOCH - 1)
+    last = ProducerIdAndEpoch(worn.producer_id, LAST_EPOCH)
+    assert world.init("x", worn) == (NONE, last)
+    assert world.init("x", worn) == (NONE, last)
+    other = ProducerIdAndEpoch(worn.producer_id, 7)
+    assert world.init("x", other) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
 
 
 def test_verification_tells_what_is_part_of_the_transaction(world: World) -> None:
