@@ -7,6 +7,7 @@ for a while: `settled` asks again until it does not.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from klamm.client.blocking import NodeClient
@@ -109,6 +110,12 @@ def _version_1(client: Client) -> Iterator[Question]:
     client.stable()
     yield "fetch committed", client.fetch(READ_COMMITTED)
     yield "fetch", client.fetch(0)
+    for version, commit in product(range(5), (True, False)):
+        name = f"fenced v{version} {commit}"
+        who = client.started(name, 4)
+        client.add(name, who, 3, 0)
+        yield f"init {name}", client.fence(name)
+        yield f"end {name}", client.end(name, who, version, commit=commit)
 
 
 def _version_2(client: Client) -> Iterator[Question]:
@@ -148,6 +155,22 @@ def _version_2(client: Client) -> Iterator[Question]:
     yield "fetch committed v2", client.fetch(READ_COMMITTED)
     yield "produce v12 unknown", client.produce("nothing", (12_345_678, 0), 12)
     yield "produce v12 of a later epoch", client.produce("five", (who[0], who[1] + 20), 12)
+    for commit in (True, False):
+        name = f"fenced v5 {commit}"
+        who = client.started(name, 5)
+        client.produce(name, who, 12)
+        yield f"init {name}", client.fence(name)
+        yield f"end {name}", client.end(name, who, 5, commit=commit)
+    # One that changes its version between transactions
+    for first, then in product((True, False), (True, False)):
+        name = f"v4 {first} v5 {then}"
+        who = client.started(name, 4)
+        client.add(name, who, 3, 0)
+        client.end(name, who, 4, commit=first)
+        client.complete(name)
+        yield f"end {name}", client.end(name, who, 5, commit=then)
+        yield f"end again {name}", client.end(name, who, 4, commit=then)
+        yield f"end otherwise {name}", client.end(name, who, 4, commit=not then)
     # One that changes its version in the middle
     who = client.started("six", 5)
     yield "add for version 2", client.add("six", who, 3, 0)

@@ -77,6 +77,15 @@ class Client:
         answer = self.init(name, version)
         return answer.producer_id, answer.producer_epoch
 
+    def fence(self, name: str) -> Any:
+        """The answer to a second producer, when the transaction of the first one is aborted."""
+        request = InitProducerIdRequest(
+            transactional_id=name, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        )
+        answer = self.node.request(request, 4)
+        self.complete(name)
+        return answer
+
     def add(self, name: str, who: tuple[int, int], version: int, *partitions: int, topic: str = TOPIC) -> Any:
         topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))]
         if version < 4:

@@ -396,6 +396,33 @@ def test_the_last_epoch_is_given_again_to_the_producer_that_lost_the_answer(worl
     assert world.init("x", other) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_of_version_1_after_the_broker_s_abort_is_fenced(world: World, commit: bool) -> None:
+    who = world.started()
+    world.add(who, T0, version=1)
+    world.pass_ms(TIMEOUT_MS)
+    assert world.end(who, commit=commit, version=1) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
+
+
+def test_the_version_of_an_end_is_that_of_its_request(world: World) -> None:
+    who = world.started()
+    world.add(who, T0, version=1)
+    assert world.end(who, version=1) == (NONE, who)
+    assert world.end(who, version=2) == (ErrorCode.INVALID_TXN_STATE, ProducerIdAndEpoch())
+    following = ProducerIdAndEpoch(who.producer_id, who.producer_epoch + 1)
+    assert world.end(who, commit=False, version=2) == (NONE, following)
+    assert world.end(following, commit=False, version=1) == (NONE, following)
+    assert world.end(who, commit=False, version=1) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
+
+
+def test_a_fenced_producer_does_not_get_the_epoch_of_its_successor(world: World) -> None:
+    fenced = world.started()
+    who = world.started()
+    world.add(who, T0, version=1)
+    world.end(who, version=1)
+    assert world.end(fenced) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
+
+
 def test_verification_tells_what_is_part_of_the_transaction(world: World) -> None:
     who = world.started()
     verify = world.machine.verify
