@@ -227,6 +227,7 @@ class Server:
                 network.reconfigure(controller.config)
 
         controller.add_listener(on_config)
+        controller.add_listener(broker.topic_answers.on_image)
         http = HttpServer(self.metrics, healthy=self._problem, ready=lambda: "stopping" if stop.is_set() else None)
         try:
             await controller.finish_deletions()
@@ -322,6 +323,7 @@ class Server:
 
         controller.add_listener(partitions.on_image, partitions.prepare, partitions.removed)
         controller.add_listener(on_config)
+        controller.add_listener(broker.topic_answers.on_image)
         controller.add_listener(groups.on_image)
         group_metrics.register(self.metrics, groups)
         transaction_metrics.register(self.metrics, transactions)

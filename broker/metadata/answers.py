@@ -2,7 +2,8 @@
 
 A cluster has many more topics than changes, and a full answer with 10,000 partitions would hold up the loop for tens of
 milliseconds if each were described anew. Images are immutable, so an answer holds as long as the topic's image is the
-same object. Topics with offline partitions are described each time: those come and go without a new image.
+same object, and is dropped with the topic. Topics with offline partitions are described each time: those come and go
+without a new image.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from klamm.protocol.schema import encode_part
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from klamm.broker.metadata.image import TopicImage
+    from klamm.broker.metadata.image import MetadataImage, TopicImage
     from klamm.broker.partition_manager import PartitionManager
 
 Kind = tuple[int, int]
@@ -29,6 +30,13 @@ class TopicAnswers:
         self._partitions = partitions
         self._topics: dict[str, tuple[TopicImage, dict[Kind, bytes]]] = {}
         self._all: tuple[Mapping[str, TopicImage], dict[Kind, list[bytes]]] = {}, {}
+
+    def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Drop the answers of topics that are gone."""
+        if new.topics is not old.topics:
+            self._all = new.topics, {}
+            for name in self._topics.keys() - new.topics.keys():
+                del self._topics[name]
 
     def one(self, topic: TopicImage, version: int, operations: int) -> bytes:
         """A topic."""
@@ -47,8 +55,6 @@ class TopicAnswers:
         """All topics of an image; not to be changed by the caller."""
         if self._all[0] is not topics:
             self._all = topics, {}
-            for name in self._topics.keys() - topics.keys():
-                del self._topics[name]
         if self._partitions.has_offline():
             return [self.one(topic, version, operations) for topic in topics.values()]
         answers = self._all[1].get((version, operations))

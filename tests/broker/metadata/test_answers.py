@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from klamm.broker.metadata.answers import TopicAnswers
+from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
@@ -42,6 +44,19 @@ def test_an_answer_is_kept_until_the_topic_changes(tmp_path: Path) -> None:
         after = answers.all(broker.image.topics, 9, 0)
         assert after[:2] == before and after[0] is before[0] and len(after) == 3
         assert answers.all(broker.image.topics, 8, 0) != after
+
+
+def test_the_answers_of_a_topic_go_with_it(tmp_path: Path) -> None:
+    """Also where nobody ever asks for all topics."""
+    with EmbeddedBroker(tmp_path) as embedded:
+        for name in ("a", "b"):
+            embedded.create_topic(name)
+            asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+            assert embedded.call(asked, 9).topics[0].error_code == 0
+        kept = embedded.broker.topic_answers._topics
+        assert sorted(kept) == ["a", "b"]
+        embedded.call(DeleteTopicsRequest(topic_names=["a"], timeout_ms=1000), 4)
+        assert sorted(kept) == ["b"]
 
 
 def test_an_offline_partition_is_told_at_once_and_no_longer_when_it_is_back(tmp_path: Path) -> None:
