@@ -2,14 +2,16 @@
 
 What the coordinator looks after is spread over the partitions by the hash of a key (group id, transactional id). A key
 is answered for when its partition is led here and has been read: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS
-before. A partition that cannot be read to its end has no coordinator (NOT_COORDINATOR): with half of the log, what was
-acknowledged would go back. All methods run on the loop; the bytes are read and taken apart in a thread.
+before. A partition that cannot be read to its end has no coordinator (COORDINATOR_NOT_AVAILABLE): with half of the log,
+what was acknowledged would go back. It is tried again after a pause, which grows; the others do not wait for it. All
+methods run on the loop; the bytes are read and taken apart in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-READ_AGAIN_S = 30.0  # a partition that could not be read is left alone for so long
+READ_AGAIN_S = 1.0  # a partition that could not be read is left alone for so long, each time for twice as long,
+READ_AGAIN_MAX_S = 60.0  # until it is for so long
 
 
 class Replay(Protocol):
@@ -78,7 +81,8 @@ class InternalTopic(Generic[R]):
         self._forget = forget
         self._topic_id = ZERO_UUID
         self._loaded: set[int] = set()
-        self._unreadable: set[int] = set()
+        self._pauses: dict[int, asyncio.TimerHandle] = {}  # partitions that could not be read, until the next try
+        self._failures: Counter[int] = Counter()
         self._load_task: asyncio.Task[None] | None = None
         self._creation: asyncio.Task[KafkaError | None] | None = None
         self._said = ""
@@ -106,14 +110,17 @@ class InternalTopic(Generic[R]):
         return self._partitions.get(self.name, self.index_of(key))
 
     def check(self, key: str) -> None:
-        """Raise NotCoordinator or CoordinatorLoadInProgress unless the key is looked after here."""
+        """Raise NotCoordinator, CoordinatorNotAvailable or CoordinatorLoadInProgress unless the key is looked after
+        here."""
         if not self.partition_count:
             raise NotCoordinator(f"there is no {self.name} yet")
         index = self.index_of(key)
         if index not in self._loaded:
             self.start()
+            if index in self._pauses:
+                raise CoordinatorNotAvailable(f"{self.name}-{index} could not be read")
             if not self._is_readable(index):
-                raise NotCoordinator(f"{self.name}-{index} is offline or damaged")
+                raise NotCoordinator(f"{self.name}-{index} is offline")
             if index not in self._loaded:
                 raise CoordinatorLoadInProgress(f"{self.name}-{index} is being read")
 
@@ -131,7 +138,7 @@ class InternalTopic(Generic[R]):
 
     def _is_readable(self, index: int) -> bool:
         partition = self._partitions.get(self.name, index)
-        return partition is not None and partition.log is not None and index not in self._unreadable
+        return partition is not None and partition.log is not None and index not in self._pauses
 
     # -- making it ----------------------------------------------------------------------------------------------
 
@@ -175,7 +182,7 @@ class InternalTopic(Generic[R]):
         self.partition_count = len(topic.partitions) if topic is not None else 0
         self._topic_id = topic.topic_id if topic is not None else ZERO_UUID
         self._loaded.clear()
-        self._unreadable.clear()
+        self._end_pauses()
 
     # -- reading it ---------------------------------------------------------------------------------------------
 
@@ -196,6 +203,7 @@ class InternalTopic(Generic[R]):
         """Whoever asks from now on is told to look elsewhere."""
         if self._load_task is not None:
             self._load_task.cancel()
+        self._end_pauses()
         self._forget()
         self.partition_count = 0
 
@@ -206,33 +214,55 @@ class InternalTopic(Generic[R]):
                 self._loaded.add(index)
 
     async def _load(self) -> None:
-        topic_id = self._topic_id
         try:
-            for index in range(self.partition_count):
-                partition = self._partitions.get(self.name, index)
-                if index in self._loaded or partition is None or not self._is_readable(index):
-                    continue
-                try:
-                    replay = await self._read(partition)
-                except KafkaError as error:
-                    log.error(
-                        "%s: what it holds cannot be read, the next try is in %.0f s: %s",
-                        partition.name,
-                        READ_AGAIN_S,
-                        error.message,
-                    )
-                    self._unreadable.add(index)
-                    asyncio.get_running_loop().call_later(READ_AGAIN_S, self._unreadable.discard, index)
-                    continue
+            while self.loading:  # a pause may end, and the topic be replaced, while others are read
+                await self._load_each(self._topic_id)
+        finally:
+            self._load_task = None
+
+    async def _load_each(self, topic_id: bytes) -> None:
+        for index in range(self.partition_count):
+            partition = self._partitions.get(self.name, index)
+            if index in self._loaded or partition is None or not self._is_readable(index):
+                continue
+            try:
+                replay = await self._read(partition)
                 if self._topic_id != topic_id:
                     return
                 self._loaded.add(index)
                 self._take(index, replay)
-        finally:
-            self._load_task = None
+                del self._failures[index]
+            except Exception as error:  # whatever it is, it is about this partition
+                if self._topic_id != topic_id:
+                    return
+                self._pause(partition, index, error)
+
+    def _pause(self, partition: Partition, index: int, error: Exception) -> None:
+        """Leave a partition that could not be read alone for a while."""
+        pause_s = min(READ_AGAIN_S * 2 ** self._failures[index], READ_AGAIN_MAX_S)
+        self._failures[index] += 1
+        self._loaded.discard(index)
+        self._pauses[index] = asyncio.get_running_loop().call_later(pause_s, self._try_again, index)
+        log.error(
+            "%s: what it holds cannot be read, the next try is in %.0f s: %s",
+            partition.name,
+            pause_s,
+            error.message if isinstance(error, KafkaError) else repr(error),
+            exc_info=None if isinstance(error, KafkaError | OSError | EOFError) else error,
+        )
+
+    def _try_again(self, index: int) -> None:
+        del self._pauses[index]
+        self.start()
+
+    def _end_pauses(self) -> None:
+        for handle in self._pauses.values():
+            handle.cancel()
+        self._pauses.clear()
+        self._failures.clear()
 
     async def _read(self, partition: Partition) -> R:
-        """Find the pieces here, read and take them apart in the thread. Raises a KafkaError."""
+        """Find the pieces here, read and take them apart in the thread. Raises what a damaged log makes of that."""
         loop = asyncio.get_running_loop()
         replay = self._make_replay(partition)
         size = self.config.integer(self._buffer_key)
