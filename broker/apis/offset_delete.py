@@ -38,14 +38,15 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
     gone: list[tuple[str, int]] = []
     topics = []
     for topic in request.topics:
-        code = ErrorCode.NONE
-        if topic.name not in broker.image.topics:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif group.is_subscribed(topic.name):
-            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        image = broker.image.topics.get(topic.name)
+        partition_count = len(image.partitions) if image is not None else 0
+        subscribed = group.is_subscribed(topic.name)
         answers = []
         for partition in topic.partitions:
             index = partition.partition_index
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            if not 0 <= index < partition_count:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=int(code)))
             if code is ErrorCode.NONE and _is_there(coordinator, (group_id, topic.name, index)):
                 gone.append((topic.name, index))

@@ -520,8 +520,8 @@ def test_delete_offsets(broker: EmbeddedBroker) -> None:
     commit(broker, 7, topic="u")
     enter(broker)
 
-    def delete(topic: str, group: str = "g") -> tuple[ErrorCode, ErrorCode | None]:
-        rows = [OffsetDeleteRequestPartition(partition_index=0)]
+    def delete(topic: str, group: str = "g", partition: int = 0) -> tuple[ErrorCode, ErrorCode | None]:
+        rows = [OffsetDeleteRequestPartition(partition_index=partition)]
         topics = [OffsetDeleteRequestTopic(name=topic, partitions=rows)]
         response = broker.call(OffsetDeleteRequest(group_id=group, topics=topics), 0)
         broker.run(broker.broker.flusher.drain())
@@ -529,6 +529,7 @@ def test_delete_offsets(broker: EmbeddedBroker) -> None:
         found = ErrorCode(response.topics[0].partitions[0].error_code) if response.topics else None
         return ErrorCode(response.error_code), found
 
+    assert delete("t", partition=2) == delete("u", partition=-1) == (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert delete("t") == (NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
     assert delete("u") == (NONE, NONE)
     assert delete("none") == (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
