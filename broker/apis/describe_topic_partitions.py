@@ -35,6 +35,8 @@ def handle(
     topics = broker.image.topics
     names = sorted({topic.name for topic in request.topics} if request.topics else topics)
     if cursor is not None:
+        if request.topics and cursor.topic_name not in names:
+            raise InvalidRequest(f"the cursor has topic {cursor.topic_name!r}, which is not asked for")
         names = [name for name in names if name >= cursor.topic_name]
     limit = broker.controller.config.integer("max.request.partition.size.limit")
     left = max(1, min(request.response_partition_limit, limit))

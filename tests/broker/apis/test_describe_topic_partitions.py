@@ -78,6 +78,12 @@ def test_a_cursor_at_a_deleted_topic_goes_on_behind_it(broker: EmbeddedBroker) -
     assert describe(broker, cursor=("u", 0)).topics == []
 
 
+@pytest.mark.parametrize("name", ["a", "u"])
+def test_a_cursor_at_a_topic_that_is_not_asked_for_is_refused(broker: EmbeddedBroker, name: str) -> None:
+    (topic,) = describe(broker, "t", cursor=(name, 0)).topics
+    assert topic.error_code == ErrorCode.INVALID_REQUEST
+
+
 def test_a_cursor_before_the_first_partition_is_refused(broker: EmbeddedBroker) -> None:
     (topic,) = describe(broker, "t", cursor=("t", -1)).topics
     assert topic.error_code == ErrorCode.INVALID_REQUEST
