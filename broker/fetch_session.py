@@ -40,6 +40,7 @@ class FetchedPartition:
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
+        "name",
         "partition",
         "topic",
         "topic_id",
@@ -48,6 +49,7 @@ class FetchedPartition:
     def __init__(self, topic: str, topic_id: bytes, request: FetchPartition) -> None:
         self.topic = topic
         self.topic_id = topic_id
+        self.name: str | None = None  # of the topic, once it was found by its id
         self.partition = request.partition
         self.high_watermark = -1
         self.log_start_offset = -1

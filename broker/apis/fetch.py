@@ -27,6 +27,7 @@ from klamm.broker.network.file_pieces import FilePiece, ShortFile
 from klamm.broker.network.promise import Promise
 from klamm.protocol.errors import (
     ErrorCode,
+    InconsistentTopicId,
     InvalidRequest,
     KafkaError,
     NotLeaderOrFollower,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
     from klamm.broker.fetch_session import FetchedPartition, FetchSession
     from klamm.broker.partition import Partition
+    from klamm.broker.partition_manager import PartitionManager
 
 HARD_LIMIT_UP_TO = 2  # these versions are cut at max_bytes, even inside a message
 MAGIC_0_UP_TO = 1
@@ -188,7 +190,8 @@ class Fetch:
         if self._version >= TOPIC_IDS_FROM:
             topic = manager.topics_by_id.get(wanted.topic_id)
             if topic is None:
-                raise UnknownTopicId("no topic has this id")
+                raise _gone(wanted, manager)
+            wanted.name = topic.name
         else:
             topic = manager.topics.get(wanted.topic)
             if topic is None:
@@ -392,6 +395,16 @@ def _in_memory(region: FileRegion) -> FileRegion | bytearray:
 
 def _convert(region: FileRegion, magic: int, first_offset: int) -> bytes:
     return down_convert(region.read(), magic, first_offset=first_offset)
+
+
+def _gone(wanted: FetchedPartition, manager: PartitionManager) -> KafkaError:
+    """What a reader is told whose topic is not there any more. A session knows the name that the topic had."""
+    if wanted.name is None:
+        return UnknownTopicId("no topic has this id")
+    now = manager.topics.get(wanted.name)
+    if now is None or not 0 <= wanted.partition < len(now.partitions):
+        return UnknownTopicOrPartition(f"{wanted.name}-{wanted.partition} was deleted")
+    return InconsistentTopicId(f"{wanted.name} is another topic since this fetch session began")
 
 
 def _failed(index: int, error: KafkaError, version: int) -> PartitionData:

@@ -264,6 +264,26 @@ def test_an_incremental_response_tells_only_what_changed(broker: EmbeddedBroker)
     assert set(partitions(told)) == {1} and values(partitions(told)[1]) == [b"x"]
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["named again", "not named"])
+def test_a_session_by_id_tells_a_deleted_topic_from_one_made_again(broker: EmbeddedBroker, named: bool) -> None:
+    full = request(broker, 13, 0, session_epoch=0)
+    opened = broker.call(full, 13)
+    topics = full.topics if named else []
+
+    def code(epoch: int, session: int = opened.session_id) -> int:
+        more = FetchRequest(
+            max_wait_ms=0, session_id=session, session_epoch=epoch, topics=topics if session else full.topics
+        )
+        found: int = partitions(broker.call(more, 13))[0].error_code
+        return found
+
+    broker.run(broker.broker.controller.delete_topics([TopicKey(name="t")]))
+    assert code(1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker.create_topic("t", partitions=1)
+    assert code(2) == code(3) == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert code(0, session=0) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
 def test_a_session_error_stands_alone(broker: EmbeddedBroker) -> None:
     response = broker.call(request(broker, 12, 0, session_id=5, session_epoch=3), 12)
     assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND and not response.responses
