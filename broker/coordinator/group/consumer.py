@@ -302,13 +302,16 @@ class ConsumerGroups:
         """All that a heartbeat does once it is known whose it is; ``updated`` is the member with what it asks for."""
         group = change.group
         known = member.member_id in group.members
+        elects = updated.server_assignor != member.server_assignor
+        assignor = group.assignor if elects else ""
         if not known or updated != member:
             group.put(updated)
             change.records.append(stored.member_record(group.group_id, updated))
-        wants = _wishes(updated) != _wishes(member)
-        if wants or group.stale:
+        elected = elects and group.assignor != assignor
+        if elected or group.stale or _wishes(updated) != _wishes(member):
             resolved = self._resolve(change, now)
-            self._bump_if_changed(change, force=resolved or _wants_more(group, member, updated))
+            force = elected or resolved or _wants_more(group, member, updated)
+            self._bump_if_changed(change, force=force)
         self._assign(change, now)
         return self._step(change, updated, owned, now, known=known)
 
@@ -552,8 +555,8 @@ def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cli
     )
 
 
-def _wishes(member: ConsumerMember) -> tuple[frozenset[str], str, str | None]:
-    return member.topic_names, member.topic_regex, member.server_assignor
+def _wishes(member: ConsumerMember) -> tuple[frozenset[str], str]:
+    return member.topic_names, member.topic_regex
 
 
 def _wants_more(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> bool:

@@ -176,6 +176,30 @@ def test_a_static_member_that_does_not_come_back_expires() -> None:
 # -- topics and expressions -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("votes", "vote", "assignor", "bumps"),
+    [
+        ([None], "uniform", "uniform", False),
+        ([None], "range", "range", True),
+        (["uniform"], "range", "range", True),
+        ([None, None, None], "range", "range", True),
+        (["uniform", "uniform", "uniform"], "range", "uniform", False),
+    ],
+)
+def test_a_vote_for_an_assignor_is_an_epoch_when_another_one_wins(
+    votes: list[str | None], vote: str, assignor: str, bumps: bool
+) -> None:
+    room = Room({"t": 2})
+    joined = [
+        room.ask(f"m{number}", 0, ["t"], server_assignor=first).member_epoch for number, first in enumerate(votes)
+    ]
+    epoch = room.group.epoch
+    assert room.ask(f"m{len(votes) - 1}", joined[-1], server_assignor=vote).error_code == 0
+    assert (room.group.assignor, room.group.epoch - epoch) == (assignor, int(bumps))
+    back = room.read_back()
+    assert back is not None and back.members[f"m{len(votes) - 1}"].server_assignor == vote
+
+
 def test_a_topic_that_grows_goes_or_comes_again_makes_a_new_epoch() -> None:
     room = Room({"t": 1, "other": 1})
     a = ConsumerClient(room, "a", ["t", "late"])
