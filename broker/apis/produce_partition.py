@@ -14,6 +14,7 @@ from klamm.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from klamm.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+from klamm.protocol.records.validate import NotOneBatch
 
 if TYPE_CHECKING:
     from klamm.broker.partition import Partition
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics
 TOPIC_IDS_FROM = 13
 NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-SEQUENCE_ERRORS = frozenset(
+LOG_ERRORS = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_RECORD,
     }
-)  # the producer wants to know whether the records before were deleted
+)  # where the log starts is told with them: the producer may want to know whether the records before were deleted
 STORAGE_ERROR_FROM = 4  # older clients do not know KAFKA_STORAGE_ERROR
 
 
@@ -54,7 +57,7 @@ def refused(
 ) -> PartitionProduceResponse:
     """What is answered, and counted, for a batch that was not appended to `partition` (None: that was not asked)."""
     answer = failure(index, error, version)
-    if partition is not None and (answer.record_errors or error.code in SEQUENCE_ERRORS):
+    if partition is not None and error.code in LOG_ERRORS and not isinstance(error, NotOneBatch):
         answer.log_start_offset = partition.log_start_offset
     if found is not None:
         found.metrics.produce_requests += 1

@@ -113,6 +113,10 @@ class ValidBatch:
     size_bytes: int
 
 
+class NotOneBatch(InvalidRecord):
+    """INVALID_RECORD because of the request: it does not hold exactly one whole batch of today's format."""
+
+
 def validate(
     records: memoryview | None, rules: AppendRules, *, produce_version: int, now_ms: int, client: bool = True
 ) -> ValidBatch:
@@ -123,7 +127,7 @@ def validate(
     RecordListTooLarge or UnsupportedCompressionType.
     """
     if not records:
-        raise InvalidRecord("a produce request must have a record batch for each partition")
+        raise NotOneBatch("a produce request must have a record batch for each partition")
     size = len(records)
     if rules.keeps_plain and (batch := _plain(records, rules, now_ms)) is not None:
         return batch
@@ -255,7 +259,7 @@ def _refuse_head(records: memoryview, produce_version: int) -> NoReturn:
     _whole_entry_size(records)
     magic = records[MAGIC_POSITION]
     if magic < 2:
-        raise InvalidRecord(f"Produce v{produce_version} must have magic 2, found {magic}")
+        raise NotOneBatch(f"Produce v{produce_version} must have magic 2, found {magic}")
     raise CorruptMessage(f"batch of {len(records)} bytes, the least is {HEADER_BYTES}")
 
 
@@ -263,17 +267,17 @@ def _whole_entry_size(records: memoryview) -> int:
     """The size of the first batch or message in `records`. Raises InvalidRecord when it is not there as a whole,
     CorruptMessage for a size or magic that no batch has."""
     if len(records) < LOG_OVERHEAD_BYTES:
-        raise InvalidRecord(f"{len(records)} bytes hold no record batch")
+        raise NotOneBatch(f"{len(records)} bytes hold no record batch")
     (length,) = _LENGTH.unpack_from(records, _LENGTH_POSITION)
     if length < MIN_MESSAGE_BYTES:
         raise CorruptMessage(f"record batch with length {length}, the least is {MIN_MESSAGE_BYTES}")
     if len(records) <= MAGIC_POSITION:
-        raise InvalidRecord(f"{len(records)} bytes hold no record batch")
+        raise NotOneBatch(f"{len(records)} bytes hold no record batch")
     if records[MAGIC_POSITION] > 2:
         raise CorruptMessage(f"invalid magic {records[MAGIC_POSITION]} in a record batch")
     size: int = length + LOG_OVERHEAD_BYTES
     if size > len(records):
-        raise InvalidRecord(f"record batch of {size} bytes is cut short at {len(records)}")
+        raise NotOneBatch(f"record batch of {size} bytes is cut short at {len(records)}")
     return size
 
 
@@ -286,7 +290,7 @@ def _cut_to_one_batch(records: memoryview) -> memoryview:
         _whole_entry_size(records[size:])
     except (InvalidRecord, CorruptMessage):
         return records[:size]
-    raise InvalidRecord("a produce request must have exactly one record batch for each partition")
+    raise NotOneBatch("a produce request must have exactly one record batch for each partition")
 
 
 def _check_producer(attributes: int, producer_id: int, producer_epoch: int, base_sequence: int) -> None:

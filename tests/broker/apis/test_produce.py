@@ -190,6 +190,19 @@ def test_errors_of_sequences_tell_the_log_start_offset(broker: EmbeddedBroker) -
     assert (broken.error_code, broken.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
 
 
+def test_the_log_start_offset_is_told_with_a_bad_batch_and_not_with_a_bad_request(broker: EmbeddedBroker) -> None:
+    good = batch(b"a")
+    moved, counted = bytearray(good), bytearray(batch(b"a", b"b"))
+    moved[0:8] = b"\0\0\0\0\0\0\0\5"
+    counted[57:61] = b"\0\0\0\5"
+    seal(counted)
+    old = bytearray(good)
+    old[16] = 1
+    for content, expected in ((moved, 0), (counted, 0), (good + good, -1), (good[:-1], -1), (b"", -1), (old, -1)):
+        answer = broker.produce("t", bytes(content))
+        assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_RECORD, expected)
+
+
 def test_an_error_leaves_no_garbage_that_holds_the_records(broker: EmbeddedBroker) -> None:
     """A traceback would keep the frames below, and what they have inflated, until the next collection."""
     cut = bytearray(batch(b"x"))
