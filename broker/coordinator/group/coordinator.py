@@ -145,8 +145,8 @@ class GroupCoordinator:
     # -- which groups are ours ----------------------------------------------------------------------------------
 
     def check(self, group_id: str) -> None:
-        """Raise NotCoordinator or CoordinatorLoadInProgress unless the group is looked after here; InvalidGroupId for
-        an id that cannot be stored."""
+        """Raise what `InternalTopic.check` does unless the group is looked after here; InvalidGroupId for an id that
+        cannot be stored."""
         if not fits_string(group_id):
             raise InvalidGroupId(f"the group id has more than {MAX_STRING_BYTES} bytes of UTF-8")
         self.topic.check(group_id)

@@ -164,7 +164,7 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> Outcome:
-        """Raises NotCoordinator or CoordinatorLoadInProgress."""
+        """Raises what `InternalTopic.check` does."""
         fresh_id = await self._fresh_id(transactional_id)
         now = self.now()
         answer: Answer[Outcome] = Answer()
@@ -177,7 +177,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, who: ProducerIdAndEpoch, partitions: frozenset[TopicPartition], version: int
     ) -> ErrorCode | asyncio.Future[ErrorCode]:
-        """Raises NotCoordinator or CoordinatorLoadInProgress."""
+        """Raises what `InternalTopic.check` does."""
         self._check(transactional_id)
         now = self.now()
         answer: Answer[ErrorCode] = Answer()
@@ -186,7 +186,7 @@ class TransactionCoordinator:
         return answer.now_or_later()
 
     def verify(self, transactional_id: str, who: ProducerIdAndEpoch, partition: TopicPartition) -> ErrorCode:
-        """Whether a partition is part of the transaction. Raises NotCoordinator or CoordinatorLoadInProgress."""
+        """Whether a partition is part of the transaction. Raises what `InternalTopic.check` does."""
         self._check(transactional_id)
         return self.machine.verify(transactional_id, who, partition)
 
@@ -221,7 +221,7 @@ class TransactionCoordinator:
         return guard
 
     async def end(self, transactional_id: str, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> Outcome:
-        """Raises NotCoordinator or CoordinatorLoadInProgress."""
+        """Raises what `InternalTopic.check` does."""
         fresh_id = await self._fresh_id(transactional_id, ends=True)
         now = self.now()
         answer: Answer[Outcome] = Answer()
@@ -232,7 +232,7 @@ class TransactionCoordinator:
         return await answer.wait()
 
     async def _fresh_id(self, transactional_id: str, *, ends: bool = False) -> int:
-        """A producer id, if the machine is going to need one. Raises NotCoordinator or CoordinatorLoadInProgress."""
+        """A producer id, if the machine is going to need one. Raises what `InternalTopic.check` does."""
         self._check(transactional_id)
         fresh_id = NO_PRODUCER_ID
         while fresh_id == NO_PRODUCER_ID and self.machine.needs_producer_id(transactional_id, ends=ends):
