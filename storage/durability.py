@@ -5,6 +5,8 @@ not look there. Both move only after a sync that succeeded; after one that faile
 recovered from disk (what the kernel could not write it may have dropped, and a second sync that succeeds would lie).
 
 A flush blocks and runs in a thread beside appends and reads. What cuts the log, or takes files away, holds `lock`.
+Appends set `directory_unsynced` and `first_unflushed_ms` without it, after what they stand for; a flush resets them
+only when it has found them set, before it syncs. So a mark that is set between two of its steps stays.
 """
 
 from __future__ import annotations
@@ -83,10 +85,10 @@ class Durability:
             except OSError as error:
                 kind = FlushNotTried if error.errno in NO_DESCRIPTOR else KafkaStorageError
                 raise kind(f"{log.name}: not flushed now: {describe(error)}") from error
-            first_unflushed_ms, self.first_unflushed_ms = self.first_unflushed_ms, None
-            if log.log_end_offset > target:  # those above it are not younger than this mark
-                self.first_unflushed_ms = first_unflushed_ms
-            directory_unsynced, self.directory_unsynced = self.directory_unsynced, False
+            first_unflushed_ms = self._take_first_unflushed(log, target)
+            directory_unsynced = self.directory_unsynced
+            if directory_unsynced:  # else it may be set by now: what set it is for the next flush
+                self.directory_unsynced = False  # before the directory is synced: changes since then set it again
             checked = target
             try:
                 for file, (segment, following) in zip(files, segments, strict=True):
@@ -105,6 +107,15 @@ class Durability:
             self.recovery_point = max(self.recovery_point, checked)
             self.flushed_offset = max(self.flushed_offset, target)
             return self.flushed_offset
+
+    def _take_first_unflushed(self, log: Log, target: int) -> int | None:
+        """The mark, which is reset unless batches above `target` need it. They are not younger than it."""
+        first_unflushed_ms = self.first_unflushed_ms
+        if first_unflushed_ms is not None:  # else an append may have set it by now
+            self.first_unflushed_ms = None
+            if log.log_end_offset > target:
+                self.first_unflushed_ms = first_unflushed_ms
+        return first_unflushed_ms
 
     def _not_tried(self, directory_unsynced: bool, first_unflushed_ms: int | None) -> None:
         self.directory_unsynced |= directory_unsynced
