@@ -20,19 +20,18 @@ class Range(NamedTuple):
         if value is None:
             return "Value must be non-null"
         assert isinstance(value, int | float)
-        if self.also is not None:
-            inside = value == self.also or (self.least or 0) <= value <= (self.most or 0)
-            return None if inside else f"Value must be between {self.least} and {self.most} or equal to {self.also}"
-        if self.least is not None and not value >= self.least:
-            return f"Value must be at least {self.least}"
-        if self.most is not None and not value <= self.most:
-            return f"Value must be no more than {self.most}"
-        return None
+        too_small = self.least is not None and not value >= self.least
+        too_large = self.most is not None and not value <= self.most
+        if not (too_small or too_large) or value == self.also:
+            return None
+        if self.also is not None and self.most is not None:
+            return f"Value must be between {self.least} and {self.most} or equal to {self.also}"
+        limit = f"at least {self.least}" if too_small else f"no more than {self.most}"
+        return f"Value must be {limit}" + (f" or equal to {self.also}" if self.also is not None else "")
 
     def __str__(self) -> str:
-        if self.most is None:
-            return f"[{self.least},...]"
-        return f"[{self.least},...,{self.most}]" + (f" or {self.also}" if self.also is not None else "")
+        limits = f"[{self.least},...]" if self.most is None else f"[{self.least},...,{self.most}]"
+        return limits + (f" or {self.also}" if self.also is not None else "")
 
 
 class OneOf(NamedTuple):
