@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +19,17 @@ M_TRIM_THRESHOLD = -1  # malloc.h
 M_MMAP_THRESHOLD = -3
 
 COLLECTOR_THRESHOLDS = (50_000, 20, 100)
+
+MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
+USUAL_MAP_COUNT = 65_530
+
+
+def map_limit() -> int:
+    """How many memory maps the kernel lets a process have."""
+    try:
+        return int(MAX_MAP_COUNT.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return USUAL_MAP_COUNT
 
 
 def give_back_what_is_freed() -> bool:

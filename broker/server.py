@@ -35,7 +35,7 @@ from klamm.broker.fetch_session import FetchSessions
 from klamm.broker.flusher import Flusher
 from klamm.broker.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
 from klamm.broker.interim_http import InterimHttp
-from klamm.broker.memory import give_back_what_is_freed, spare_the_collector
+from klamm.broker.memory import give_back_what_is_freed, map_limit, spare_the_collector
 from klamm.broker.metadata import paths
 from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
@@ -54,7 +54,7 @@ from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import Filesystem, OsFilesystem
 from klamm.storage.identity import WrongOwner, known_cluster_id
 from klamm.storage.log_dir import LogDir, LogDirError
-from klamm.storage.open_files import OPEN_FILES, descriptors_for_logs
+from klamm.storage.open_files import OPEN_FILES, limit_for_logs
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +117,8 @@ class Server:
     def open(self) -> None:
         """Lock and read what is on disk. Blocks; raises CannotStart."""
         config = self.config
-        process_limit, wanted = raise_descriptor_limit(), config.integer("klamm.max.open.log.files")
-        OPEN_FILES.limit = wanted if wanted > 0 else descriptors_for_logs(process_limit)
+        wanted = config.integer("klamm.max.open.log.files")
+        OPEN_FILES.limit = limit_for_logs(raise_descriptor_limit(), map_limit(), wanted)
         filesystem = self._filesystem
         wanted_id = config["klamm.cluster.id"]
         try:

@@ -135,7 +135,8 @@ KLAMM = (
       "connection is closed.", POSITIVE),
     K("klamm.max.open.log.files", INT, -1, "How many descriptors the logs keep open at once, for segments and mapped "
       "indexes; what was not used for long is closed first, and opened again when it is asked for. -1 is half of what "
-      "the process may have (RLIMIT_NOFILE).", Range(16, also=-1)),
+      "the process may have (RLIMIT_NOFILE). It is never more than half of the memory maps that the kernel allows a "
+      "process (vm.max_map_count).", Range(16, also=-1)),
     K("klamm.scrub.bytes.per.second", LONG, 10_000_000, "How fast the logs of each log directory are read in the "
       "background to verify what is on the disk; 0 turns that off.", NOT_NEGATIVE, "cluster-wide"),
     K("klamm.scrub.interval.ms", LONG, 7 * 24 * 3600 * 1000, "Within this time every byte is verified, as far as that "

@@ -278,11 +278,11 @@ def _open(path: Path, flags: int) -> int:
 
 
 def _with_room(open_it: Callable[[], T]) -> T:
-    """Where the process is out of descriptors, close some of those that logs hold, and try again."""
+    """Where the process is out of descriptors or maps, close some of those that logs hold, and try again."""
     try:
         return open_it()
     except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE) or not OPEN_FILES.make_room():
+        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM) or not OPEN_FILES.make_room():
             raise
     return open_it()
 

@@ -1,9 +1,9 @@
-"""How many descriptors the logs of this process hold: segments keep their file open, and indexes their mapping, until
-others need the room.
+"""How many descriptors and memory maps the logs of this process hold: segments keep their file open, and indexes their
+mapping, until others need the room.
 
 The one that was opened first goes first, unless it was used since it was last looked at. Whoever reads from a file
 holds the file itself: its descriptor closes when the last of them lets go. When the process is out of descriptors
-nevertheless, some are closed at once (`make_room`), so that a log can begin a segment.
+nevertheless, or of memory maps, some are closed at once (`make_room`), so that a log can begin a segment.
 
 A limit of the process needs one object for the process: `OPEN_FILES`, whose limit the server sets at its start. Any
 thread may use it.
@@ -76,6 +76,10 @@ class OpenFiles:
 OPEN_FILES: Final = OpenFiles()
 
 
-def descriptors_for_logs(process_limit: int) -> int:
-    """Half of what the process may have: the other half is for connections and what is opened for a moment."""
-    return max(MAKE_ROOM, process_limit // 2)
+def limit_for_logs(process_limit: int, map_limit: int, wanted: int = -1) -> int:
+    """How many files and maps logs may hold: `wanted`, by default half of the descriptors that the process may have. The
+    other half is for connections and what is opened for a moment.
+
+    Not more than half of the maps, as any of them may be one: the other half is for code, threads and large objects.
+    """
+    return max(MAKE_ROOM, min(wanted if wanted > 0 else process_limit // 2, map_limit // 2))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from klamm.broker.memory import MAX_MAP_COUNT, map_limit
+
 PROGRAM = """
 import resource, sys
 from pathlib import Path
@@ -29,3 +31,7 @@ def kept(how: str) -> int:
 
 def test_freed_blocks_go_back_to_the_kernel() -> None:
     assert kept("tuned") < 8 << 20 < 32 << 20 < kept("as it is")
+
+
+def test_the_limit_of_maps_is_the_kernels() -> None:
+    assert map_limit() == int(MAX_MAP_COUNT.read_text())

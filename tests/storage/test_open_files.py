@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import mmap
 import os
 import random
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
-from klamm.storage.open_files import OPEN_FILES, OpenFiles, descriptors_for_logs
+from klamm.storage.open_files import OPEN_FILES, OpenFiles, limit_for_logs
 from tests.storage.batches import all_offsets, batch, read_bytes
 from tests.support.manual_clock import START_MS
 
@@ -80,9 +81,12 @@ def test_make_room_closes_some_and_says_when_there_are_none() -> None:
     assert not files.make_room()
 
 
-def test_half_is_for_logs() -> None:
-    assert descriptors_for_logs(1_000_000) == 500_000
-    assert descriptors_for_logs(20) == 32
+def test_half_of_the_descriptors_and_not_more_than_half_of_the_maps_is_for_logs() -> None:
+    assert limit_for_logs(1_000_000, 2_000_000) == 500_000
+    assert limit_for_logs(20, 65_530) == 32
+    assert limit_for_logs(1_000_000, 65_530) == 32_765
+    assert limit_for_logs(1024, 65_530, wanted=40) == 40
+    assert limit_for_logs(1_000_000, 65_530, wanted=100_000) == 32_765
 
 
 @pytest.fixture
@@ -146,6 +150,29 @@ def test_a_region_keeps_its_file_though_the_log_lets_go(tmp_path: Path, bound: i
     assert content == [read_bytes(log, segment.base_offset, max_bytes=500) for segment in log.segments]
     del regions, region
     assert open_descriptors(tmp_path) <= bound
+    log.close()
+
+
+def test_out_of_maps_logs_give_some_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = OpenFiles(1000)
+    for module in (filesystem_module, index, segment_module):
+        monkeypatch.setattr(module, "OPEN_FILES", fresh)
+    many_segments(tmp_path).close()
+    log = many_segments(tmp_path)
+    assert all_offsets(log)
+    before = len(fresh)
+    real_map, refused = mmap.mmap, iter([True])
+
+    def map_sometimes(fd: int, length: int, *, access: int) -> mmap.mmap:
+        if next(refused, False):
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return real_map(fd, length, access=access)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mmap, "mmap", map_sometimes)
+        log.segments[0].time_index.let_go()
+        assert log.segments[0].time_index.lookup(START_MS + 10)
+    assert len(fresh) < before
     log.close()
 
 
