@@ -322,10 +322,11 @@ class Segment:
     def _note_read(self, offset: int, found: tuple[int, BatchHeader]) -> None:
         """Of an offset that will be asked for; to be called before a cut is noted."""
         if max(len(self._next_reads), len(self._next_offsets)) >= KNOWN_READS:
-            self._forget_reads()
+            self.forget_reads()
         self._next_reads[offset] = found
 
-    def _forget_reads(self) -> None:
+    def forget_reads(self) -> None:
+        """Look the next offset of every reader up again."""
         self._next_reads.clear()
         self._next_offsets.clear()
 
@@ -436,7 +437,7 @@ class Segment:
         self.file.truncate(position)
         self.is_preallocated = False
         self.size_bytes = position
-        self._forget_reads()
+        self.forget_reads()
         self.damage = tuple(damage for damage in self.damage if damage.end_position <= position)
         self.offset_index.truncate(head.base_offset)
         self.time_index.truncate(head.base_offset)
@@ -452,7 +453,7 @@ class Segment:
 
     def rebuild_indexes(self) -> None:
         """Make offset and time index anew from the batches, which are known to be good."""
-        self._forget_reads()
+        self.forget_reads()
         self.offset_index.clear()
         self.time_index.clear()
         self.reset_accounting()

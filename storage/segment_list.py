@@ -7,10 +7,13 @@ can want to open them any more, they are unlinked.
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import BatchHeader
@@ -20,6 +23,30 @@ from klamm.storage.filesystem import Filesystem
 from klamm.storage.results import NOTHING, LogRead
 from klamm.storage.segment import Segment
 from klamm.storage.transaction_index import AbortedTransaction
+
+
+CLOSED_WITH_READS: Final = 256
+"""Closed segments of all logs that know where their readers will go on: with 64 readers each it is 32 KB."""
+
+
+class ClosedReads:
+    """The closed segments that were read last, of all logs: the others forget what they know of their readers."""
+
+    def __init__(self, limit: int = CLOSED_WITH_READS) -> None:
+        self._limit = limit
+        self._segments: OrderedDict[weakref.ref[Segment], None] = OrderedDict()
+
+    def note(self, segment: Segment) -> None:
+        reference = weakref.ref(segment)
+        self._segments.pop(reference, None)  # readers may be in several threads: each of these steps is one of its own
+        self._segments[reference] = None
+        if len(self._segments) > self._limit:
+            oldest = self._segments.popitem(last=False)[0]()
+            if oldest is not None:
+                oldest.forget_reads()
+
+
+CLOSED_READS: Final = ClosedReads()
 
 
 class SegmentList:
@@ -43,6 +70,7 @@ class SegmentList:
         self.aborting = [segment for segment in self.all if segment.transaction_index.count]
 
     def append(self, segment: Segment) -> None:
+        self.active.forget_reads()
         self.set([*self.all, segment])
 
     def index_of(self, offset: int) -> int:
@@ -58,7 +86,10 @@ class SegmentList:
                 continue
             if found[1].base_offset >= max_offset:
                 break
-            after = segments[index + 1].base_offset if index + 1 < len(segments) else end
+            after = end
+            if index + 1 < len(segments):
+                after = segments[index + 1].base_offset
+                CLOSED_READS.note(segments[index])
             bound = max_offset if max_offset < end else None
             return _region(segments[index], *found, max_bytes, bound, min_one, min(after, max_offset))
         return NOTHING

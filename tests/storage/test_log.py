@@ -13,6 +13,7 @@ from klamm.protocol.errors import (
     OutOfOrderSequenceNumber,
 )
 from klamm.protocol.records.batch import batches, read_header
+from klamm.storage import segment_list
 from klamm.storage.durability import FlushNotTried
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import Log
@@ -83,6 +84,29 @@ def test_cuts_of_many_lengths_are_not_all_kept() -> None:
         assert found.next_offset == last.next_offset
     (segment,) = log.segments
     assert len(segment._next_reads) <= len(segment._next_offsets) <= KNOWN_READS
+
+
+def test_a_segment_that_is_closed_forgets_its_readers() -> None:
+    log = open_log(MemoryFilesystem(), config=LogConfig(index_interval_bytes=100))
+    fill(log, 10, value=bytes(1000))
+    segment = log.segments[0]
+    log.read(0, max_bytes=5000, max_offset=EVERYTHING)
+    log.read(9, max_bytes=5000, max_offset=EVERYTHING)
+    assert segment._next_reads and segment._next_offsets
+    log.roll()
+    assert not segment._next_reads and not segment._next_offsets
+
+
+def test_few_closed_segments_know_their_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_list, "CLOSED_READS", segment_list.ClosedReads(3))
+    log = open_log(MemoryFilesystem(), config=LogConfig(segment_bytes=5000, index_interval_bytes=100))
+    fill(log, 40, value=bytes(1000))
+    assert len(log.segments) == 10
+    for segment in log.segments:
+        assert log.read(segment.base_offset, max_bytes=2500, max_offset=EVERYTHING).size == 2500
+    knowing = [segment.base_offset for segment in log.segments if segment._next_reads or segment._next_offsets]
+    assert knowing == [segment.base_offset for segment in log.segments[-4:]]  # the active one and the last three
+    assert all_offsets(log) == list(range(40))
 
 
 def test_reads_that_go_on_where_the_last_was_cut_give_the_same_bytes() -> None:
