@@ -18,11 +18,12 @@ import errno
 import fcntl
 import mmap
 import os
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage.open_files import OPEN_FILES
@@ -67,6 +68,14 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Make the bytes and the size durable. An error means that they may be lost: never retry and believe it."""
+
+
+class LockedByUs(BlockingIOError):
+    """This process has locked the file already, under `path`, which may be another name of it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.EAGAIN, "this process holds it", str(path))
+        self.path = path
 
 
 class Lock(Protocol):
@@ -116,7 +125,7 @@ class Filesystem(Protocol):
     def sync_directory(self, path: Path) -> None: ...
 
     def lock(self, path: Path) -> Lock:
-        """Lock the file against other processes; BlockingIOError when another holds it."""
+        """Lock the file against other processes; BlockingIOError when another holds it, LockedByUs when we do."""
 
 
 class OsFile:
@@ -198,17 +207,36 @@ class OsFile:
 class OsLock:
     """`fcntl.lockf` on a file, which Java respects.
 
-    Closing any descriptor of that file drops the lock: open it once.
+    It does not hold against the own process, and closing any descriptor of that file drops it: `take` opens a file only
+    once, and knows it by device and inode.
     """
 
-    __slots__ = ("_file",)
+    __slots__ = ("__weakref__", "_file", "path")
+
+    held: Final[weakref.WeakValueDictionary[tuple[int, int], OsLock]] = weakref.WeakValueDictionary()
 
     def __init__(self, file: OsFile) -> None:
         fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.path = file.path
         self._file: OsFile | None = file
+        self.held[_identity(os.fstat(file.fileno()))] = self
+
+    @classmethod
+    def take(cls, path: Path) -> OsLock:
+        with suppress(FileNotFoundError):
+            ours = cls.held.get(_identity(os.stat(path)))
+            if ours is not None:
+                raise LockedByUs(ours.path)
+        return cls(OsFile(path, _open(path, os.O_RDWR | os.O_CREAT)))
 
     def release(self) -> None:
-        self._file = None
+        if self._file is not None:
+            del self.held[_identity(os.fstat(self._file.fileno()))]
+            self._file = None
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino
 
 
 class OsFilesystem:
@@ -270,7 +298,7 @@ class OsFilesystem:
             os.close(fd)
 
     def lock(self, path: Path) -> OsLock:
-        return OsLock(self.open(path, create=True))
+        return OsLock.take(path)
 
 
 def _open(path: Path, flags: int) -> int:

@@ -31,6 +31,7 @@ from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import (
     Filesystem,
     Lock,
+    LockedByUs,
     OsFilesystem,
     describe,
     make_durable_directory,
@@ -64,7 +65,7 @@ class LogDirError(Exception):
 
 
 class LogDirLocked(LogDirError):
-    """Another process uses the directory."""
+    """Another process uses the directory, or we do already under another name."""
 
 
 class CreationLeftOver(KafkaStorageError):
@@ -164,6 +165,8 @@ class LogDir:
         try:
             make_durable_directory(filesystem, path)
             lock = filesystem.lock(path / paths.LOCK)
+        except LockedByUs as error:
+            raise LogDirLocked(f"{path} is the same directory as {error.path.parent}: name it once") from error
         except BlockingIOError as error:
             raise LogDirLocked(f"{path}: another process holds {paths.LOCK}") from error
         except OSError as error:

@@ -79,6 +79,15 @@ def test_a_locked_directory_ends_with_code_3(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_a_directory_that_is_named_twice_ends_with_code_3_and_one_line(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to("a")
+    overrides = ("log.dirs=a,b", "listeners=PLAINTEXT://127.0.0.1:0", "klamm.metrics.listener=none")
+    done = start(*(part for override in overrides for part in ("--override", override)), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1 and "b is the same directory as a: name it once" in done.stderr
+
+
 def test_a_port_in_use_ends_with_code_3(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -106,6 +106,21 @@ def test_the_lock_holds_against_another_process_and_is_taken_first(tmp_path: Pat
     log_dir.close()
 
 
+@pytest.mark.parametrize("again", ["{0}", "{0}/.", "{0}/../link", "{0}/../data"])
+def test_one_directory_under_two_names_is_refused_and_stays_locked(tmp_path: Path, again: str) -> None:
+    data = tmp_path / "data"
+    (tmp_path / "link").symlink_to(data)
+    log_dir = LogDir.open(data, node_id=1)
+    for _ in range(2):
+        with pytest.raises(LogDirLocked, match=r"is the same directory as .*/data: name it once"):
+            LogDir.open(Path(again.format(data)), node_id=1)
+    code = f"from klamm.storage.log_dir import *; LogDir.open(Path({str(data)!r}), node_id=1)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "LogDirLocked" in done.stderr, "it is still held against others"
+    log_dir.leave()
+    LogDir.open(data / ".", node_id=1).leave()
+
+
 def test_partition_metadata_is_durable_before_the_first_data() -> None:
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
