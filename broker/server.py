@@ -234,8 +234,8 @@ class Server:
             addresses = self._bind(network)
             await controller.register(self._registration(addresses))
             metrics_url = await self._open_http(http)
-        except CannotStart as error:
-            log.error("%s", error)
+        except (CannotStart, KafkaError) as error:  # of Kafka's: the metadata cannot be written
+            log.error("%s", error.message if isinstance(error, KafkaError) else error)
             network.close()
             self.leave()
             return EXIT_UNUSABLE

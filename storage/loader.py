@@ -231,9 +231,19 @@ class Loader:
                 stale = parsed[0] > log_end_offset or (parsed[0] not in bases and parsed[0] != newest)
             else:
                 stale = parsed[1] in paths.SEGMENT_SUFFIXES and parsed[0] not in bases
-            if stale and unlink_if_exists(self._filesystem, self._directory / name):
-                logger.info("%s: removed leftover %s", self._name, name)
+            if stale:
+                self._remove_leftover(name)
         self._snapshots = [offset for offset in self._snapshots if offset <= log_end_offset]
+
+    def _remove_leftover(self, name: str) -> None:
+        """An index or a snapshot without a suffix would count at the next start: it must go."""
+        try:
+            if unlink_if_exists(self._filesystem, self._directory / name):
+                logger.info("%s: removed leftover %s", self._name, name)
+        except OSError as error:
+            if not name.endswith(LEFTOVER_SUFFIXES):
+                raise
+            logger.warning("%s: leftover %s stays until the next start: %s", self._name, name, describe(error))
 
     def _check_logs(self) -> None:
         """Refuse a log with a segment of which only indexes are left, but for names that a power cut may have lost."""

@@ -338,8 +338,7 @@ class LogDir:
         self, name: str, config_for: Callable[[str], LogConfig], found: _Found, *, recovered: bool = False
     ) -> None:
         if paths.is_delete_directory(name):
-            logger.info("%s: finishing the deletion of %s", self.path, name)
-            self.remove(self.path / name)
+            self._finish_deletion(name)
             return
         future = paths.future_partition(name)
         if future is not None:
@@ -373,6 +372,13 @@ class LogDir:
             self._set_offline(partition, topic_id, repr(error))
         else:
             self._adopt(partition, log, topic_id)
+
+    def _finish_deletion(self, name: str) -> None:
+        logger.info("%s: finishing the deletion of %s", self.path, name)
+        try:
+            self.remove(self.path / name)
+        except OSError as error:  # it is in nobody's way
+            logger.warning("%s: %s stays until the next start: %s", self.path, name, describe(error))
 
     def _note_lost(self, expected: Callable[[TopicPartition], bool]) -> None:
         """A partition that had data must not begin anew because its directory is gone."""

@@ -87,11 +87,15 @@ class Controller(Changes):
     async def finish_deletions(self) -> None:
         """Delete what was marked before a crash. Call it when the listeners are there and before clients are.
 
-        Until then the marked topics are in the image, so their logs are opened and then removed like any other.
+        Until then the marked topics are in the image, so their logs are opened and then removed like any other. One that
+        cannot be removed is not served, keeps its name and its mark, and does not keep the broker from others.
         """
-        if self._deleting:
-            log.info("finishing the deletion of topics: %s", ", ".join(sorted(self._deleting)))
-            await self._shielded(self._delete_marked(sorted(self._deleting)))
+        for name in sorted(self._deleting):
+            log.info("topic %s: finishing its deletion", name)
+            try:
+                await self._shielded(self._delete_marked([name]))
+            except KafkaError as error:
+                log.warning("topic %s: not deleted, the next start tries again: %s", name, error.message)
 
     async def register(self, broker: BrokerImage) -> None:
         """Replace the registration of this broker, as its ports are known now."""

@@ -356,6 +356,26 @@ def test_rows_32_33_kill_9_before_each_change_on_the_disk(tmp_path: Path, name: 
                 check(made, again, operation)
 
 
+@pytest.mark.parametrize("call", ["rename", "unlink"])
+def test_a_topic_that_cannot_be_deleted_does_not_keep_the_broker_from_the_others(tmp_path: Path, call: str) -> None:
+    with filled(tmp_path) as (made, peer):
+        path = "/victim-0" if call == "rename" else "/victim-0."
+        made.disk.rules(f"{errno.EIO} {call} {path}")
+        delete_topic(made, "victim")
+        assert made.process.terminate() == 0
+        made.process.restart()
+        with Broker(made.process.port, 30) as again:
+            made.all_there(again, "bystander")
+            assert made.write(again, "bystander") == 0
+        assert made.process.terminate() == 0
+        made.disk.rules()
+        made.process.restart()
+        with Broker(made.process.port, 30) as again:
+            assert again.create("victim") == 0 and again.end_offset("victim") == 0
+        assert not list(made.process.data.glob("victim-0.*"))
+        assert made.process.terminate() == 0
+
+
 # -- row 21
 
 

@@ -244,6 +244,40 @@ def test_deleting_renames_first_and_finishes_at_the_next_start() -> None:  # row
     assert not filesystem.exists(renamed)
 
 
+def test_a_deletion_that_cannot_be_finished_does_not_stop_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    fill(create(log_dir), 20)
+    create(log_dir, "other")
+    renamed = log_dir.delete_log("t", 0, remove=False)
+    log_dir.close()
+    filesystem.inject("unlink", errno.EIO, ".log")
+    again = open_dir(filesystem)
+    assert set(again.logs) == {TopicPartition("other", 0)}
+    assert f"{renamed.name} stays until the next start: " in caplog.text
+    again.close()
+    filesystem.heal()
+    open_dir(filesystem)
+    assert not filesystem.exists(renamed)
+
+
+def test_a_leftover_that_cannot_be_removed_takes_no_partition_offline() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    log = create(log_dir)
+    fill(log, 20)
+    log.advance_log_start(log.segments[-1].base_offset)
+    (deleted, *_) = log.retire(log.detach_unreachable())
+    log_dir.close()
+    filesystem.inject("unlink", errno.EPERM, paths.DELETED_SUFFIX)
+    again = open_dir(filesystem)
+    assert set(again.logs) == {TopicPartition("t", 0)} and filesystem.exists(deleted)
+    again.close()
+    filesystem.heal()
+    open_dir(filesystem)
+    assert not filesystem.exists(deleted)
+
+
 def test_a_topic_of_the_same_name_begins_at_zero() -> None:
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
