@@ -48,10 +48,12 @@ class Durability:
         "recovery_point",
     )
 
-    def __init__(self, filesystem: Filesystem, recovery_point: int, first_unflushed_ms: int | None) -> None:
+    def __init__(
+        self, filesystem: Filesystem, recovery_point: int, flushed_offset: int, first_unflushed_ms: int | None
+    ) -> None:
         self._filesystem = filesystem
         self.recovery_point = recovery_point
-        self.flushed_offset = recovery_point
+        self.flushed_offset = flushed_offset
         self.first_unflushed_ms = first_unflushed_ms
         self.directory_unsynced = True  # names in the directory may not be durable
         self.lock = threading.Lock()

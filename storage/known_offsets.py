@@ -80,8 +80,10 @@ class KnownOffsets:
                 limit = lowered.get(key, log.log_end_offset)
                 recovery_points[key] = min(log.recovery_point, limit)
                 high_watermarks[key] = min(log.high_watermark, limit)
-                if log.log_start_offset > 0:  # names of files tell it, too, but they may come back after a power cut
-                    log_starts[key] = min(log.log_start_offset, limit)
+                # Not above what is durable: after a power cut the log would end below its start.
+                log_start = min(log.log_start_offset, log.flushed_offset, limit)
+                if log_start > 0:  # names of files tell it, too, but they may come back after a power cut
+                    log_starts[key] = log_start
             self._write(paths.LOG_START_CHECKPOINT, log_starts)
             self._write(paths.RECOVERY_POINT_CHECKPOINT, recovery_points)
             self._write(paths.HIGH_WATERMARK_CHECKPOINT, high_watermarks)

@@ -126,7 +126,10 @@ class Log:
         self._refusal_told_ms = 0
         self._snapshot_offset = -1  # of the newest snapshot, once it is known that a clean close needs no other
         self._durability = Durability(
-            filesystem, recovery_point, None if recovery_point == log_end_offset else clock.wall_ms()
+            filesystem,
+            recovery_point,
+            max(recovery_point, log_start_offset),  # the log start was made durable when that was
+            None if recovery_point == log_end_offset else clock.wall_ms(),
         )
         self._config = config
         self._segments = SegmentList(segments)

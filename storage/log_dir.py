@@ -564,8 +564,8 @@ class LogDir:
         """Write recovery points, log starts and high watermarks, those that changed. Raises KafkaStorageError."""
         with storage_errors(str(self.path)):
             for log in list(self.logs.values()):
-                # A log start above the recovery point would, after a power cut, be above the log end.
-                if log.log_start_offset > log.recovery_point and log.offline_reason is None:
+                # A log start above what is durable is not written: after a power cut it would be above the log end.
+                if log.log_start_offset > log.flushed_offset and log.offline_reason is None:
                     log.flush()
             self._write_checkpoints()
 

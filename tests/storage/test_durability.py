@@ -44,8 +44,7 @@ def interrupt(log: Log, filesystem: MemoryFilesystem, look: int, by: Callable[[]
     values = {name: getattr(old, name) for name in FIELDS}
     new = Interrupted.__new__(Interrupted)
     new.values, new.after_look, new.looks_left = values, by, 0
-    Durability.__init__(new, filesystem, old.recovery_point, None)
-    new.flushed_offset = old.flushed_offset
+    Durability.__init__(new, filesystem, old.recovery_point, old.flushed_offset, None)
     values.update({name: getattr(old, name) for name in FIELDS})
     log._durability = new
     new.looks_left = look

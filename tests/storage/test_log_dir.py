@@ -338,6 +338,46 @@ def test_the_log_start_survives_and_is_never_above_what_is_durable() -> None:
     assert (again.log_start_offset, again.log_end_offset) == (17, 20)
 
 
+def test_records_deleted_while_a_checkpoint_is_written_and_a_power_cut() -> None:
+    """The log start may move in memory after the flush that a checkpoint begins with."""
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    log, other = create(log_dir), create(log_dir, "u")
+    fill(log, 20)
+    log.flush()
+    fill(other, 5)
+    other.advance_log_start(3)
+
+    def delete_records() -> None:
+        filesystem.before_change = None
+        fill(log, 10)
+        log.advance_log_start(25)
+
+    filesystem.before_change = delete_records  # when the other one is flushed
+    log_dir.checkpoint()
+    assert log.log_start_offset == 25
+    filesystem.crash()
+    again = open_dir(filesystem)
+    assert again.offline == {}
+    assert again.logs[TopicPartition("t", 0)].log_end_offset == 20
+    assert again.logs[TopicPartition("u", 0)].log_start_offset == 3
+
+
+def test_a_log_start_that_was_written_stays_though_the_recovery_point_is_below() -> None:
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    log = create(log_dir)
+    fill(log, 20)
+    log.advance_log_start(17)
+    log_dir.checkpoint()
+    filesystem.unlink(DATA / paths.RECOVERY_POINT_CHECKPOINT)
+    filesystem.sync_directory(DATA)
+    filesystem.crash()
+    again = open_dir(filesystem)
+    again._write_checkpoints()
+    assert "t 0 17" in text(filesystem, paths.LOG_START_CHECKPOINT)
+
+
 def test_truncation_lowers_the_checkpoints_first() -> None:
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
