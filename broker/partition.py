@@ -227,7 +227,7 @@ class Partition:
     ) -> VerificationGuard | None:
         """Before a transactional batch: the guard to hand to `append` once the coordinator has said that the
         transaction is open and has this partition in it. None: the producer has this transaction open here, nobody
-        need be asked. Raises KafkaStorageError, InvalidProducerEpoch."""
+        need be asked. `now_ms` is monotonic. Raises KafkaStorageError, InvalidProducerEpoch."""
         log = self.online_log()
         open_epoch = log.producers.open_epoch(producer_id)
         if open_epoch is not None:

@@ -129,12 +129,11 @@ class Upkeep:
         await self._broker.flusher.flush_rolled(self._broker.partitions.rolled())
 
     async def _expire_producers(self) -> None:
-        now_ms = self._broker.clock.wall_ms()
         for number, partition in enumerate(list(self._broker.partitions)):
             if number % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)
             if partition.log is not None:
-                partition.log.producers.remove_expired(now_ms)
+                partition.log.forget_idle_producers()
 
 
 async def _repeat(job: Job) -> None:

@@ -285,7 +285,6 @@ class Log:
                 batch.last_offset_delta,
                 last_offset,
                 batch.max_timestamp,
-                now_ms,
                 is_transactional=batch.is_transactional,
             )
             if batch.is_transactional:
@@ -316,7 +315,7 @@ class Log:
             segment.transaction_index.write_through()
             self._durability.directory_unsynced = True
             self._segments.note_aborts()
-        self.producers.end_transaction(producer_id, epoch, marker, offset, now_ms)
+        self.producers.end_transaction(producer_id, epoch, marker, offset)
         self.verifications.end(producer_id)
         return AppendResult(offset, offset, batch.log_append_time_ms, False)
 
@@ -476,14 +475,19 @@ class Log:
             preallocate_bytes=config.segment_bytes if config.preallocate else 0,
         )
 
-    def write_snapshot(self, *, sync: bool = False) -> None:
-        """Write the producer state at the log end. A disk that refuses costs a scan at the next start, nothing else."""
-        now_ms = self._clock.wall_ms()
+    def forget_idle_producers(self) -> None:
+        """Forget producers, and transactions that were asked for and not begun, after `producer.id.expiration.ms`."""
+        now_ms = int(self._clock.monotonic() * 1000)
         self.producers.remove_expired(now_ms)
         self.verifications.remove_expired(now_ms, self.producers.expiration_ms)
+
+    def write_snapshot(self, *, sync: bool = False) -> None:
+        """Write the producer state at the log end. A disk that refuses costs a scan at the next start, nothing else."""
+        self.forget_idle_producers()
         path = paths.offset_file(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
         try:
-            replace_file(self._filesystem, path, self.producers.snapshot(), sync=sync, sync_directory=False)
+            content = self.producers.snapshot(self._clock.wall_ms())
+            replace_file(self._filesystem, path, content, sync=sync, sync_directory=False)
             self._snapshot_offset = self.log_end_offset
         except OSError as error:
             logger.warning("%s: producer snapshot not written: %s", self._name, describe(error))

@@ -5,8 +5,10 @@ close, in Apache Kafka's format (`ProducerSnapshot.json`; big endian):
     int16 version = 1, uint32 crc32c of everything behind it, int32 count, then per producer
     int64 producer id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta of the last batch,
     int64 its timestamp, int32 coordinator epoch, int64 first offset of the open transaction or -1
-Only the newest batch of each producer is in it (-1, -1 and 0 for one of which only a marker is known). A snapshot that
-is missing or wrong is rebuilt from the batches.
+Only the newest batch of each producer is in it (-1, -1 and 0 for one of which only a marker is known). Where the batch
+is much older than its append, the time of the append stands in place of its timestamp: with the time at which the file
+was written it tells how long the producer has been idle, as Apache Kafka takes it, too. A snapshot that is missing or
+wrong is rebuilt from the batches.
 """
 
 from __future__ import annotations
@@ -61,11 +63,12 @@ class Producer:
         "coordinator_epoch",
         "epoch",
         "first_transaction_offset",
+        "has_written",
+        "idle_ms",
         "last_sequence",
         "last_timestamp",
         "producer_id",
         "recalled",
-        "seen_ms",
     )
 
     def __init__(self, producer_id: int, epoch: int = NO_EPOCH) -> None:
@@ -74,7 +77,8 @@ class Producer:
         self.batches: deque[RetainedBatch] = deque(maxlen=RETAINED_BATCHES)
         self.last_sequence = NO_SEQUENCE
         self.last_timestamp = -1
-        self.seen_ms = -1  # when the broker saw the last batch, which may bear any timestamp
+        self.has_written = True  # since idle ones were looked for
+        self.idle_ms = 0  # for how long it had not when they were; not by timestamps, which may be any
         self.coordinator_epoch = -1
         self.first_transaction_offset = NO_OFFSET
         self.recalled = False
@@ -117,10 +121,16 @@ def decrement_sequence(sequence: int, by: int) -> int:
     return (sequence - by) & MAX_SEQUENCE
 
 
-def format_snapshot(producers: Collection[Producer]) -> bytes:
-    """The content of a snapshot file."""
+def format_snapshot(producers: Collection[Producer], now_ms: int = 0, tolerance_ms: int = 0) -> bytes:
+    """The content of a snapshot file that is written at `now_ms`, wall time.
+
+    A timestamp that is more than `tolerance_ms` older than its append is replaced.
+    """
     body = bytearray(SNAPSHOT_COUNT.pack(len(producers)))
     for producer in producers:
+        timestamp, append_ms = producer.last_timestamp, now_ms - producer.idle_ms
+        if append_ms - timestamp > tolerance_ms > 0:
+            timestamp = append_ms
         last = (
             producer.batches[-1]
             if producer.batches
@@ -132,7 +142,7 @@ def format_snapshot(producers: Collection[Producer]) -> bytes:
             last.last_sequence,
             last.last_offset,
             last.offset_delta,
-            producer.last_timestamp,
+            timestamp,
             producer.coordinator_epoch,
             producer.first_transaction_offset,
         )

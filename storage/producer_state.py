@@ -39,15 +39,19 @@ MAX_EPOCH = 2**15 - 1
 STRICT_MARKERS_FROM = 2
 """The transaction version from which every transaction ends with an epoch of its own (KIP-890, KIP-1228)."""
 
+SNAPSHOT_ACCURACY = 24
+"""The time for which a producer is remembered is kept by a snapshot up to this part of it: an hour of a day."""
+
 
 class ProducerState:
     """The producers of one partition. Not aware of files."""
 
-    __slots__ = ("_decided", "_ongoing", "_producers", "expiration_ms", "first_unstable_offset", "name")
+    __slots__ = ("_decided", "_looked_ms", "_ongoing", "_producers", "expiration_ms", "first_unstable_offset", "name")
 
     def __init__(self, name: str, expiration_ms: int = 86_400_000) -> None:
         self.name = name
         self.expiration_ms = expiration_ms
+        self._looked_ms: int | None = None  # for idle producers
         self._producers: dict[int, Producer] = {}
         self._ongoing: dict[int, int] = {}  # first offset of an open transaction, ascending: its producer id
         self._decided: dict[int, int] = {}  # first offset: the marker, which is not below the high watermark
@@ -148,7 +152,6 @@ class ProducerState:
         last_offset_delta: int,
         last_offset: int,
         timestamp: int,
-        seen_ms: int = -1,
         *,
         is_transactional: bool = False,
     ) -> None:
@@ -161,7 +164,7 @@ class ProducerState:
         last_sequence = (base_sequence + last_offset_delta) & MAX_SEQUENCE if base_sequence >= 0 else NO_SEQUENCE
         producer.last_sequence = last_sequence
         producer.last_timestamp = timestamp
-        producer.seen_ms = seen_ms
+        producer.has_written = True
         producer.batches.append(RetainedBatch(last_sequence, last_offset, last_offset_delta, timestamp))
         if is_transactional and producer.first_transaction_offset < 0:
             first_offset = last_offset - last_offset_delta
@@ -179,7 +182,7 @@ class ProducerState:
         next_open = next((first for first in self._ongoing if first != first_offset), offset + 1)
         return AbortedTransaction(producer_id, first_offset, offset, next_open)
 
-    def end_transaction(self, producer_id: int, epoch: int, marker: EndMarker, offset: int, seen_ms: int = -1) -> None:
+    def end_transaction(self, producer_id: int, epoch: int, marker: EndMarker, offset: int) -> None:
         """Take note of a marker that is in the log. What it ends is unstable until the high watermark has passed."""
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -187,7 +190,7 @@ class ProducerState:
         producer.enter_epoch(epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = marker.timestamp
-        producer.seen_ms = seen_ms
+        producer.has_written = True
         first_offset = producer.first_transaction_offset
         if first_offset >= 0:
             producer.first_transaction_offset = NO_OFFSET
@@ -202,16 +205,22 @@ class ProducerState:
             self.first_unstable_offset = min(candidates, default=None)
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forget producers that were silent for `expiration_ms` and have no open transaction."""
-        expired = [
-            producer.producer_id
-            for producer in self._producers.values()
-            if producer.first_transaction_offset < 0
-            and now_ms - max(producer.last_timestamp, producer.seen_ms) >= self.expiration_ms
-        ]
+        """Forget producers that were silent for `expiration_ms` and have no open transaction. `now_ms` is monotonic.
+
+        This is where time passes for them: one counts as idle from the first call after its last batch on.
+        """
+        passed_ms = now_ms - self._looked_ms if self._looked_ms is not None else 0
+        self._looked_ms = now_ms
+        for producer in self._producers.values():
+            producer.idle_ms = 0 if producer.has_written else producer.idle_ms + passed_ms
+            producer.has_written = False
+        expired = [producer.producer_id for producer in self._producers.values() if self._is_expired(producer)]
         for producer_id in expired:
             del self._producers[producer_id]
         return len(expired)
+
+    def _is_expired(self, producer: Producer) -> bool:
+        return producer.first_transaction_offset < 0 and producer.idle_ms >= self.expiration_ms
 
     def clear(self) -> None:
         self._producers.clear()
@@ -219,9 +228,9 @@ class ProducerState:
         self._decided.clear()
         self.first_unstable_offset = None
 
-    def snapshot(self) -> bytes:
-        """The content of a snapshot file."""
-        return format_snapshot(self._producers.values())
+    def snapshot(self, now_ms: int = 0) -> bytes:
+        """The content of a snapshot file that is written at `now_ms`, wall time, right after `remove_expired`."""
+        return format_snapshot(self._producers.values(), now_ms, self.expiration_ms // SNAPSHOT_ACCURACY)
 
     def replay(self, head: BatchHeader, marker: EndMarker | None = None) -> AbortedTransaction | None:
         """Take note of a batch that was found in the log, a control batch with its marker (None: it says nothing).
@@ -247,12 +256,18 @@ class ProducerState:
         self.end_transaction(head.producer_id, head.producer_epoch, marker, head.base_offset)
         return None if marker.is_commit else ended
 
-    def load(self, content: bytes, now_ms: int) -> None:
-        """Replace the state by that of a snapshot, without the producers that have expired. Raises SnapshotError."""
+    def load(self, content: bytes, written_ms: int) -> None:
+        """Replace the state by that of a snapshot, without the producers that had expired when it was written.
+
+        `written_ms` is when that was. How long ago it is does not count: the clock may have been set since. Raises
+        SnapshotError.
+        """
         producers = parse_snapshot(content)
         self.clear()
         for producer in producers:
-            if producer.first_transaction_offset >= 0 or now_ms - producer.last_timestamp < self.expiration_ms:
+            producer.idle_ms = max(0, written_ms - producer.last_timestamp)
+            producer.has_written = False
+            if not self._is_expired(producer):
                 self._producers[producer.producer_id] = producer
         first_offsets = {p.first_transaction_offset: p.producer_id for p in self if p.first_transaction_offset >= 0}
         self._ongoing = dict(sorted(first_offsets.items()))

@@ -57,7 +57,8 @@ def load_producers(
         path = paths.offset_file(directory, snapshots[-1], paths.SNAPSHOT_SUFFIX)
         if snapshots[-1] <= end_offset:
             try:
-                producers.load(filesystem.read_bytes(path), now_ms)
+                written_ms = min(filesystem.open_read(path).modified_ms(), now_ms)
+                producers.load(filesystem.read_bytes(path), written_ms)
                 start = snapshots[-1]
                 break
             except (SnapshotError, OSError) as error:

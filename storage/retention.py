@@ -52,7 +52,8 @@ class TrustedTime:
             if self._jumped_at is None:
                 self._jumped_at = monotonic
                 logger.warning(
-                    "the clock jumped ahead by %d s; retention believes it in an hour", (wall_ms - expected_ms) // 1000
+                    "the clock jumped ahead by %d s; what deletes old data believes it in an hour",
+                    (wall_ms - expected_ms) // 1000,
                 )
             if monotonic - self._jumped_at < TRUST_AFTER_SECONDS:
                 return expected_ms

@@ -49,7 +49,8 @@ class Verifications:
     def begin(
         self, producer_id: int, epoch: int, base_sequence: int, *, begins_at_zero: bool, now_ms: int
     ) -> VerificationGuard:
-        """The guard for a batch that is to begin a transaction; the same one until something is appended.
+        """The guard for a batch that is to begin a transaction; the same one until something is appended. `now_ms` is
+        monotonic.
 
         `begins_at_zero`: the producer's epoch grows with each transaction (version 2), so that what a partition has
         not seen of it must begin with sequence 0.

@@ -132,7 +132,6 @@ class Production:
             ProducerIdAndEpoch(header.producer_id, header.producer_epoch),
             header.base_sequence,
             adds=self._context.api_version >= ADDS_PARTITIONS_FROM,
-            now_ms=self._broker.clock.wall_ms(),
         )
 
     async def _admit_later(

@@ -91,7 +91,6 @@ async def _commit(broker: Broker, request: TxnOffsetCommitRequest, commits: list
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         NO_SEQUENCE,
         adds=version >= ADDS_PARTITION_FROM,
-        now_ms=broker.clock.wall_ms(),
     )
     guard = await admitted if isinstance(admitted, asyncio.Future) else admitted
     _check_member(broker, request, commits)

@@ -201,6 +201,69 @@ def test_an_empty_active_segment_never_rolls() -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 1]
 
 
+DAY_MS = 86_400_000
+
+
+def retried(log: Log, *timestamps: int) -> bool:
+    """Whether the first batch of producer 7 is known for one that is there already."""
+    return log.append(batch(*timestamps, producer_id=7, epoch=0, sequence=0), leader_epoch=0).duplicate
+
+
+@pytest.mark.parametrize("age_ms", [0, DAY_MS, 400 * DAY_MS])
+def test_a_batch_of_any_age_that_is_sent_again_after_a_clean_restart_is_a_duplicate(age_ms: int) -> None:
+    clock = ManualClock()
+    filesystem = MemoryFilesystem(clock.wall_ms)
+    log = open_log(filesystem, clock=clock)
+    assert not retried(log, START_MS - age_ms)
+    log.close()
+    clock.advance(DAY_MS // 2)
+    for _ in range(3):
+        log = open_log(filesystem, clock=clock, clean=True)
+        assert retried(log, START_MS - age_ms)
+        clock.advance(DAY_MS // 4)
+        log.forget_idle_producers()
+        log.close()
+
+
+@pytest.mark.parametrize("days", [1, -1, 400])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_clock_that_jumps_makes_no_log_forget_its_producers(days: int, restart: bool) -> None:
+    clock = ManualClock()
+    filesystem = MemoryFilesystem(clock.wall_ms)
+    log = open_log(filesystem, clock=clock)
+    assert not retried(log)
+    log.forget_idle_producers()
+    if restart:
+        log.close()
+    clock.jump_wall(days * DAY_MS)
+    if restart:
+        log = open_log(filesystem, clock=clock, clean=True)
+    clock.advance(3_600_000)
+    log.forget_idle_producers()
+    log.roll()
+    assert retried(log)
+    clock.advance(DAY_MS)
+    log.forget_idle_producers()
+    assert not retried(log), "it was silent for a day"
+
+
+def test_producers_that_are_silent_for_long_do_not_outlive_restarts() -> None:
+    clock = ManualClock()
+    filesystem = MemoryFilesystem(clock.wall_ms)
+    log = open_log(filesystem, clock=clock)
+    log.append(batch(START_MS - DAY_MS, producer_id=7, epoch=0, sequence=0), leader_epoch=0)
+    for _ in range(3):
+        fill(log, 1)
+        log.forget_idle_producers()
+        assert len(log.producers) == 1
+        clock.advance(DAY_MS // 3)
+        log.forget_idle_producers()
+        log.close()
+        log = open_log(filesystem, clock=clock, clean=True)
+        log.forget_idle_producers()
+    assert len(log.producers) == 0
+
+
 def test_a_duplicate_is_answered_with_its_first_offsets() -> None:
     log = open_log(MemoryFilesystem())
     for sequence in range(7):

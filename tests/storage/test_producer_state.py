@@ -106,22 +106,50 @@ def test_epochs() -> None:
 def test_silent_producers_expire() -> None:
     state = ProducerState("t-0", expiration_ms=1000)
     state.update(1, 0, 0, 0, 0, 5000)
+    assert state.remove_expired(100) == 0
     state.update(2, 0, 0, 0, 1, 5500)
-    assert state.remove_expired(5999) == 0
-    assert state.remove_expired(6000) == 1
+    assert state.remove_expired(600) == 0  # the second one is idle from now on
+    assert state.remove_expired(1099) == 0
+    assert state.remove_expired(1100) == 1
     assert [producer.producer_id for producer in state] == [2]
-    content = state.snapshot()
-    state.load(content, 6499)
-    assert len(state) == 1
-    state.load(content, 6500)
-    assert len(state) == 0
+    state.update(2, 0, 1, 0, 2, 5500)
+    assert state.remove_expired(1700) == 0
+    assert state.remove_expired(2699) == 0
+    assert state.remove_expired(2700) == 1
 
 
-def test_a_producer_of_old_records_expires_by_when_it_was_seen() -> None:
+@pytest.mark.parametrize("timestamp", [0, 5, 10**15])
+def test_timestamps_of_records_do_not_tell_how_long_a_producer_is_idle(timestamp: int) -> None:
     state = ProducerState("t-0", expiration_ms=1000)
-    state.update(1, 0, 0, 0, 0, 5, 100_000)
-    assert state.remove_expired(100_999) == 0
-    assert state.remove_expired(101_000) == 1
+    state.update(1, 0, 0, 0, 0, timestamp)
+    assert [state.remove_expired(now_ms) for now_ms in (0, 999, 1000)] == [0, 0, 1]
+
+
+def test_a_snapshot_tells_how_long_producers_have_been_idle_when_it_was_written() -> None:
+    state = ProducerState("t-0", expiration_ms=100_000)
+    now_ms = 1_700_000_000_000
+    state.update(1, 0, 0, 0, 0, now_ms)
+    state.update(2, 0, 0, 0, 1, 5)  # old records
+    state.remove_expired(0)
+    state.remove_expired(60_000)
+    state.update(3, 0, 0, 0, 2, 5)
+    state.remove_expired(60_000)
+    content = state.snapshot(now_ms + 60_000)
+    again = ProducerState("t-0", expiration_ms=100_000)
+    again.load(content, now_ms + 60_000)
+    assert [(producer.producer_id, producer.idle_ms) for producer in again] == [(1, 60_000), (2, 60_000), (3, 0)]
+    assert [again.remove_expired(ms) for ms in (0, 39_999, 40_000, 99_999, 100_000)] == [0, 0, 2, 0, 1]
+    again.load(content, now_ms + 100_000)
+    assert [producer.producer_id for producer in again] == [3]
+
+
+def test_a_timestamp_that_is_about_when_it_was_appended_is_stored_as_it_is() -> None:
+    state = ProducerState("t-0")
+    now_ms = 1_700_000_000_000
+    for producer_id, timestamp in enumerate((now_ms - 3_600_000, now_ms, now_ms + 3_600_000)):
+        state.update(producer_id, 0, 0, 0, producer_id, timestamp)
+    state.remove_expired(0)
+    assert state.snapshot(now_ms) == state.snapshot()
 
 
 def transacting(*producer_ids: int, epoch: int = 3) -> ProducerState:
@@ -238,7 +266,7 @@ def test_a_snapshot_holds_open_transactions_and_producers_of_markers_only() -> N
         (2, 3, [RetainedBatch(0, 20, 0, 1000)], -1, 20),
         (9, 0, [RetainedBatch(-1, 41, 0, 1000)], -1, 41),
     ]
-    assert again.remove_expired(10**15) == 1
+    assert [again.remove_expired(0), again.remove_expired(10**15)] == [0, 1]
 
 
 def test_a_guard_is_good_for_one_transaction() -> None:

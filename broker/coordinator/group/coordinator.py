@@ -44,6 +44,7 @@ from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.protocol.errors import ErrorCode, InvalidGroupId
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.wire import MAX_STRING_BYTES, ZERO_UUID, fits_string
+from klamm.storage.retention import TrustedTime
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
@@ -96,6 +97,7 @@ class GroupCoordinator:
             self.consumers, self.classic, new_id=new_id, topics_by_id=lambda: controller.image.topics_by_id
         )
         self._clock = clock
+        self._trusted = TrustedTime(clock)
         self._controller = controller
         self._alarm = Alarm(self._timers, self.now, self._due)
         self._journal = Journal(flusher, self.now, Codec(config.integer("offsets.topic.compression.codec")))
@@ -444,17 +446,21 @@ class GroupCoordinator:
                 future.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
             self._set_expiry(now)
-            self.expire_offsets(now)
+            self.expire_offsets()
 
     def _set_expiry(self, now: Now) -> None:
         self._timers.set((EXPIRY,), now.ms + self._config.integer("offsets.retention.check.interval.ms"))
         self.arm(now)
 
-    def expire_offsets(self, now: Now) -> None:
-        """Remove offsets that nobody has used for ``offsets.retention.minutes``, and empty groups without offsets."""
+    def expire_offsets(self) -> None:
+        """Remove offsets that nobody has used for ``offsets.retention.minutes``, and empty groups without offsets.
+
+        A clock that has just jumped ahead is not believed (`TrustedTime`).
+        """
+        now_ms = self._trusted.now_ms()
         retention_ms = self._config.integer("offsets.retention.minutes") * MINUTE_MS
         for group in list(self.groups()):
-            expired, left = expired_offsets(group, self.offsets.of(group.group_id), now.wall_ms, retention_ms)
+            expired, left = expired_offsets(group, self.offsets.of(group.group_id), now_ms, retention_ms)
             undecided = set(self.pending.of(group.group_id))
             expired = [offset for offset in expired if offset not in undecided]
             group_too = not (left or undecided) and _is_abandoned(group)

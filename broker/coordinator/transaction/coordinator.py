@@ -44,6 +44,7 @@ from klamm.broker.metadata.image import TRANSACTION_TOPIC
 from klamm.broker.producer_ids import NO_PRODUCER_ID
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.records.compression import Codec
+from klamm.storage.retention import TrustedTime
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
@@ -82,6 +83,7 @@ class TransactionCoordinator:
         offsets: EndsTransactions,
     ) -> None:
         self._clock = clock
+        self._trusted = TrustedTime(clock)
         self._producer_ids = producer_ids
         self._timers: Timers[TimerKey] = Timers()
         self._alarm = Alarm(self._timers, self.now, self._due)
@@ -198,7 +200,6 @@ class TransactionCoordinator:
         base_sequence: int,
         *,
         adds: bool,
-        now_ms: int,
     ) -> VerificationGuard | asyncio.Future[VerificationGuard | None] | None:
         """What a transactional batch needs to be appended (KIP-890): the partition must be part of the transaction.
 
@@ -206,7 +207,7 @@ class TransactionCoordinator:
         coordinator as a KafkaError.
         """
         guard = partition.begin_verification(
-            who.producer_id, who.producer_epoch, base_sequence, begins_at_zero=adds, now_ms=now_ms
+            who.producer_id, who.producer_epoch, base_sequence, begins_at_zero=adds, now_ms=self.now().ms
         )
         if guard is None or not (adds or self.verifies):
             return guard
@@ -282,7 +283,7 @@ class TransactionCoordinator:
             self.machine.due(key, now)
             return
         self._set_expiry(now)
-        before_ms = now.wall_ms - self._config.integer("transactional.id.expiration.ms")
+        before_ms = self._trusted.now_ms() - self._config.integer("transactional.id.expiration.ms")
         expired = self.machine.expire(before_ms, now, EXPIRED_TOGETHER)
         if expired:
             log.info("%d transactional id(s) expired", len(expired))

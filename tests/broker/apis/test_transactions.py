@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import pytest
 
+from klamm.broker.coordinator.transaction.coordinator import EXPIRY
 from klamm.broker.metrics.exposition import Exposition
 from klamm.broker.partition import Partition
 from klamm.protocol.errors import ErrorCode, KafkaStorageError
@@ -24,6 +25,7 @@ from klamm.protocol.messages.offset_delete import (
 from tests.support.embedded import EmbeddedBroker
 from tests.support.transactions import READ_COMMITTED, TOPIC, Client, codes
 
+DAY_MS = 86_400_000
 WAITING = {"flush.messages": 1}
 Who = tuple[int, int]
 
@@ -286,6 +288,25 @@ def test_a_transaction_in_one_of_the_last_epochs_is_over_in_the_end(
     assert room.aborted() == ([] if how == "end" else [0])
     assert (following[0] == first) == (following[1] > 2)
     go_on(client, "x", following, commit=True)
+
+
+def test_a_clock_that_jumps_ahead_expires_no_transactional_id_for_an_hour(tmp_path: Path) -> None:
+    with Room(tmp_path) as room:
+        first = room.client.init("x", 5).producer_id
+        room.broker.clock.jump_wall(8 * DAY_MS)
+        transactions = room.broker.broker.transactions
+
+        async def look() -> None:
+            transactions._due((EXPIRY,), transactions.now())
+
+        room.broker.run(look())
+        assert room.client.init("x", 5).producer_id == first
+        room.broker.clock.jump_wall(8 * DAY_MS)
+        for _ in range(2):
+            room.broker.run(look())
+            room.broker.clock.advance(3_600_000)
+        room.broker.run(room.broker.broker.flusher.drain())
+        assert room.client.init("x", 5).producer_id != first
 
 
 def test_a_deleted_topic_does_not_keep_a_transaction_from_its_end(room: Room) -> None:

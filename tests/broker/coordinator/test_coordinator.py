@@ -400,7 +400,7 @@ def test_deleting_the_offsets_topic_forgets_all_and_it_is_made_again(tmp_path: P
 
 def expire(broker: EmbeddedBroker, after_ms: int) -> None:
     async def work() -> None:
-        broker.broker.groups.expire_offsets(broker.broker.groups.now())
+        broker.broker.groups.expire_offsets()
 
     broker.clock.advance(after_ms)
     broker.run(work())
@@ -417,6 +417,15 @@ def test_offsets_of_a_standalone_consumer_expire_after_their_commit(broker: Embe
     expire(broker, MINUTE_MS)
     assert offsets(broker, 0, 1) == [-1, -1]
     assert states(broker) == {}  # the group goes with its last offset
+
+
+def test_a_clock_that_jumps_ahead_expires_no_offsets_for_an_hour(broker: EmbeddedBroker) -> None:
+    commit(broker, 5)
+    broker.clock.jump_wall(8 * 24 * 60 * MINUTE_MS)
+    expire(broker, MINUTE_MS)
+    assert offsets(broker, 0) == [5]
+    expire(broker, 61 * MINUTE_MS)
+    assert offsets(broker, 0) == [-1]
 
 
 def test_offsets_of_an_empty_group_expire_after_it_became_empty(broker: EmbeddedBroker) -> None:
