@@ -555,6 +555,14 @@ class PartitionManager:
         for log_dir in self.log_dirs:
             log_dir.checkpoint()
 
+    def renew_reserves(self) -> None:
+        """Make the reserves that were let go, or never had room. Blocks."""
+        for log_dir in self.log_dirs:
+            log_dir.renew_reserve()
+
+    def lacks_reserves(self) -> bool:
+        return any(log_dir.reserve.is_missing for log_dir in self.log_dirs)
+
     def close(self, *, marked: bool = True) -> None:
         """Flush and close every log, leave the marks of a clean shutdown if `marked`. Blocks."""
         for log_dir in self.log_dirs:

@@ -135,8 +135,10 @@ class Server:
                         node_id=config.node_id,
                         cluster_id=cluster_id,
                         producer_expiration_ms=config.integer("producer.id.expiration.ms"),
+                        reserve_bytes=config.integer("klamm.log.dir.reserve.bytes"),
                     )
                 )
+                self._log_dirs[-1].open_reserve()
                 cluster_id = self._log_dirs[0].meta.cluster_id
             except LogDirError as error:
                 raise CannotStart(str(error)) from None
@@ -144,6 +146,7 @@ class Server:
         try:
             store_path = first.path / FILE_NAME
             store = SqliteStore(store_path)
+            store.make_room = first.let_reserve_go
             self._take_over(store)
             self._controller = Controller(store, config, clock=self.clock)
             self._controller.start(clean=all(log_dir.was_clean for log_dir in self._log_dirs), cluster_id=cluster_id)

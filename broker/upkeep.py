@@ -31,6 +31,8 @@ ROLLED_TICK_MS = 1000
 """How often to look for logs that have begun a new segment."""
 SWEEP_TICK_MS = 1000
 """How often to look for deleted files whose delay has passed."""
+RESERVE_TICK_MS = 1000
+"""How often to look whether a reserve that was let go can be made again: until then nothing is appended."""
 SCRUB_TICK_MS = 30_000
 """How often to look whether it is time to verify the logs again."""
 RETRY_MS = 10_000
@@ -77,6 +79,7 @@ class Upkeep:
                 first_ms=FIRST_CHECK_MS,
             ),
             Job("partitions to be made", lambda: RETRY_MS, broker.partitions.retry),
+            Job("reserves for a full disk", lambda: RESERVE_TICK_MS, self._renew_reserves),
             Job("deleted files", lambda: SWEEP_TICK_MS, broker.retention.sweep),
             Job("compaction", self._cleaner_pause_ms, broker.compaction.round),
             Job("scrubbing", self._scrub_pause_ms, broker.scrubber.round),
@@ -124,6 +127,10 @@ class Upkeep:
             if partition.log is not None and partition.log.flush_due(next_look_ms)
         ]
         await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _renew_reserves(self) -> None:
+        if self._broker.partitions.lacks_reserves():
+            await asyncio.get_running_loop().run_in_executor(self._disk, self._broker.partitions.renew_reserves)
 
     async def _flush_rolled(self) -> None:
         await self._broker.flusher.flush_rolled(self._broker.partitions.rolled())

@@ -109,6 +109,9 @@ class Filesystem(Protocol):
 
     def list(self, path: Path) -> list[Entry]: ...
 
+    def free_bytes(self, path: Path) -> int:
+        """How much more can be written to the disk that the directory is on."""
+
     def make_directories(self, path: Path) -> None: ...
 
     def rename(self, old: Path, new: Path) -> None:
@@ -275,6 +278,10 @@ class OsFilesystem:
                 found.append(Entry(name.name, name.is_dir(), stat.st_size, modified_ms, stat.st_ino, stat.st_nlink))
             return found
 
+    def free_bytes(self, path: Path) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
     def make_directories(self, path: Path) -> None:
         os.makedirs(path, exist_ok=True)
 
@@ -358,13 +365,21 @@ def is_transient(error: OSError) -> bool:
     return error.errno in TRANSIENT_ERRNOS
 
 
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class NoSpace(KafkaStorageError):
+    """The disk is full: what deletes may have the reserve."""
+
+
 @contextmanager
 def storage_errors(subject: str) -> Iterator[None]:
     """Turn an OSError into the error that clients understand."""
     try:
         yield
     except OSError as error:
-        raise KafkaStorageError(f"{subject}: {describe(error)}") from error
+        kind = NoSpace if error.errno in NO_SPACE else KafkaStorageError
+        raise kind(f"{subject}: {describe(error)}") from error
 
 
 def describe(error: OSError) -> str:

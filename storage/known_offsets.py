@@ -65,12 +65,14 @@ class KnownOffsets:
         logs: Mapping[TopicPartition, Log],
         others: Callable[[], Collection[TopicPartition]],
         lowered: Mapping[TopicPartition, int] | None = None,
+        rising: Mapping[Log, int] | None = None,
     ) -> None:
-        """Write what the logs say, but nothing above the offsets in `lowered`; of the `others` all stays known.
+        """Write what the logs say, but no log start below the offsets in `rising`, and nothing above those in
+        `lowered`; of the `others` all stays known.
 
         Those are asked for after the logs were looked at: a partition that becomes one meanwhile is not forgotten.
         """
-        lowered = lowered or {}
+        lowered, rising = lowered or {}, rising or {}
         with self._lock:
             current, kept = list(logs.items()), others()
             recovery_points = self._of_these(paths.RECOVERY_POINT_CHECKPOINT, kept)
@@ -81,7 +83,7 @@ class KnownOffsets:
                 recovery_points[key] = min(log.recovery_point, limit)
                 high_watermarks[key] = min(log.high_watermark, limit)
                 # Not above what is durable: after a power cut the log would end below its start.
-                log_start = min(log.log_start_offset, log.flushed_offset, limit)
+                log_start = min(max(log.log_start_offset, rising.get(log, 0)), log.flushed_offset, limit)
                 if log_start > 0:  # names of files tell it, too, but they may come back after a power cut
                     log_starts[key] = log_start
             self._write(paths.LOG_START_CHECKPOINT, log_starts)

@@ -15,6 +15,7 @@ After a crash: see `loader.py`. A write error leaves the log as it was before th
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 from collections.abc import Callable, Iterable
@@ -83,6 +84,7 @@ class Log:
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
+        "no_room",
         "offline_reason",
         "on_roll",
         "on_sync_failure",
@@ -120,6 +122,7 @@ class Log:
         self.high_watermark = log_start_offset
         self.topic_id: bytes | None = None
         self.offline_reason: str | None = None
+        self.no_room = False  # the log directory has let its reserve go
         self.on_roll: Callable[[Log], None] | None = None
         self.on_sync_failure: Callable[[str], None] | None = None
         self.before_truncate: Callable[[Log, int], None] | None = None
@@ -264,8 +267,8 @@ class Log:
         producer the epoch is checked, it has no sequence. Raises OutOfOrderSequenceNumber, InvalidProducerEpoch,
         InvalidTxnState, or KafkaStorageError when the disk refuses: then the log is as it was before.
         """
-        if self.offline_reason is not None:
-            raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
+        if self.offline_reason is not None or self.no_room:
+            raise self._not_taken()
         producer_id = batch.producer_id
         if producer_id != NO_PRODUCER:
             before = check_producer(self, batch, guard, by_coordinator=by_coordinator)
@@ -303,8 +306,8 @@ class Log:
 
         Raises InvalidProducerEpoch, TransactionCoordinatorFenced, or KafkaStorageError: the log is as it was before.
         """
-        if self.offline_reason is not None:
-            raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
+        if self.offline_reason is not None or self.no_room:
+            raise self._not_taken()
         producer_id, epoch = batch.producer_id, batch.producer_epoch
         self.producers.check_marker(producer_id, epoch, marker.coordinator_epoch, transaction_version)
         offset = self.log_end_offset
@@ -324,8 +327,8 @@ class Log:
 
         Nothing is asked of its producer. Raises KafkaStorageError: the log is as it was before.
         """
-        if self.offline_reason is not None:
-            raise KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
+        if self.offline_reason is not None or self.no_room:
+            raise self._not_taken()
         assert head.base_offset >= self.log_end_offset, f"{self}: {head.base_offset} is there already"
         now_ms = self._clock.wall_ms()
         # The first offset in a wrapper of an old format is not known: not so far below its last one.
@@ -425,6 +428,12 @@ class Log:
         except OSError as error:  # recovery completes it from the batches
             logger.warning("%s: leader epochs not written: %s", self._name, describe(error))
         self._durability.directory_unsynced = True
+
+    def _not_taken(self) -> KafkaStorageError:
+        """Why nothing is appended now."""
+        if self.offline_reason is not None:
+            return KafkaStorageError(f"{self._name}: offline: {self.offline_reason}")
+        return self._refused("append", OSError(errno.ENOSPC, "the disk is full, and its reserve is let go"))
 
     def _write_failed(self, error: OSError) -> KafkaStorageError:
         if not is_transient(error) or not self._segments.active.writable:
@@ -683,8 +692,7 @@ class Log:
             self.log_start_offset = offset
             self.set_high_watermark(max(self.high_watermark, offset))
             self.leader_epochs.truncate_from_start(offset)
-            with storage_errors(self._name):
-                self.leader_epochs.write()
+            self._write_epochs()
 
     # Segments that leave: `detach_unreachable` on the loop, then `retire` and `unlink_files` in a thread
 

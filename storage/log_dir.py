@@ -9,6 +9,8 @@ id of the machine when the directory was last loaded: when it differs now, the m
 process (`loader.py` makes a difference). A deletion that was under way is finished. A partition that cannot be opened
 is offline with its reason, keeps its files and checkpoints, and stops nobody else.
 
+On a full disk what deletes has a reserve (`reserve.py`): while that is let go, nothing is appended or made here.
+
 Blocking: all of it; `checkpoint` and `delete_log` may run in a thread beside appends.
 """
 
@@ -29,9 +31,11 @@ from klamm.storage import checkpoints, paths, scrub_state
 from klamm.storage.checkpoints import CheckpointError, MetaProperties
 from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import (
+    NO_SPACE,
     Filesystem,
     Lock,
     LockedByUs,
+    NoSpace,
     OsFilesystem,
     describe,
     make_durable_directory,
@@ -47,6 +51,7 @@ from klamm.storage.log_config import LogConfig
 from klamm.storage.paths import TopicPartition
 from klamm.storage.recovery_pool import LARGE_BYTES, WORKER_BYTES, Outcome, Progress, RecoveryPool, unchecked
 from klamm.storage.recovery_worker import Task
+from klamm.storage.reserve import Reserve
 from klamm.storage.scrub_state import KnownDamage, ScrubState
 
 logger = logging.getLogger(__name__)
@@ -121,6 +126,7 @@ class LogDir:
         filesystem: Filesystem,
         quarantine: Path | None = None,
         producer_expiration_ms: int = 86_400_000,
+        reserve_bytes: int = 0,
     ) -> None:
         self.path = path
         self.meta = meta
@@ -138,6 +144,8 @@ class LogDir:
         self._producer_expiration_ms = producer_expiration_ms
         self._marker = checkpoints.format_clean_shutdown(-1)
         self._known = KnownOffsets(filesystem, path)
+        self._rising: dict[Log, int] = {}  # log starts that are durable before they move in memory
+        self.reserve = Reserve(filesystem, path, reserve_bytes)
         self.recovery = Progress(str(path), clock)
         self.scrub = ScrubState()
         self._found: _Found | None = None
@@ -154,11 +162,13 @@ class LogDir:
         filesystem: Filesystem | None = None,
         quarantine: Path | None = None,
         producer_expiration_ms: int = 86_400_000,
+        reserve_bytes: int = 0,
     ) -> LogDir:
         """Create or take over a directory. Raises LogDirLocked or LogDirError.
 
         Without a `cluster_id`, that of `meta.properties` is taken, or a new one made. `quarantine` (default: beside the
-        directory, with `.cut` at the end) is where bytes go that have to be cut out of a log after a power cut.
+        directory, with `.cut` at the end) is where bytes go that have to be cut out of a log after a power cut. The
+        reserve for a full disk has `reserve_bytes` (`reserve.py`), once `open_reserve` was called.
         """
         clock = clock if clock is not None else SystemClock()
         filesystem = filesystem if filesystem is not None else OsFilesystem()
@@ -194,6 +204,7 @@ class LogDir:
             filesystem=filesystem,
             quarantine=quarantine,
             producer_expiration_ms=producer_expiration_ms,
+            reserve_bytes=reserve_bytes,
         )
         log_dir._marker = marker
         return log_dir
@@ -258,8 +269,8 @@ class LogDir:
             self._load_scrub()
             self._note_lost(expected)
             self._flush_recovered()
-            self._forget_missing()
-            replace_file(self._filesystem, self.path / paths.BOOT, self._boot_id())
+            self._with_reserve(self._forget_missing)
+            self._with_reserve(lambda: replace_file(self._filesystem, self.path / paths.BOOT, self._boot_id()))
         except OSError as error:
             raise LogDirError(f"{self.path}: {describe(error)}") from error
         finally:
@@ -415,6 +426,7 @@ class LogDir:
         if log.unflushed_segments_end is not None:
             self.rolled.add(log)
         log.before_truncate = self._before_truncate
+        log.no_room = self.reserve.is_lent
         self.logs[partition] = log
 
     def _read_topic_id(self, directory: Path) -> bytes | None:
@@ -462,6 +474,8 @@ class LogDir:
         """
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self.path}: offline: {self.offline_reason}")
+        if self.reserve.is_lent:
+            raise NoSpace(f"{self.path}: the disk is full, and its reserve is let go")
         items = list(new)
         created = _each(self._try_to_create, items)
         try:
@@ -513,10 +527,13 @@ class LogDir:
         With `remove=False` the renamed directory stays for a later `remove`. A crash in between is made good at the
         next start. Responses under way keep their files.
         """
-        renamed = self._move(TopicPartition(topic, partition), paths.delete_directory, "deleted")
-        if remove and self._filesystem.exists(renamed):
-            with storage_errors(f"{topic}-{partition}"):
-                self.remove(renamed)
+        renamed = self._rename(TopicPartition(topic, partition), paths.delete_directory, "deleted")
+        with storage_errors(f"{topic}-{partition}"):
+            try:
+                if remove and self._filesystem.exists(renamed):
+                    self.remove(renamed)
+            finally:  # after what gives space to a full disk
+                self._with_reserve(self._forget_missing)
         return renamed
 
     def hand_over(self, partition: TopicPartition) -> None:
@@ -531,9 +548,12 @@ class LogDir:
 
     def set_aside(self, topic: str, partition: int) -> Path:
         """Keep the files of a partition that belongs to no topic of ours under another name, durably."""
-        return self._move(TopicPartition(topic, partition), paths.stray_directory, "set aside")
+        renamed = self._rename(TopicPartition(topic, partition), paths.stray_directory, "set aside")
+        with storage_errors(f"{topic}-{partition}"):
+            self._with_reserve(self._forget_missing)
+        return renamed
 
-    def _move(self, key: TopicPartition, renaming: Callable[[Path, uuid.UUID], Path], reason: str) -> Path:
+    def _rename(self, key: TopicPartition, renaming: Callable[[Path, uuid.UUID], Path], reason: str) -> Path:
         with storage_errors(str(key)):
             if (log := self.logs.pop(key, None)) is not None:
                 log.abandon(reason)
@@ -546,7 +566,6 @@ class LogDir:
                 self._filesystem.sync_directory(self.path)
             except FileNotFoundError:
                 logger.warning("%s: its directory was gone already", key)
-            self._forget_missing()
         return renamed
 
     def remove(self, directory: Path) -> None:
@@ -563,14 +582,75 @@ class LogDir:
     def checkpoint(self) -> None:
         """Write recovery points, log starts and high watermarks, those that changed. Raises KafkaStorageError."""
         with storage_errors(str(self.path)):
-            for log in list(self.logs.values()):
-                # A log start above what is durable is not written: after a power cut it would be above the log end.
-                if log.log_start_offset > log.flushed_offset and log.offline_reason is None:
-                    log.flush()
+            self._flush_below_log_starts()
             self._write_checkpoints()
 
+    def raise_log_starts(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make these log starts durable; the caller then moves them in memory (`Log.advance_log_start`).
+
+        Uses the reserve on a full disk. Raises NoSpace, when that was not enough, or KafkaStorageError: nothing moves.
+        """
+        with storage_errors(str(self.path)):
+            before = {log: offset for log, offset in self._rising.items() if log.log_start_offset < offset}
+            wanted = {log: offset for key, offset in offsets.items() if (log := self.logs.get(key)) is not None}
+            self._rising = before | {log: max(offset, before.get(log, 0)) for log, offset in wanted.items()}
+            try:
+                self._flush_below_log_starts()
+                self._with_reserve(self._write_checkpoints)
+            except (OSError, KafkaStorageError):
+                self._rising = before
+                raise
+
+    def _flush_below_log_starts(self) -> None:
+        """A log start above what is durable is not written: after a power cut it would be above the log end."""
+        for log in list(self.logs.values()):
+            log_start_offset = max(log.log_start_offset, self._rising.get(log, 0))
+            if log_start_offset > log.flushed_offset and log.offline_reason is None:
+                log.flush()
+
     def _write_checkpoints(self, lowered: Mapping[TopicPartition, int] | None = None) -> None:
-        self._known.write(self.logs, lambda: self.offline.keys() | self._leaving, lowered)
+        self._known.write(self.logs, lambda: self.offline.keys() | self._leaving, lowered, self._rising)
+
+    # A full disk
+
+    def _with_reserve(self, work: Callable[[], T]) -> T:
+        """Do what must not fail for want of space: if it does, let the reserve go and do it again. OSError."""
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in NO_SPACE or not self.let_reserve_go():
+                raise
+        return work()
+
+    def open_reserve(self) -> None:
+        """Take over the reserve, or make it; on a full disk, let it go for the start. Raises LogDirError."""
+        try:
+            self.reserve.open()
+            if self.reserve.is_scarce():
+                self.let_reserve_go()
+        except OSError as error:
+            raise LogDirError(f"{self.path}: {describe(error)}") from error
+
+    def let_reserve_go(self) -> bool:
+        """Give the reserve to what has to be written on a full disk; False when there is none.
+
+        From then on nothing is appended here until `renew_reserve` succeeds. Any thread may call it.
+        """
+        if not self.reserve.let_go():
+            return False
+        self._note_room()
+        return True
+
+    def renew_reserve(self) -> None:
+        """Make the reserve again if there is room for it. Blocks."""
+        was_lent = self.reserve.is_lent
+        if self.reserve.make() and was_lent:
+            logger.info("%s: there is room again, and the reserve is made", self.path)
+            self._note_room()
+
+    def _note_room(self) -> None:
+        for log in list(self.logs.values()):
+            log.no_room = self.reserve.is_lent
 
     def cleaner_offset(self, partition: TopicPartition) -> int:
         """Up to where the log was compacted, 0 when it never was."""
@@ -591,6 +671,7 @@ class LogDir:
     def _before_truncate(self, log: Log, offset: int) -> None:
         """No checkpoint may be above the end of a log: lower them before it is cut."""
         partition = next(key for key, known in self.logs.items() if known is log)
+        self._rising.pop(log, None)
         with storage_errors(log.name):
             self._write_checkpoints({partition: offset})
 
@@ -670,11 +751,13 @@ class LogDir:
                 return False
             return True
 
+        if clean and self.reserve.is_scarce():
+            self.let_reserve_go()
         closed_well = all(_each(close_log, self.logs.values()))
         well = closed_well and clean and marked and self.offline_reason is None and not self.offline
         try:
             if clean and self.offline_reason is None:
-                self._write_checkpoints()
+                self._with_reserve(self._write_checkpoints)
             if well:
                 marker = checkpoints.format_clean_shutdown(broker_epoch)
                 replace_file(self._filesystem, self.path / paths.CLEAN_SHUTDOWN, marker)

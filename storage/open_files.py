@@ -77,8 +77,8 @@ OPEN_FILES: Final = OpenFiles()
 
 
 def limit_for_logs(process_limit: int, map_limit: int, wanted: int = -1) -> int:
-    """How many files and maps logs may hold: `wanted`, by default half of the descriptors that the process may have. The
-    other half is for connections and what is opened for a moment.
+    """How many files and maps logs may hold: `wanted`, by default half of the descriptors that the process may have.
+    The other half is for connections and what is opened for a moment.
 
     Not more than half of the maps, as any of them may be one: the other half is for code, threads and large objects.
     """

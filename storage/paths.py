@@ -1,6 +1,6 @@
 """Every file and directory name that storage makes or parses, as Apache Kafka has them.
 
-    <log dir>/                              meta.properties  .lock  .kafka_cleanshutdown  klamm.boot
+    <log dir>/                              meta.properties  .lock  .kafka_cleanshutdown  klamm.boot  klamm.reserve
                                             recovery-point-offset-checkpoint  log-start-offset-checkpoint
                                             replication-offset-checkpoint  cleaner-offset-checkpoint
       <topic>-<partition>/                  partition.metadata  leader-epoch-checkpoint
@@ -13,10 +13,10 @@
 Suffixes of files in a partition directory: `.deleted` (to be removed), `.cleaned` (unfinished compaction, to be
 removed), `.swap` (finished compaction, to be swapped in).
 
-`klamm.boot` is our own plain file: the boot id of the machine when the log dir was last opened. So is `klamm.scrub`:
-what the scrubber has verified and found (`scrub_state.py`). `klamm.compaction`, in
-a partition directory, is another: the swap that is under way (`swap.py`); `klamm.txnindexes` a third: which transaction
-indexes there are (`transaction_index.py`).
+`klamm.boot` is our own plain file: the boot id of the machine when the log dir was last opened. So are `klamm.scrub`:
+what the scrubber has verified and found (`scrub_state.py`); and `klamm.reserve`: space for a full disk (`reserve.py`).
+`klamm.compaction`, in a partition directory, is another: the swap that is under way (`swap.py`); `klamm.txnindexes`
+a third: which transaction indexes there are (`transaction_index.py`).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT = "klamm.boot"
+RESERVE = "klamm.reserve"
 SCRUB = "klamm.scrub"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"

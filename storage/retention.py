@@ -7,9 +7,9 @@ As in Apache Kafka, in this order, oldest first, stopping at the first segment t
 Time and size count only for a `cleanup.policy` with `delete`. Nothing at or above the high watermark goes. When the
 active segment is due, too, and not empty, it is rolled first: what is left is an empty segment at the log end.
 
-Nothing is deleted here: `advance` rolls if it must and moves the log start; then the caller makes the log start
-durable, and lets the segments go (`Log.detach_unreachable`). After a crash on the way the next round finds them below
-the log start.
+Nothing is deleted here: `due` rolls if it must and tells the new log start; then the caller makes that durable
+(`LogDir.raise_log_starts`), moves it, and lets the segments go (`Log.detach_unreachable`). After a crash on the way the
+next round finds them below the log start.
 
 Clocks: timestamps are the producers' or the broker's, ages are theirs against `TrustedTime`, which does not believe a
 wall clock that is suddenly ahead until it has stayed so for an hour. A clock that is a day ahead for a minute deletes
@@ -23,6 +23,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from klamm.protocol.errors import KafkaStorageError
 from klamm.storage.clock import Clock
 from klamm.storage.log import Log
 from klamm.storage.segment import Segment
@@ -77,9 +78,9 @@ class Breach:
         return self.by_time + self.by_size + self.by_log_start
 
 
-def breach(log: Log, now_ms: int) -> Breach | None:
+def breach(log: Log, now_ms: int, *, closed_only: bool = False) -> Breach | None:
     """What may go now; None for nothing. Looks at the segments that may go and the one behind them."""
-    segments = log.segments
+    segments = log.segments[: -1 if closed_only else None]
     config = log.config
     by_time = by_size = 0
     size_bytes = 0
@@ -96,34 +97,40 @@ def breach(log: Log, now_ms: int) -> Breach | None:
             size_bytes += segments[index].size_bytes
             index += 1
         by_size = index - by_time
-    while _may_go(log, segments, index) and _end(log, segments, index) <= log.log_start_offset:
+    while _may_go(log, segments, index) and _end(log, index) <= log.log_start_offset:
         size_bytes += segments[index].size_bytes
         index += 1
     if index == 0:
         return None
-    return Breach(by_time, by_size, index - by_time - by_size, size_bytes, _end(log, segments, index - 1))
+    return Breach(by_time, by_size, index - by_time - by_size, size_bytes, _end(log, index - 1))
 
 
-def _end(log: Log, segments: Sequence[Segment], index: int) -> int:
+def _end(log: Log, index: int) -> int:
+    segments = log.segments
     return segments[index + 1].base_offset if index + 1 < len(segments) else log.log_end_offset
 
 
 def _may_go(log: Log, segments: Sequence[Segment], index: int) -> bool:
-    if index >= len(segments) or (index == len(segments) - 1 and segments[index].size_bytes == 0):
+    if index >= len(segments) or (segments[index] is log.segments[-1] and segments[index].size_bytes == 0):
         return False
-    return _end(log, segments, index) <= log.high_watermark
+    return _end(log, index) <= log.high_watermark
 
 
-def advance(log: Log, now_ms: int) -> Breach | None:
-    """Move the log start above what may go. Raises KafkaStorageError, and OSError when timestamps cannot be read."""
+def due(log: Log, now_ms: int) -> Breach | None:
+    """What may go now; not the active segment, where no other can be begun. Raises OSError."""
     found = breach(log, now_ms)
-    if found is None:
-        return None
-    if found.count == len(log.segments):
+    if found is None or found.count < len(log.segments):
+        return found
+    try:
         log.roll()
-    log.advance_log_start(found.log_start_offset)
+    except KafkaStorageError:  # it is said; the others give space to a full disk
+        return breach(log, now_ms, closed_only=True)
+    return found
+
+
+def log_deleted(log: Log, found: Breach) -> None:
+    """One line for the operator."""
     logger.info(
         "%s: retention deletes %d segments: by_time=%d by_size=%d by_log_start=%d size_bytes=%d log_start_offset=%d",
         log.name, found.count, found.by_time, found.by_size, found.by_log_start, found.size_bytes, log.log_start_offset,
     )  # fmt: skip
-    return found

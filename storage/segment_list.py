@@ -24,7 +24,6 @@ from klamm.storage.results import NOTHING, LogRead
 from klamm.storage.segment import Segment
 from klamm.storage.transaction_index import AbortedTransaction
 
-
 CLOSED_WITH_READS: Final = 256
 """Closed segments of all logs that know where their readers will go on: with 64 readers each it is 32 KB."""
 

@@ -33,21 +33,21 @@ NO_LOW_WATERMARK = -1
 
 
 async def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    advanced: list[Partition] = []
+    log_starts: dict[Partition, int] = {}
     response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
                 partitions=[
-                    _result(broker, topic.name, partition.partition_index, partition.offset, advanced)
+                    _result(broker, topic.name, partition.partition_index, partition.offset, log_starts)
                     for partition in topic.partitions
                 ],
             )
             for topic in request.topics
         ]
     )
-    if advanced:
-        await broker.retention.drop(advanced)
+    if log_starts:
+        await broker.retention.drop(log_starts)
     return response
 
 
@@ -64,17 +64,18 @@ def error_response(request: DeleteRecordsRequest, error: KafkaError, version: in
 
 
 def _result(
-    broker: Broker, topic: str, index: int, offset: int, advanced: list[Partition]
+    broker: Broker, topic: str, index: int, offset: int, log_starts: dict[Partition, int]
 ) -> DeleteRecordsPartitionResult:
     try:
         partition = broker.partitions.get(topic, index)
         if partition is None:
             raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
-        if _advance(partition, offset):
-            advanced.append(partition)
+        low_watermark = _new_log_start(partition, offset)
+        if low_watermark > partition.log_start_offset:
+            log_starts[partition] = max(low_watermark, log_starts.get(partition, 0))
     except KafkaError as error:
         return _failed(index, error)
-    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=partition.log_start_offset)
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)
 
 
 def _failed(index: int, error: KafkaError) -> DeleteRecordsPartitionResult:
@@ -83,8 +84,8 @@ def _failed(index: int, error: KafkaError) -> DeleteRecordsPartitionResult:
     )
 
 
-def _advance(partition: Partition, offset: int) -> bool:
-    """Advance the log start; whether it moved. Raises a KafkaError."""
+def _new_log_start(partition: Partition, offset: int) -> int:
+    """Where the log is to begin, which may be where it does. Raises a KafkaError."""
     if partition.internal:
         raise InvalidTopicException(f"records of the internal topic {partition.topic} are not deleted")
     log = partition.online_log()
@@ -93,7 +94,4 @@ def _advance(partition: Partition, offset: int) -> bool:
     target = partition.high_watermark if offset == TO_HIGH_WATERMARK else offset
     if not 0 <= target <= partition.high_watermark:
         raise OffsetOutOfRange(f"{partition.name}: offset {offset} is not in [0, {partition.high_watermark}]")
-    if target <= log.log_start_offset:
-        return False
-    log.advance_log_start(target)
-    return True
+    return max(target, log.log_start_offset)

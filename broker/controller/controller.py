@@ -87,8 +87,8 @@ class Controller(Changes):
     async def finish_deletions(self) -> None:
         """Delete what was marked before a crash. Call it when the listeners are there and before clients are.
 
-        Until then the marked topics are in the image, so their logs are opened and then removed like any other. One that
-        cannot be removed is not served, keeps its name and its mark, and does not keep the broker from others.
+        Until then the marked topics are in the image, so their logs are opened and then removed like any other. One
+        that cannot be removed is not served, keeps its name and its mark, and does not keep the broker from others.
         """
         for name in sorted(self._deleting):
             log.info("topic %s: finishing its deletion", name)

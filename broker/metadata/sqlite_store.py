@@ -42,6 +42,7 @@ from klamm.broker.metadata.store import (
     Set,
     StoreCorrupt,
     StoreFailed,
+    StoreFull,
     StoreUnavailable,
     WatchCallback,
     WatchEvent,
@@ -82,6 +83,8 @@ class SqliteStore:
         self._lock = threading.RLock()
         self._watches: list[tuple[str, WatchCallback, bool]] = []
         self._failure: str | None = None
+        self.make_room: Callable[[], bool] = lambda: False
+        """Asked on a full disk, for a change that failed: True when there is room now, and it may be tried again."""
         self._closed = False
         is_new = not read_only and (not path.exists() or path.stat().st_size == 0)
         target = _read_only_uri(path) if read_only else path
@@ -172,6 +175,14 @@ class SqliteStore:
         self.multi((Delete(path, version, recursive),))
 
     def multi(self, operations: Sequence[Operation]) -> None:
+        try:
+            self._multi(operations)
+        except StoreFull:
+            if not self.make_room():
+                raise
+            self._multi(operations)
+
+    def _multi(self, operations: Sequence[Operation]) -> None:
         events: list[WatchEvent] = []
         with self._lock, self._translated():
             self._db.execute("BEGIN IMMEDIATE")
@@ -304,7 +315,8 @@ class SqliteStore:
             if primary == sqlite3.SQLITE_IOERR:
                 self._failure = f"the metadata store {self.path} failed and needs a restart: {error}"
                 raise StoreFailed(self._failure) from None
-            raise StoreUnavailable(f"the metadata store {self.path} refused: {error}") from None
+            kind = StoreFull if primary == sqlite3.SQLITE_FULL else StoreUnavailable
+            raise kind(f"the metadata store {self.path} refused: {error}") from None
 
 
 def _below(path: str) -> tuple[str, str, str]:

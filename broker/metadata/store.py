@@ -48,6 +48,10 @@ class StoreUnavailable(StoreError):
     """The change was not made (no space, no session ...); a later try may succeed."""
 
 
+class StoreFull(StoreUnavailable):
+    """The change was not made, for want of space."""
+
+
 class StoreFailed(StoreError):
     """The disk failed: what is durable is unknown until the store is opened again. No call succeeds any more."""
 

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from klamm.broker.partition import Partition
 from klamm.broker.retention import Retention
+from klamm.storage.filesystem import NoSpace
+from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
+from klamm.storage.log_dir import LogDir
+from klamm.storage.paths import TopicPartition
 from tests.storage.batches import fill as append_to_log
 from tests.storage.batches import open_log
 from tests.support.embedded import NOW_MS, EmbeddedBroker, batch
@@ -94,19 +102,71 @@ def test_one_line_is_logged_for_a_log_that_lost_segments(tmp_path: Path, caplog)
     assert lines[0].startswith("t-0: retention deletes 2 segments: by_time=2 by_size=0 by_log_start=0 size_bytes=1200")
 
 
+@pytest.mark.parametrize("reserve_bytes", [0, 5000])
+def test_a_full_disk_is_emptied_with_a_reserve_and_without(reserve_bytes: int) -> None:
+    filesystem = MemoryFilesystem()
+    filesystem.space_bytes = 100_000
+    with full_log_dir(filesystem, reserve_bytes) as (_, log, retention, served):
+        asyncio.run(retention.drop({served: 7}))
+        assert log.log_start_offset == 7
+        assert filesystem.space_bytes > 200, "without a delay"
+        assert not [entry for entry in filesystem.list(log.directory) if entry.name.endswith(".deleted")]
+    filesystem.crash()
+    again = LogDir.open(Path("/data"), node_id=1, filesystem=filesystem, reserve_bytes=reserve_bytes)
+    again.load_logs(lambda topic: LogConfig())
+    assert again.logs[TopicPartition("t", 0)].log_start_offset == 7
+
+
+def test_what_a_full_disk_cannot_make_durable_does_not_move() -> None:
+    """Not a segment can go: the disk stays full."""
+    filesystem = MemoryFilesystem()
+    with full_log_dir(filesystem, 0) as (_, log, retention, served):
+        end = log.segments[1].base_offset
+        with pytest.raises(NoSpace):
+            asyncio.run(retention.drop({served: end - 1}))
+        assert log.log_start_offset == 0
+
+
+@contextmanager
+def full_log_dir(
+    filesystem: MemoryFilesystem, reserve_bytes: int
+) -> Iterator[tuple[LogDir, Log, Retention, Partition]]:
+    log_dir = LogDir.open(Path("/data"), node_id=1, filesystem=filesystem, reserve_bytes=reserve_bytes)
+    log_dir.open_reserve()
+    log_dir.load_logs(lambda topic: LogConfig())
+    log = log_dir.create_log("t", 0, bytes(16), LogConfig(segment_bytes=300))
+    append_to_log(log, 9)
+    log.set_high_watermark(9)
+    log.flush()
+    log_dir.checkpoint()
+    filesystem.space_bytes = 0
+
+    class Partitions:
+        def directory_of(self, partition: object) -> LogDir:
+            return log_dir
+
+    class Served:
+        topic, index = "t", 0
+
+        def __init__(self) -> None:
+            self.log = log
+
+    yield log_dir, log, Retention(cast(Any, Partitions()), ManualClock(), None), cast(Any, Served())
+
+
 def test_a_log_start_is_durable_where_the_log_is_now() -> None:
     """The partition moves to another log directory while the checkpoint of the first is written."""
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=LogConfig(segment_bytes=300))
     append_to_log(log, 9)
-    log.advance_log_start(7)
     written: list[str] = []
 
     class Place:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def checkpoint(self) -> None:
+        def raise_log_starts(self, offsets: object) -> None:
+            assert offsets == {TopicPartition("t", 0): 7} and log.log_start_offset == 0
             assert log.segments[0].base_offset == 0, "nothing goes before"
             written.append(self.name)
 
@@ -117,10 +177,12 @@ def test_a_log_start_is_durable_where_the_log_is_now() -> None:
             return new if written else old
 
     class Served:
+        topic, index = "t", 0
+
         def __init__(self) -> None:
             self.log = log
 
     retention = Retention(cast(Any, Partitions()), ManualClock(), None)
-    asyncio.run(retention.drop([cast(Any, Served())]))
+    asyncio.run(retention.drop({cast(Any, Served()): 7}))
     assert written == ["old", "new"]
     assert log.segments[0].base_offset > 0

@@ -358,7 +358,7 @@ def test_rows_32_33_kill_9_before_each_change_on_the_disk(tmp_path: Path, name: 
 
 @pytest.mark.parametrize("call", ["rename", "unlink"])
 def test_a_topic_that_cannot_be_deleted_does_not_keep_the_broker_from_the_others(tmp_path: Path, call: str) -> None:
-    with filled(tmp_path) as (made, peer):
+    with filled(tmp_path) as (made, _):
         path = "/victim-0" if call == "rename" else "/victim-0."
         made.disk.rules(f"{errno.EIO} {call} {path}")
         delete_topic(made, "victim")

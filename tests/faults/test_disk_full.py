@@ -6,14 +6,17 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
+from klamm.storage.paths import CLEAN_SHUTDOWN
 from tests.faults.damage import CONFIG, contents
 from tests.faults.network_cases import Broker, now_ms
 from tests.faults.wire import CLOSED, SILENT, Wire, batch, frame_of
@@ -59,14 +62,14 @@ def file_size_limit(tmp_path: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def small_file_system(tmp_path: Path) -> Iterator[Place]:
+def small_file_system(tmp_path: Path, config: Mapping[str, object] = CONFIG) -> Iterator[Place]:
     """A tmpfs of 12 MiB, 6 of them taken by a file that is removed later."""
     directory = tmp_path / "disk"
     directory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", directory], check=True)
     try:
         (directory / "ballast").write_bytes(bytes(6 * MIB))
-        process = BrokerProcess(directory / "data", CONFIG)
+        process = BrokerProcess(directory / "data", {**CONFIG, **config})
         process.log_path = tmp_path / "data.log"
         yield Place(process, lambda: (directory / "ballast").unlink(missing_ok=True))
         if process._process is not None:
@@ -180,6 +183,74 @@ if "a full file system" in PLACES:  # a file size limit does not keep small file
                 assert peer.produce(batch(b"v", timestamp=now_ms()), topic="after") == 0
         print("creating on a full disk:", codes)
         assert CLOSED not in codes and SILENT not in codes
+        assert "Traceback" not in process.log()
+
+    RESERVE = {"klamm.log.dir.reserve.bytes": MIB // 2, "log.retention.check.interval.ms": 500}
+
+    @contextmanager
+    def full_to_the_last_byte(tmp_path: Path, **config: object) -> Iterator[tuple[Place, BrokerProcess, Broker]]:
+        """Topics `t` and `u` with segments of records, and not a byte of the disk free."""
+        with (
+            small_file_system(tmp_path, {**RESERVE, **config}) as place,
+            place.process as process,
+            Broker(process.port, 30) as peer,
+        ):
+            for topic in ("t", "u"):
+                assert peer.create(topic) == 0
+            writer = Writer(peer)
+            assert [writer.write(peer, "t") for _ in range(25)] == [0] * 25
+            assert peer.produce(batch(b"v", timestamp=now_ms()), topic="u") == 0
+            fill_up(place.process.data.parent / "filler")
+            yield place, process, peer
+
+    def fill_up(path: Path) -> None:
+        with path.open("wb", buffering=0) as out:
+            for size in (MIB, 4096, 1):
+                try:
+                    while out.write(bytes(size)) == size:
+                        pass
+                except OSError:
+                    pass
+
+    def appends_again(peer: Broker) -> bool:
+        return peer.produce(batch(b"v", timestamp=now_ms()), topic="u") == 0
+
+    @pytest.mark.parametrize("what", ["records", "topic", "retention"])
+    def test_row_22_what_deletes_works_on_a_full_disk(tmp_path: Path, what: str) -> None:
+        with full_to_the_last_byte(tmp_path) as (_, process, peer):
+            admin = AdminClient({"bootstrap.servers": process.address})
+            if what == "records":
+                deleted = admin.delete_records([TopicPartition("t", 0, 25)], request_timeout=20)
+                assert [each.result(20).low_watermark for each in deleted.values()] == [25]
+            elif what == "topic":
+                admin.delete_topics(["t"], operation_timeout=20)["t"].result(20)
+            else:
+                resource = ConfigResource(ConfigResource.Type.TOPIC, "t")
+                resource.add_incremental_config(
+                    ConfigEntry("retention.bytes", "1", incremental_operation=AlterConfigOpType.SET)
+                )
+                next(iter(admin.incremental_alter_configs([resource]).values())).result(20)
+            wait_for(lambda: appends_again(peer), 60, "an append after the deletion")
+            process.kill()
+            process.restart()
+            with Broker(process.port, 30) as again:
+                if what != "topic":
+                    assert again.fetch(topic="t") == ErrorCode.OFFSET_OUT_OF_RANGE  # at offset 0
+                    assert again.end_offset("t") == 25
+                assert appends_again(again)
+            assert process.terminate() == 0
+        assert "Traceback" not in process.log()
+
+    def test_row_22_a_full_disk_is_left_and_entered_cleanly(tmp_path: Path) -> None:
+        with full_to_the_last_byte(tmp_path) as (place, process, _):
+            assert process.terminate() == 0
+            assert (process.data / CLEAN_SHUTDOWN).exists()
+            process.restart()
+            with Broker(process.port, 30) as again:
+                assert contents(again, topic="t") == list(range(25))
+                assert again.produce(batch(b"v", timestamp=now_ms()), topic="u") == ErrorCode.KAFKA_STORAGE_ERROR
+                (place.process.data.parent / "filler").unlink()
+                wait_for(lambda: appends_again(again), 20, "an append when there is space")
         assert "Traceback" not in process.log()
 
 

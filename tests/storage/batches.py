@@ -12,6 +12,7 @@ from klamm.protocol.records.validate import ValidBatch
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.results import AppendResult
+from klamm.storage.retention import due
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -147,6 +148,13 @@ def all_records(log: Log) -> list[tuple[int, int]]:
             ]
             offset = header.last_offset + 1
     return found
+
+
+def advance(log: Log, now_ms: int) -> None:
+    """Move the log start where retention wants it."""
+    found = due(log, now_ms)
+    if found is not None:
+        log.advance_log_start(found.log_start_offset)
 
 
 def fill(log: Log, batch_count: int, *, records_each: int = 1, value: bytes = b"value", epoch: int = 0) -> None:

@@ -11,8 +11,8 @@ from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
-from klamm.storage.retention import TRUST_AFTER_SECONDS, TrustedTime, advance, breach
-from tests.storage.batches import DIRECTORY, all_offsets, batch, open_log, read_bytes
+from klamm.storage.retention import TRUST_AFTER_SECONDS, TrustedTime, breach
+from tests.storage.batches import DIRECTORY, advance, all_offsets, batch, open_log, read_bytes
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem
 

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
-from klamm.storage.retention import JUMP_MS, TRUST_AFTER_SECONDS, TrustedTime, advance, breach
-from tests.storage.batches import all_offsets, batch, open_log
+from klamm.storage.retention import JUMP_MS, TRUST_AFTER_SECONDS, TrustedTime, breach, due
+from tests.storage.batches import advance, all_offsets, batch, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -96,7 +96,7 @@ class RetentionMachine(RuleBasedStateMachine):
         self.log.delete_unreachable()
         self.model = [written for written in self.model if written.offset >= kept]
         assert self.log.segments[0].base_offset == kept
-        assert advance(self.log, now_ms) is None
+        assert due(self.log, now_ms) is None
 
     def _kept(self, now_ms: int) -> int:
         """Where the log begins after a pass."""

@@ -121,6 +121,7 @@ class MemoryFile:
 
     def truncate(self, size: int) -> None:
         self._use("truncate")
+        self._filesystem.give_back(max(0, len(self._inode.data) - size))
         _resize(self._inode.data, size)
         self._inode.pending.append(size)
 
@@ -285,6 +286,13 @@ class MemoryFilesystem:
         self.space_bytes -= taken
         return None if taken == size else taken
 
+    def give_back(self, size: int) -> None:
+        if self.space_bytes is not None:
+            self.space_bytes += size
+
+    def free_bytes(self, path: Path) -> int:
+        return self.space_bytes if self.space_bytes is not None else 1 << 40
+
     # The seam
 
     def _find(self, path: Path) -> Inode | Directory | None:
@@ -367,6 +375,7 @@ class MemoryFilesystem:
         source, target = self._directory(old.parent), self._directory(new.parent)
         if source is target:  # one step, or a crash could find neither name
             del source.names[old.name]
+        self._replaced(target.names.get(new.name))
         target.change(new.name, node)
         if source is not target:
             source.change(old.name, None)
@@ -379,9 +388,15 @@ class MemoryFilesystem:
         target.change(new.name, node)
         self._has_links = True
 
+    def _replaced(self, node: Inode | Directory | None) -> None:
+        """What has lost its name, if it was its last, gives its space back. (As if nobody had it open.)"""
+        if isinstance(node, Inode) and self._link_count(node) == 1:
+            self.give_back(len(node.data))
+
     def unlink(self, path: Path) -> None:
-        self._file(path)
+        file = self._file(path)
         self.use("unlink", path)
+        self._replaced(file)
         self._directory(path.parent).change(path.name, None)
 
     def remove_directory(self, path: Path) -> None:

@@ -1,0 +1,114 @@
+"""Space on the disk that a log directory keeps for the time when there is none: the file `klamm.reserve`.
+
+On a full disk nothing can be deleted without writing a little: checkpoints, the metadata. Then the reserve is let go,
+and what has to be done is done again. Until it is made again nothing may be appended to the directory, or the producers
+would take that space, too; it is made again when there is twice as much.
+
+The file has blocks of its own, not a hole. One of size 0 was let go, also by a process that has died since. Where
+there was never room for it, there is none, and the directory does without. A crash at any step leaves one of these.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+from klamm.storage import paths
+from klamm.storage.filesystem import Filesystem, describe, unlink_if_exists
+
+logger = logging.getLogger(__name__)
+
+
+class Reserve:
+    """The reserve of one log directory, of `size_bytes`; with 0 there is none. Any thread may use it."""
+
+    __slots__ = ("_directory", "_filesystem", "_lock", "_path", "is_held", "is_lent", "size_bytes")
+
+    def __init__(self, filesystem: Filesystem, directory: Path, size_bytes: int) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._path = directory / paths.RESERVE
+        self._lock = threading.Lock()
+        self.size_bytes = size_bytes
+        self.is_held = False
+        self.is_lent = False
+
+    def open(self) -> None:
+        """Take over what is there, and make it if it is not. OSError."""
+        if self.size_bytes == 0:
+            unlink_if_exists(self._filesystem, self._path)
+            return
+        if self._filesystem.exists(self._path):
+            size_bytes = self._filesystem.open_read(self._path).size()
+            if size_bytes > self.size_bytes:
+                self._filesystem.open(self._path).truncate(self.size_bytes)
+            self.is_held = size_bytes >= self.size_bytes or (size_bytes > 0 and not self._has_room())
+            self.is_lent = size_bytes == 0
+        if not self.is_held and not self.make():
+            logger.warning(
+                "%s: no room for a reserve of %d bytes%s", self._directory, self.size_bytes,
+                ": nothing is appended until there is" if self.is_lent else ": a full disk has to be emptied by hand",
+            )  # fmt: skip
+
+    @property
+    def is_missing(self) -> bool:
+        return self.size_bytes > 0 and not self.is_held
+
+    def is_scarce(self) -> bool:
+        """Whether a start or a close had better have the reserve: less than that is free."""
+        return self.is_held and self._free_bytes() < self.size_bytes
+
+    def make(self) -> bool:
+        """Make it, if there is room; whether it is there."""
+        with self._lock:
+            if self.is_missing and self._has_room():
+                self.is_held = self._allocate()
+                self.is_lent = self.is_lent and not self.is_held
+            return self.is_held
+
+    def _has_room(self) -> bool:
+        return self._free_bytes() >= 2 * self.size_bytes
+
+    def _free_bytes(self) -> int:
+        """0 where the disk does not tell."""
+        try:
+            return self._filesystem.free_bytes(self._directory)
+        except OSError:
+            return 0
+
+    def _allocate(self) -> bool:
+        try:
+            file = self._filesystem.open(self._path, create=True)
+            try:
+                file.truncate(0)
+                file.allocate(self.size_bytes)
+                file.sync()
+                self._filesystem.sync_directory(self._directory)
+            except OSError:
+                if self.is_lent:
+                    file.truncate(0)
+                else:
+                    self._filesystem.unlink(self._path)
+                raise
+        except OSError as error:
+            logger.warning("%s: no reserve of %d bytes: %s", self._directory, self.size_bytes, describe(error))
+            return False
+        return True
+
+    def let_go(self) -> bool:
+        """Give the space back to the disk; False when there is none to give."""
+        with self._lock:
+            if not self.is_held:
+                return False
+            try:
+                self._filesystem.open(self._path).truncate(0)
+            except OSError as error:
+                logger.error("%s: the reserve cannot be let go: %s", self._directory, describe(error))
+                return False
+            self.is_held, self.is_lent = False, True
+        logger.error(
+            "%s: the disk is full: %d bytes of reserve are let go; nothing is appended until twice as many are free",
+            self._directory, self.size_bytes,
+        )  # fmt: skip
+        return True
