@@ -112,7 +112,7 @@ def _take(filesystem: Filesystem, source: Path, target: Path, log_start_offset: 
 def _is_taken(name: str, active: int) -> bool:
     parsed = paths.parse_offset_file(name)
     if parsed is None:
-        return False
+        return name == paths.TXN_INDEX_LIST
     offset, suffix = parsed
     if suffix == paths.SNAPSHOT_SUFFIX:
         return offset <= active

@@ -94,6 +94,7 @@ class Loader:
         self._producers = ProducerState(directory.name, producer_expiration_ms)
         self._files: dict[str, Entry] = {}
         self._snapshots: list[int] = []
+        self._rebuilt: set[int] = set()  # base offsets of segments whose indexes are not those that a close has left
 
     def load(self) -> Log:
         with storage_errors(self._name):
@@ -174,7 +175,9 @@ class Loader:
             known = max(self._recovery_point, self._high_watermark)
             may_overflow = self._config.compacted and not 0 < known <= segment.base_offset + MAX_RELATIVE_OFFSET + 1
             if overflows(self._filesystem, segment, next_base_offset, last_may=may_overflow, names=self._files):
-                found |= bool(split(self._filesystem, self._directory, segment, self._part))
+                parts = split(self._filesystem, self._directory, segment, self._part)
+                self._rebuilt.update(parts)
+                found |= bool(parts)
         if found:
             self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
         return found
@@ -278,15 +281,21 @@ class Loader:
         if not active.indexes_are_sane(end_offset):
             self._rebuild_indexes(active)
         active.load_largest_timestamp()
-        open_transaction_indexes(segments, end_offset, self._filesystem, self._files, self._snapshots)
+        self._open_transaction_indexes(segments, end_offset)
         self._load_producers(segments, end_offset)
         return end_offset
 
     def _rebuild_indexes(self, segment: Segment) -> None:
         logger.warning("%s: rebuilding the indexes of segment %d", self._name, segment.base_offset)
+        self._rebuilt.add(segment.base_offset)
         segment.rebuild_indexes()
         segment.become_inactive()
         self._try("indexes", segment.sync_indexes)
+
+    def _open_transaction_indexes(self, segments: list[Segment], end_offset: int) -> None:
+        open_transaction_indexes(
+            segments, end_offset, self._filesystem, self._files, self._snapshots, self._rebuilt
+        )
 
     def _open_indexes(self, segment: Segment, end_offset: int) -> bool:
         """Whether both indexes are there and their last entries make sense."""
@@ -316,7 +325,7 @@ class Loader:
             if not self._open_indexes(segment, following.base_offset):
                 self._rebuild_indexes(segment)
         base_offset = segments[first].base_offset
-        open_transaction_indexes(segments[:first], base_offset, self._filesystem, self._files, self._snapshots)
+        self._open_transaction_indexes(segments[:first], base_offset)
         self._snapshots = [offset for offset in self._snapshots if offset <= base_offset]
         self._load_producers(segments[:first], base_offset)
         self._epochs.truncate_from_end(base_offset)

@@ -33,11 +33,12 @@ from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
 from klamm.storage.scan import batches
 from klamm.storage.segment import Segment
+from klamm.storage.transaction_index import format_list
 
 logger = logging.getLogger(__name__)
 
 VERSION = 1
-SIDE_SUFFIXES = (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX, paths.TXN_INDEX_SUFFIX, paths.SNAPSHOT_SUFFIX)
+SIDE_SUFFIXES = (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX, paths.SNAPSHOT_SUFFIX)
 
 
 class Relocation:
@@ -119,6 +120,8 @@ class Relocation:
         self._to.sync()
         for suffix in SIDE_SUFFIXES:
             self._copy_side(segment.base_offset, suffix)
+        if segment.transaction_index.count:
+            self._write_side(segment.base_offset, paths.TXN_INDEX_SUFFIX, segment.transaction_index.content())
         self._copied.append(segment)
         self._segment = self._from = self._to = None
         self.next_offset = max(
@@ -130,9 +133,17 @@ class Relocation:
         """An index or a snapshot; where it is missing it is made anew when the copy is opened."""
         with suppress(FileNotFoundError):
             content = self._filesystem.read_bytes(paths.offset_file(self.source.directory, offset, suffix))
-            replace_file(
-                self._filesystem, paths.offset_file(self.directory, offset, suffix), content, sync_directory=False
-            )
+            self._write_side(offset, suffix, content)
+
+    def _write_side(self, offset: int, suffix: str, content: bytes) -> None:
+        path = paths.offset_file(self.directory, offset, suffix)
+        replace_file(self._filesystem, path, content, sync_directory=False)
+
+    def _list_transaction_indexes(self) -> None:
+        """Note which of the complete segments have one, so that a missing one is missed."""
+        aborting = [segment for segment in self._copied if segment.transaction_index.count]
+        content = format_list((segment.base_offset, segment.transaction_index) for segment in aborting)
+        replace_file(self._filesystem, self.directory / paths.TXN_INDEX_LIST, content, sync_directory=False)
 
     # Steps 3 to 5
 
@@ -151,8 +162,8 @@ class Relocation:
         self._to.sync()
         self._position = size
         self.copied_bytes += size
-        for suffix in (paths.SNAPSHOT_SUFFIX, paths.TXN_INDEX_SUFFIX):
-            self._copy_side(active.base_offset, suffix)
+        self._copy_side(active.base_offset, paths.SNAPSHOT_SUFFIX)  # its indexes are made from the batches
+        self._list_transaction_indexes()
         self._copied.append(active)
         replace_file(self._filesystem, self.directory / paths.LEADER_EPOCH_CHECKPOINT, epochs, sync_directory=False)
         replace_file(self._filesystem, self.directory / paths.MOVE_MARKER, format_marker(source.directory_id))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.batch import BatchHeader
-from klamm.protocol.records.control import read_end_marker
+from klamm.protocol.records.control import EndMarker, read_end_marker
 from klamm.protocol.records.crc import BytesLike
 from klamm.storage import paths
 from klamm.storage.checkpoints import CheckpointError
@@ -30,12 +30,16 @@ def replay(
         return producers.replay(head)
     if not head.has_producer_id:
         return None
+    return producers.replay(head, _marker(segment, position, head, data))
+
+
+def _marker(segment: Segment, position: int, head: BatchHeader, data: BytesLike | None = None) -> EndMarker | None:
+    """The marker in a control batch; None where it says nothing of a transaction."""
     try:
-        marker = read_end_marker(segment.file.read_at(head.size_bytes, position) if data is None else data, head)
+        return read_end_marker(segment.file.read_at(head.size_bytes, position) if data is None else data, head)
     except InvalidRecord as error:
         logger.warning("%s: control batch at offset %d: %s", segment.path, head.base_offset, error.message)
         return None
-    return producers.replay(head, marker)
 
 
 def load_producers(
@@ -81,18 +85,23 @@ def open_transaction_indexes(
     filesystem: Filesystem,
     names: Collection[str],
     snapshots: Sequence[int],
+    doubtful: Collection[int] = (),
 ) -> None:
     """Take over the indexes of segments up to `end_offset` that are not scanned; what does not fit is made anew.
 
-    `names` are in the directory, `snapshots` those of producers.
+    `names` are in the directory, `snapshots` those of producers. `doubtful` are the base offsets of segments that have
+    lost other indexes: theirs are compared with the batches.
     """
-    if not segments or not any(name.endswith((paths.TXN_INDEX_SUFFIX, paths.TXN_INDEX_LIST)) for name in names):
+    has_indexes = any(name.endswith((paths.TXN_INDEX_SUFFIX, paths.TXN_INDEX_LIST)) for name in names)
+    if not segments or not (has_indexes or doubtful):
         return
     listed = _read_list(segments[0].directory, filesystem, names)
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
     for index, (segment, end) in enumerate(zip(segments, ends, strict=True)):
         try:
             _open_transaction_index(segment, end, filesystem, names, listed.get(segment.base_offset))
+            if segment.base_offset in doubtful:
+                _compare_with_batches(segment)
         except ValueError as error:
             logger.warning("%s: made anew: %s", segment.transaction_index.path, error)
             _rebuild_transaction_index(segments[: index + 1], filesystem, snapshots)
@@ -122,6 +131,19 @@ def _open_transaction_index(
     if listed is not None and not is_as_listed(content, listed):
         raise ValueError(f"its {len(content)} bytes are not what was written")
     segment.transaction_index.open_existing(len(content))
+
+
+def _compare_with_batches(segment: Segment) -> None:
+    """Raises ValueError where other transactions are aborted than the index says."""
+    index = segment.transaction_index
+    known = [index.entry(at).last_offset for at in range(index.count)]
+    if known != [head.base_offset for position, head in segment.heads() if _is_abort(segment, position, head)]:
+        raise ValueError(f"its {index.count} entries are not those of the batches")
+
+
+def _is_abort(segment: Segment, position: int, head: BatchHeader) -> bool:
+    marker = _marker(segment, position, head) if head.is_control else None
+    return marker is not None and not marker.is_commit
 
 
 def _rebuild_transaction_index(segments: list[Segment], filesystem: Filesystem, snapshots: Sequence[int]) -> None:

@@ -148,7 +148,8 @@ class Segment:
         return False
 
     def create(self) -> None:
-        """Make the file of a new, empty segment."""
+        """Make the file of a new, empty segment. Indexes of that name are somebody's leftovers."""
+        self.transaction_index.clear()
         file = self._filesystem.open(self._log_path, create=True)
         if file.size():
             file.truncate(0)

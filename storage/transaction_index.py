@@ -10,6 +10,7 @@ transaction that ended later can have begun below that.
 The entry of an abort is written at once. While the disk refuses it stays in memory, and the recovery point where it is:
 after a crash the index of a segment above the recovery point is made anew from the batches, whatever is in the file.
 For the others the list below tells, after a crash as after a clean close, whether the file is the one that was written.
+A file that was not read is never written, whatever else is done to the segment: its entries are nowhere else.
 
 `klamm.txnindexes`, a plain file in the partition directory, lists the transaction indexes there are:
     0            version
@@ -48,11 +49,20 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex(EntryFile):
     """The aborted transactions of one segment, in the order of their markers."""
 
-    __slots__ = ("_listed",)
+    __slots__ = ("_is_known", "_listed")
 
     def __init__(self, filesystem: Filesystem, path: Path) -> None:
         super().__init__(filesystem, path, ENTRY, _LAST_OFFSET)
+        self._is_known = False  # what is in the file, if there is one, was read or does not count any more
         self._listed: tuple[int, int] | None = None
+
+    def open_existing(self, size_bytes: int) -> None:
+        super().open_existing(size_bytes)
+        self._is_known = True
+
+    def clear(self) -> None:
+        super().clear()
+        self._is_known = True
 
     def append(self, aborted: AbortedTransaction) -> None:
         assert not self.count or aborted.last_offset > self.entry(self.count - 1).last_offset
@@ -83,23 +93,24 @@ class TransactionIndex(EntryFile):
 
     @property
     def is_in_use(self) -> bool:
-        """Whether there is, or has to be, a file: none is made before the first abort."""
-        return self.count > 0 or self._filesystem.exists(self.path)
+        """Whether there is, or has to be, a file to be written: none is made before the first abort."""
+        return self.count > 0 or (self._is_known and self._filesystem.exists(self.path))
 
     def listed(self) -> tuple[int, int]:
         """Number of entries and CRC, for the list."""
         if self._listed is None or self._listed[0] != self.count:
-            self._listed = self.count, crc32c(self._content())
+            self._listed = self.count, crc32c(self.content())
         return self._listed
+
+    def content(self) -> bytes:
+        """All entries, those that are in memory only, too."""
+        written = self._tail_first * ENTRY.size
+        head = self._filesystem.open_read(self.path).read_at(written, 0) if written else b""
+        return head + self._tail
 
     def _cut(self, count: int) -> None:
         super()._cut(count)
         self._listed = None
-
-    def _content(self) -> bytes:
-        written = self._tail_first * ENTRY.size
-        head = self._filesystem.open_read(self.path).read_at(written, 0) if written else b""
-        return head + self._tail
 
 
 def entries(content: bytes) -> Iterator[AbortedTransaction]:

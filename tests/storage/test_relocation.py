@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from klamm.storage.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
 from tests.faults.campaign import scaled
-from tests.storage.batches import all_offsets, batch
+from tests.storage.batches import all_offsets, batch, end_transaction, transact
+from tests.storage.read_committed import read_committed
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -199,6 +201,51 @@ def test_a_copy_of_segments_that_were_truncated_is_stale() -> None:
     assert copy.is_stale
     relocation.drop(copy, target)
     assert not [entry.name for entry in target.filesystem.list(target.path) if entry.is_directory]
+
+
+def test_aborted_transactions_stay_aborted_in_the_copy_and_after_a_restart() -> None:
+    """Of complete segments, of the active one as it is copied, and of batches that follow."""
+    filesystem = MemoryFilesystem()
+    disks = Disks(filesystem)
+    source, target = disks.log_dirs
+    log = source.create_log("t", 0, bytes(16), CONFIG)
+    sequences: dict[int, int] = {}
+
+    def transactions(count: int) -> None:
+        for number in range(count):
+            producer_id = number % 3
+            transact(log, producer_id, 0, sequences.get(producer_id, 0))
+            sequences[producer_id] = sequences.get(producer_id, 0) + 1
+            log.append(batch(), leader_epoch=0)
+            end_transaction(log, producer_id, 0, is_commit=number % 2 == 0)
+
+    transactions(8)
+    filesystem.inject("write", errno.ENOSPC, ".txnindex")  # some entries are in memory only
+    transactions(4)
+    filesystem.heal()
+    copy = relocation.begin(log, KEY, target)
+    while copy.copy_some(1 << 20):
+        pass
+    while not log.segments[-1].transaction_index.count:
+        transactions(2)
+    copy.open(log.leader_epochs.content(), source, target)
+    transactions(6)
+    while copy.catch_up(1 << 20):
+        pass
+    log.set_high_watermark(log.log_end_offset)
+    seen = [record.offset for record in read_committed(log)]
+    taken = copy.take_over()
+    assert [record.offset for record in read_committed(taken)] == seen
+    source.hand_over(KEY)
+    target.take_in(KEY, taken)
+    taken.flush()
+    relocation.finish(copy, KEY, source, target)
+    for log_dir in disks.log_dirs:
+        assert log_dir.close()
+    again = Disks(filesystem).settle()
+    assert again is not None
+    again.set_high_watermark(again.log_end_offset)
+    assert [record.offset for record in read_committed(again)] == seen
 
 
 def test_a_topic_whose_future_name_is_too_long_does_not_move() -> None:

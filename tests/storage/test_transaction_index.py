@@ -175,6 +175,55 @@ def test_row_9_aborted_records_are_never_shown_whatever_becomes_of_the_index(how
     assert filesystem.read_bytes(path) == content
 
 
+def without_marks_of_ours(filesystem: MemoryFilesystem) -> list[str]:
+    """A log as Apache Kafka leaves it; the names in its directory."""
+    aborting_log(filesystem).close()
+    filesystem.kill()
+    filesystem.unlink(DIRECTORY / paths.TXN_INDEX_LIST)
+    return sorted(entry.name for entry in filesystem.list(DIRECTORY))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX])
+@pytest.mark.parametrize("how", ["gone", "zeros"])
+def test_another_index_that_is_made_anew_leaves_this_one_as_it_is(how: str, suffix: str, clean: bool) -> None:
+    filesystem = MemoryFilesystem()
+    names = without_marks_of_ours(filesystem)
+    before = {name: filesystem.read_bytes(DIRECTORY / name) for name in names if name.endswith(paths.TXN_INDEX_SUFFIX)}
+    assert len(before) > 2 and all(before.values())
+    for name in names:
+        if name.endswith(suffix):
+            file = filesystem.open(DIRECTORY / name)
+            if how == "gone":
+                filesystem.unlink(DIRECTORY / name)
+            else:
+                file.write_at(bytes(240), file.size())
+    log = open_log(filesystem, config=CONFIG, clean=clean, recovery_point=18)
+    log.set_high_watermark(log.log_end_offset)
+    assert [record.offset for record in read_committed(log)] == SEEN
+    log.close()
+    assert {name: filesystem.read_bytes(DIRECTORY / name) for name in before} == before
+    log = open_log(filesystem, config=CONFIG, clean=True)
+    log.set_high_watermark(log.log_end_offset)
+    assert [record.offset for record in read_committed(log)] == SEEN
+
+
+@pytest.mark.parametrize("left", [0, 34])
+def test_where_other_indexes_are_missing_it_is_compared_with_the_batches(left: int) -> None:
+    filesystem = MemoryFilesystem()
+    names = without_marks_of_ours(filesystem)
+    for name in names:
+        if name.endswith(paths.INDEX_SUFFIX):
+            filesystem.unlink(DIRECTORY / name)
+        elif name.endswith(paths.TXN_INDEX_SUFFIX) and left:
+            filesystem.open(DIRECTORY / name).truncate(left)
+        elif name.endswith(paths.TXN_INDEX_SUFFIX):
+            filesystem.unlink(DIRECTORY / name)
+    log = open_log(filesystem, config=CONFIG, clean=True)
+    log.set_high_watermark(log.log_end_offset)
+    assert [record.offset for record in read_committed(log)] == SEEN
+
+
 def test_an_index_that_the_disk_refuses_is_in_memory_and_holds_the_recovery_point() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=CONFIG)
