@@ -5,6 +5,10 @@ the largest dirty part first. The records of a log are made durable and the reco
 power cut no gap above one is ever the cleaner's), then a worker process started for it writes the new segments, and
 each is swapped in when it is there: renamed in the disk thread, taken into the list on the loop.
 
+Whatever is to rename the files of a log (a deletion, a move) ends its compaction first, as Apache Kafka does
+(`LogCleaner.abortCleaning`): the worker is killed, a swap that has begun is finished. Records are never at stake: what
+was made of a log that was cut since is not swapped in, and a job begins without what an earlier one left.
+
 A log with a batch that cannot be read, or a worker that fails on it for any other reason than the disk's or an early
 end, is uncleanable until the next start: logged once, and counted in `klamm_uncleanable_partitions`.
 """
@@ -15,15 +19,17 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.cleanable import Cleanable, cleanable, is_due, make_job
-from klamm.storage.cleaner import Cleaned, Job, Result
+from klamm.storage.cleaned_segment import Cleaned
+from klamm.storage.cleaner import Job, Result
 from klamm.storage.cleaner_worker import decode_group, decode_result, encode_job
+from klamm.storage.filesystem import describe
 from klamm.storage.log import Log
 from klamm.storage.paths import TopicPartition
 
@@ -37,8 +43,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 LINE_BYTES = 16 << 20
 """An answer of the worker at most: it names all segments that were made into one."""
+
+
+MIN_PAUSE_MS = 100
 
 
 class Damaged(Exception):
@@ -54,16 +65,23 @@ Swap: TypeAlias = Callable[[Cleaned], Awaitable[None]]
 
 
 async def run_worker(job: Job, swap: Swap) -> Result:
-    """Do the job in a process of its own; `swap` is awaited for what is ready. Raises Damaged or Failed."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        "klamm.storage.cleaner_worker",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_BYTES,
-    )
+    """Do the job in a process of its own; `swap` is awaited for what is ready. Raises Damaged or Failed.
+
+    However it ends, the process has ended, too.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "klamm.storage.cleaner_worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=LINE_BYTES,
+            cwd=job.directory,
+        )
+    except OSError as error:
+        raise Failed(f"the worker did not start: {describe(error)}") from error
     assert process.stdin is not None and process.stdout is not None
     answer = None
     try:
@@ -79,7 +97,7 @@ async def run_worker(job: Job, swap: Swap) -> Result:
     except BaseException:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            await uninterrupted(process.wait())
         raise
     finally:
         process.stdin.close()
@@ -90,6 +108,36 @@ async def run_worker(job: Job, swap: Swap) -> Result:
     if "failed" in answer:
         raise Failed(answer["failed"])
     return decode_result(answer["result"])
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Await the end of it, even when cancelled meanwhile: that is raised then."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("%s", error)
+        raise
+
+
+class _Run:
+    """The compaction of one log that is under way."""
+
+    def __init__(self, partition: Partition, task: asyncio.Task[None]) -> None:
+        self.task = task
+        self._is_ending = False
+        partition.file_work.add(self)
+        task.add_done_callback(lambda _: partition.file_work.discard(self))
+
+    async def end(self) -> None:
+        if not self._is_ending:
+            self._is_ending = True
+            self.task.cancel()
+        await asyncio.wait([self.task])
 
 
 class Compaction:
@@ -126,20 +174,30 @@ class Compaction:
         metrics.counter("klamm_cleaner_read_bytes_total", "Bytes read by compaction.", lambda: self.bytes_read)
         metrics.counter("klamm_cleaner_written_bytes_total", "Bytes written by compaction.", lambda: self.bytes_written)
 
+    @property
+    def pause_ms(self) -> int:
+        """How long to wait after a round, or while some are compacted, before looking again."""
+        return max(MIN_PAUSE_MS, self._config().integer("log.cleaner.backoff.ms"))
+
     async def round(self) -> None:
         """Compact logs until none is due."""
         tried: set[Log] = set()
-        running: set[asyncio.Task[None]] = set()
+        running: dict[asyncio.Task[None], Log] = {}
         try:
             while True:
                 while len(running) < self._worker_count and (due := self._next_due(tried)) is not None:
                     tried.add(due[1])
-                    running.add(asyncio.get_running_loop().create_task(self._attempt(*due)))
+                    running[self._begin(*due)] = due[1]
                 if not running:
                     return
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                pause_s = self.pause_ms / 1000
+                done, _ = await asyncio.wait(running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                if not done:  # one may take hours: to the others this is another round
+                    tried = set(running.values())
                 for task in done:
-                    task.result()
+                    del running[task]
+                    if not task.cancelled():
+                        task.result()
         finally:
             for task in running:
                 task.cancel()
@@ -153,15 +211,20 @@ class Compaction:
     def _next_due(self, tried: set[Log]) -> tuple[Partition, Log, Cleanable] | None:
         return max(self._due(tried), key=lambda candidate: candidate[2].ratio, default=None)
 
-    async def _attempt(self, partition: Partition, storage_log: Log, found: Cleanable) -> None:
+    def _begin(self, partition: Partition, storage_log: Log, found: Cleanable) -> asyncio.Task[None]:
+        log_dir = self._partitions.directory_of(partition)
+        attempt = self._attempt(partition, log_dir, storage_log, found)
+        return _Run(partition, asyncio.get_running_loop().create_task(attempt)).task
+
+    async def _attempt(self, partition: Partition, log_dir: LogDir, storage_log: Log, found: Cleanable) -> None:
         try:
-            await self._compact(partition, storage_log, found)
+            await self._compact(partition, log_dir, storage_log, found)
         except Damaged as error:
             self._uncleanable.add(storage_log)
             log.error("%s: cannot be compacted, left alone from now on: %s", storage_log.name, error)
-            await self._discard(partition, storage_log)
+            await self._discard(partition, log_dir, storage_log)
         except (Failed, KafkaError) as error:
-            await self._discard(partition, storage_log)
+            await self._discard(partition, log_dir, storage_log)
             if partition.log is storage_log:  # else the topic was deleted meanwhile
                 log.warning("%s: compaction failed, to be tried again: %s", storage_log.name, error)
 
@@ -179,24 +242,25 @@ class Compaction:
             if found is not None and is_due(storage_log, found):
                 yield partition, storage_log, found
 
-    async def _compact(self, partition: Partition, storage_log: Log, found: Cleanable) -> None:
+    async def _compact(self, partition: Partition, log_dir: LogDir, storage_log: Log, found: Cleanable) -> None:
         loop = asyncio.get_running_loop()
-        log_dir = self._partitions.directory_of(partition)
+        await loop.run_in_executor(self._disk, log_dir.discard_cleaned, _key(partition), storage_log)
         await loop.run_in_executor(self._disk, _make_durable, storage_log, log_dir, found.first_uncleanable)
         if storage_log.recovery_point < found.first_uncleanable:
             raise Failed("its indexes are not on the disk")
         job = self._job(storage_log, found)
 
         async def swap(group: Cleaned) -> None:
-            if partition.is_moving:
-                raise Failed("it moves to another log directory")
             if partition.log is not storage_log or not storage_log.begin_swap(group):
                 raise Failed("it was cut meanwhile")
-            files = await asyncio.shield(loop.run_in_executor(self._disk, storage_log.swap_files, group))
-            storage_log.finish_swap()
-            self._retention.doom(storage_log, files)
+            await uninterrupted(self._carry_out(storage_log, group))
 
-        result = await self._worker(job, swap)
+        try:
+            result = await self._worker(job, swap)
+        except Damaged as error:
+            if storage_log.cut_count != job.cut_count:
+                raise Failed(f"it was cut meanwhile: {error}") from error
+            raise
         self.bytes_read += result.bytes_read
         self.bytes_written += result.bytes_written
         await loop.run_in_executor(self._disk, log_dir.note_cleaned, _key(partition), storage_log, result.end_offset)
@@ -205,11 +269,16 @@ class Compaction:
             storage_log.name, result.end_offset, result.bytes_read, result.bytes_written, len(storage_log.segments),
         )  # fmt: skip
 
-    async def _discard(self, partition: Partition, storage_log: Log) -> None:
-        if partition.log is storage_log:
-            log_dir = self._partitions.directory_of(partition)
-            with suppress(KafkaError):  # the next start removes it
-                await asyncio.get_running_loop().run_in_executor(self._disk, log_dir.discard_cleaned, storage_log)
+    async def _carry_out(self, storage_log: Log, group: Cleaned) -> None:
+        """Swap a segment in that the log has made room for."""
+        files = await asyncio.get_running_loop().run_in_executor(self._disk, storage_log.swap_files, group)
+        storage_log.finish_swap()
+        self._retention.doom(storage_log, files)
+
+    async def _discard(self, partition: Partition, log_dir: LogDir, storage_log: Log) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(KafkaError):  # the next job removes it
+            await loop.run_in_executor(self._disk, log_dir.discard_cleaned, _key(partition), storage_log)
 
     def _job(self, storage_log: Log, found: Cleanable) -> Job:
         config = self._config()

@@ -5,12 +5,16 @@ watermark follows the log end at once, except while a flush that ``klamm.acks.fs
 under way: then it waits for the disk, and so do the acknowledgements (one flush serves all the appends before it).
 
 Everything here runs on the loop and none of it awaits: an append and the wake-up of its readers change together.
+
+What is at the files in the background (compaction, a move) goes by their names, so whatever renames the directory ends
+it first: `file_work`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from klamm.protocol.errors import (
     FencedLeaderEpoch,
@@ -34,10 +38,23 @@ if TYPE_CHECKING:
 OWN_VERSION = 13  # of Produce: what the broker writes itself may use every codec
 
 
+class FileWork(Protocol):
+    """Something in the background that is at the files of a partition."""
+
+    async def end(self) -> None:
+        """Let it end, done or not; returns when it is not at the files any more."""
+
+
+async def end_file_work(work: Iterable[FileWork]) -> None:
+    """Return when none of it is at its files any more."""
+    await asyncio.gather(*[each.end() for each in work])
+
+
 class Partition:
     """The leader's view of one partition. ``log`` is None while it is offline, for the ``offline_reason``."""
 
     __slots__ = (
+        "file_work",
         "flush_ms",
         "flush_pending",
         "has_flush_rule",
@@ -86,6 +103,7 @@ class Partition:
         self.in_sync_count = 1
         self.flush_pending = False
         self.is_moving = False  # to another log directory
+        self.file_work: set[FileWork] = set()
         self.high_watermark = 0
         if log is not None:
             self._commit(log, log.log_end_offset)  # what is on disk is committed: one replica

@@ -3,7 +3,8 @@
 The hot paths look up ``topics[name].partitions[index]``, two dict hits and a list index. Changes come from the
 controller in two steps: `prepare` makes the logs of new partitions (in a thread, as it syncs directories), then
 `on_image` swaps everything in on the loop without an await, so no request sees half a change. Logs of removed
-partitions are renamed at once and deleted in a thread; a crash half-way is finished by the next start.
+partitions are renamed and deleted in a thread, as soon as nothing in the background is at their files; a crash half-way
+is finished by the next start.
 
 A partition whose log cannot be opened is offline: it answers KAFKA_STORAGE_ERROR and keeps its place, the others are
 served. So is one that was made (`directories` remembers where) and is not found, or is found twice: none of ours begins
@@ -20,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 from klamm.broker.metrics.recording import escape
-from klamm.broker.partition import Partition
+from klamm.broker.partition import FileWork, Partition, end_file_work
 from klamm.config.broker_config import BrokerConfig, topic_values
 from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.log import Log
@@ -80,7 +81,7 @@ class PartitionManager:
         self._unmade: dict[Key, NewLog] = {}
         self._unsaved: dict[str, TopicImage] = {}
         self._left: dict[Key, LogDir] = {}  # where partitions have been that were moved, until that is deleted
-        self._removals: list[asyncio.Future[None]] = []
+        self._removals: list[asyncio.Task[None]] = []
         metrics.gauge("klamm_offline_partitions", "Partitions that answer KAFKA_STORAGE_ERROR.", self.offline_count)
         for name, help_text, samples in (
             ("klamm_remaining_logs_to_recover", "Logs that the start has not opened yet.", self._recovery_samples),
@@ -357,9 +358,14 @@ class PartitionManager:
         partition.log = storage_log
         partition.wake(0)
 
-    async def relocation_ended(self, partition: Partition) -> None:
-        """Write down where it is."""
-        self._left.pop((partition.topic, partition.index), None)
+    def left_in(self, partition: Partition) -> LogDir | None:
+        """Where a move has left the partition's old files, if they could not be deleted."""
+        return self._left.get((partition.topic, partition.index))
+
+    async def relocation_ended(self, partition: Partition, *, is_deleted: bool) -> None:
+        """Write down where it is. `is_deleted`: nothing is left of it where it was."""
+        if is_deleted:
+            self._left.pop((partition.topic, partition.index), None)
         topic = self._image.topics.get(partition.topic)
         if topic is not None and self.get(partition.topic, partition.index) is partition:
             await self._save([topic])
@@ -523,19 +529,26 @@ class PartitionManager:
             return
         self._metrics.forget_topic(topic.name)
         removed: list[tuple[LogDir, str, int]] = []
+        work: list[FileWork] = []
         for partition in found.partitions:
             key = (partition.topic, partition.index)
+            work += partition.file_work
             removed += [(log_dir, *key) for log_dir in self._holders(key)]
-            for known in (self._logs, self._directories, self._unmade):
+            for known in (self._logs, self._directories, self._unmade, self._left):
                 known.pop(key, None)
             partition.go_offline("the topic was deleted")
         self._unsaved.pop(topic.name, None)
         if self._record is not None:
             self._record.forget(topic.name)
-        self._delete(removed)
+        self._delete(removed, work)
 
-    def _delete(self, removed: list[tuple[LogDir, str, int]]) -> None:
-        self._removals.append(asyncio.get_running_loop().run_in_executor(self._executor, _delete_logs, removed))
+    def _delete(self, removed: list[tuple[LogDir, str, int]], work: Iterable[FileWork] = ()) -> None:
+        self._removals.append(asyncio.get_running_loop().create_task(self._delete_after(removed, work)))
+
+    async def _delete_after(self, removed: list[tuple[LogDir, str, int]], work: Iterable[FileWork]) -> None:
+        """What works on the files goes by their names, which a topic that is made again has, too: it ends first."""
+        await end_file_work(work)
+        await asyncio.get_running_loop().run_in_executor(self._executor, _delete_logs, removed)
 
     async def removed(self) -> None:
         """Wait until the logs of removed topics are gone from the disk; raises KafkaStorageError for those that stay.

@@ -3,7 +3,8 @@
 One partition moves at a time, the others wait in the order in which they were asked for. What is done, and what a crash
 leaves, is told in `storage.relocation`; here is who does it: copying in a thread of its own, in chunks, at most
 ``replica.alter.log.dirs.io.max.bytes.per.second``; opening and deleting in the disk thread; the exchange on the loop,
-in one step without an await, so that no request sees half of it. A partition that moves is not compacted meanwhile.
+in one step without an await, so that no request sees half of it. A partition that moves is not compacted meanwhile,
+one that is deleted ends its move first.
 
 Until the exchange every acknowledgement rests on the source, which is whole and stays. After it, on the copy: its first
 flush makes all of it durable, and only then is the source deleted.
@@ -16,11 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from klamm.broker.partition import end_file_work
 from klamm.config.known import MOVE_RATE
 from klamm.protocol.errors import (
     InvalidTopicException,
@@ -52,6 +54,7 @@ CHUNK_BYTES = 4 << 20
 TAIL_BYTES = 4 << 20
 """A larger active segment is rolled, so that it can be copied as it is."""
 MOST_ROLLS = 8
+MOST_TRIES = 5
 LAST_BYTES = 256 << 10
 """As much may be left for the loop to copy, at the exchange."""
 MOST_ROUNDS = 1000
@@ -77,9 +80,17 @@ class _Cancelled(Exception):
 
 
 class _Move:
-    __slots__ = ("copy", "done", "is_cancelled", "is_exchanged", "partition", "source_dir", "target")
+    __slots__ = ("_cancel", "copy", "done", "is_cancelled", "is_exchanged", "partition", "source_dir", "target")
 
-    def __init__(self, partition: Partition, source_dir: LogDir, target: LogDir, copy: Relocation) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        source_dir: LogDir,
+        target: LogDir,
+        copy: Relocation,
+        cancel: Callable[[_Move], Awaitable[None]],
+    ) -> None:
+        self._cancel = cancel
         self.partition = partition
         self.source_dir = source_dir
         self.target = target
@@ -91,6 +102,9 @@ class _Move:
     @property
     def key(self) -> TopicPartition:
         return TopicPartition(self.partition.topic, self.partition.index)
+
+    async def end(self) -> None:
+        await self._cancel(self)
 
 
 class Relocations:
@@ -141,17 +155,24 @@ class Relocations:
         source_dir = self._partitions.directory_of(partition)
         if source_dir is target:
             return
+        if (left := self._partitions.left_in(partition)) is not None:
+            raise KafkaStorageError(f"{partition.name}: what it left in {left.path} is not deleted yet")
         key = TopicPartition(partition.topic, partition.index)
+        partition.is_moving = True  # no compaction begins from now on, and one that is under way ends
         try:
+            await end_file_work(partition.file_work)
             copy = await self._in_disk_thread(relocation.begin, source, key, target)
         except ValueError as error:
             raise InvalidTopicException(str(error)) from None
-        move = _Move(partition, source_dir, target, copy)
+        finally:
+            partition.is_moving = partition in self._moves
+        move = _Move(partition, source_dir, target, copy, self._cancel)
         if self._is_stopping or partition in self._moves or partition.log is not source:
             await self._drop(move)
             raise KafkaStorageError(f"{partition.name} has changed meanwhile")
         self._moves[partition] = move
         partition.is_moving = True
+        partition.file_work.add(move)
         log.info("%s: moves from %s to %s", partition.name, source_dir.path, target.path)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -181,6 +202,8 @@ class Relocations:
         self._is_stopping = True
         if self._task is not None:
             await self._task
+        for move in list(self._moves.values()):  # those that have not begun
+            self._ended(move)
         if self._copier is not None:
             self._copier.shutdown()
 
@@ -199,9 +222,8 @@ class Relocations:
             await self._carry_out(move)
             log.info("%s: is in %s now", partition.name, move.target.path)
         except _Stopped:
-            if move.copy.log is not None:
-                with suppress(KafkaError):
-                    await self._in_disk_thread(move.copy.log.close)
+            with suppress(KafkaError):  # then the next start finds two, and settles which stays
+                await self._in_disk_thread(relocation.set_aside, move.copy, move.target)
         except _Cancelled:
             log.info("%s: does not move to %s any more", partition.name, move.target.path)
             await self._drop(move)
@@ -212,18 +234,26 @@ class Relocations:
             log.error("%s: does not move to %s: %s", partition.name, move.target.path, reason)
             await self._drop(move)
         finally:
-            self._moves.pop(partition, None)
-            partition.is_moving = False
-            move.done.set()
+            self._ended(move)
+
+    def _ended(self, move: _Move) -> None:
+        partition = move.partition
+        if self._moves.get(partition) is move:
+            del self._moves[partition]
+        partition.is_moving = partition in self._moves
+        partition.file_work.discard(move)
+        move.done.set()
 
     async def _cancel(self, move: _Move) -> None:
-        move.is_cancelled = True
-        if next(iter(self._moves.values())) is not move:  # it has not begun
-            del self._moves[move.partition]
-            move.partition.is_moving = False
-            await self._drop(move)
+        has_begun = next(iter(self._moves.values()), None) is move
+        if move.is_cancelled or has_begun or move.done.is_set():
+            move.is_cancelled = True
+            await move.done.wait()
             return
-        await move.done.wait()
+        move.is_cancelled = True
+        del self._moves[move.partition]
+        await self._drop(move)
+        self._ended(move)
 
     async def _drop(self, move: _Move) -> None:
         if move.is_exchanged:  # then the source is what is left over: the next start sees to it
@@ -245,18 +275,24 @@ class Relocations:
     # -- one move
 
     async def _carry_out(self, move: _Move) -> None:
-        while not await self._copy(move):
+        for _ in range(MOST_TRIES):
+            if await self._copy(move):
+                break
             log.info("%s: its segments were replaced while it was copied, beginning again", move.partition.name)
             source = move.copy.source
             await self._drop(move)
             self._check(move)
             move.copy = await self._in_disk_thread(relocation.begin, source, move.key, move.target)
+        else:
+            raise KafkaStorageError(f"its segments were replaced while it was copied, {MOST_TRIES} times")
         self._exchange(move)
+        is_deleted = False
         try:
             await self._flusher.flush(move.partition)
             await self._in_disk_thread(relocation.finish, move.copy, move.key, move.source_dir, move.target)
+            is_deleted = True
         finally:
-            await self._partitions.relocation_ended(move.partition)
+            await self._partitions.relocation_ended(move.partition, is_deleted=is_deleted)
 
     async def _copy(self, move: _Move) -> bool:
         """Bring the copy up to the source; whether the source is still the log that was copied. Then no await may come

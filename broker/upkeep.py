@@ -26,7 +26,6 @@ FAILURE_PAUSE_MS = 60_000
 FIRST_CHECK_MS = 30_000
 """When retention first looks, as Apache Kafka does: a broker that is often restarted would never delete anything."""
 LONGEST_FLUSH_TICK_MS = 1000
-MIN_CLEANER_PAUSE_MS = 100
 ROLLED_TICK_MS = 1000
 """How often to look for logs that have begun a new segment."""
 SWEEP_TICK_MS = 1000
@@ -81,7 +80,7 @@ class Upkeep:
             Job("partitions to be made", lambda: RETRY_MS, broker.partitions.retry),
             Job("reserves for a full disk", lambda: RESERVE_TICK_MS, self._renew_reserves),
             Job("deleted files", lambda: SWEEP_TICK_MS, broker.retention.sweep),
-            Job("compaction", self._cleaner_pause_ms, broker.compaction.round),
+            Job("compaction", lambda: broker.compaction.pause_ms, broker.compaction.round),
             Job("scrubbing", self._scrub_pause_ms, broker.scrubber.round),
             Job(
                 "idle producers",
@@ -104,9 +103,6 @@ class Upkeep:
             config.integer("log.flush.offset.checkpoint.interval.ms"),
             config.integer("log.flush.start.offset.checkpoint.interval.ms"),
         )
-
-    def _cleaner_pause_ms(self) -> int:
-        return max(MIN_CLEANER_PAUSE_MS, self._broker.config.integer("log.cleaner.backoff.ms"))
 
     def _scrub_pause_ms(self) -> int:
         return min(SCRUB_TICK_MS, self._broker.config.integer("klamm.scrub.interval.ms") // 10)

@@ -110,4 +110,5 @@ def make_job(
         map_bytes=map_bytes,
         map_load_factor=map_load_factor,
         bytes_per_second=bytes_per_second,
+        cut_count=log.cut_count,
     )

@@ -4,11 +4,13 @@
 1. The keys of the dirty part are read into a map of bounded memory (`offset_map.py`); where it is full, the end is.
 2. All segments below the end are filtered, batch by batch (`batch_filter.py`), neighbours together as long as they fit
    into one segment, into `<base offset>.log.cleaned` and its indexes, which are synced.
-3. The broker swaps each in as soon as it is there (`swap.py`): no room is needed for a second log, and what is done is
+3. What was written is read again, and checked (`cleaned_segment.py`).
+4. The broker swaps each in as soon as it is there (`swap.py`): no room is needed for a second log, and what is done is
    done. Until then nothing that a reader or a start looks at has changed.
 
 This is the work that burns CPU: it runs in a process of its own (`cleaner_worker.py`) and knows of the log what `Job`
-says. A damaged batch raises InvalidRecord or CorruptMessage: nothing is ever rewritten that does not fit its CRC.
+says. A damaged batch raises InvalidRecord or CorruptMessage: nothing is ever rewritten that does not fit its CRC. A
+file that is there already is another's, and a FileExistsError: never do two write into one.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import BatchHeader, crc_is_valid, payload, read_header, records
 from klamm.storage import paths
 from klamm.storage.batch_filter import Rules, filter_batch, slices
+from klamm.storage.cleaned_segment import Cleaned, check
 from klamm.storage.cleaned_transactions import CleanedTransactions
 from klamm.storage.filesystem import File, Filesystem, unlink_if_exists
 from klamm.storage.index import MAX_RELATIVE_OFFSET
@@ -64,15 +67,8 @@ class Job:
     map_bytes: int = 128 << 20
     map_load_factor: float = 0.9
     bytes_per_second: float = float("inf")
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaned:
-    """Segments that were written as one: `<base_offset>.log.cleaned`, to take the place of those at `sources`."""
-
-    base_offset: int
-    sources: tuple[int, ...]
-    size_bytes: int
+    cut_count: int = 0
+    """See `Log.cut_count`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +194,16 @@ class Cleaner:
             return None
         out.finish(rules.transactions.take_kept(), has_index=any(map(self._has_transaction_index, group)))
         self._bytes_written += out.segment.size_bytes
-        return Cleaned(group[0].base_offset, tuple(source.base_offset for source in group), out.segment.size_bytes)
+        cleaned = Cleaned(
+            group[0].base_offset,
+            tuple(source.base_offset for source in group),
+            out.segment.size_bytes,
+            out.record_count,
+            group[-1].end_offset,
+            self._job.cut_count,
+        )
+        check(self._filesystem.open_read(out.segment.path), cleaned)
+        return cleaned
 
 
 def grouped(job: Job, end_offset: int) -> Iterator[list[Source]]:
@@ -231,6 +236,7 @@ class _Output:
         self._directory = Path(job.directory)
         self._filesystem = filesystem
         self._buffer = bytearray()
+        self.record_count = 0
         self.segment = Segment(
             filesystem,
             self._directory,
@@ -240,11 +246,12 @@ class _Output:
             created_ms=job.now_ms,
             suffix=paths.CLEANED_SUFFIX,
         )
-        self.segment.create()
+        self.segment.create(exclusive=True)
 
     def write(self, batch: memoryview | bytearray) -> None:
-        segment = self.segment
-        segment.account(segment.size_bytes + len(self._buffer), read_header(batch))
+        segment, head = self.segment, read_header(batch)
+        segment.account(segment.size_bytes + len(self._buffer), head)
+        self.record_count += head.record_count
         self._buffer += batch
         if len(self._buffer) >= WRITE_BYTES:
             self._spill()

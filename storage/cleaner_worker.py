@@ -4,6 +4,9 @@ One line of JSON in, a `Job`; out, a line `{"group": Cleaned}` for each segment 
 last `{"result": Result}` or `{"damaged": why}` or `{"failed": why}`. It is nice to the others on the machine, keeps to
 `bytes_per_second`, and ends at once when its standard input does: a broker that dies leaves none behind, whose files
 the next one would find under its hands.
+
+Its working directory is that of the partition, and it names its files from there: should the directory be renamed, it
+stays in that one, whatever has the old name then.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ import os
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from klamm.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
-from klamm.storage.cleaner import Cleaned, Cleaner, Job, Result, Source
+from klamm.storage.cleaned_segment import Cleaned
+from klamm.storage.cleaner import Cleaner, Job, Result, Source
 from klamm.storage.filesystem import OsFilesystem, describe
 from klamm.storage.transaction_index import AbortedTransaction
 
@@ -54,7 +58,7 @@ def decode_job(line: bytes) -> Job:
 
 
 def decode_group(fields: dict[str, Any]) -> Cleaned:
-    return Cleaned(fields["base_offset"], tuple(fields["sources"]), fields["size_bytes"])
+    return Cleaned(**{**fields, "sources": tuple(fields["sources"])})
 
 
 def decode_result(fields: dict[str, Any]) -> Result:
@@ -63,7 +67,7 @@ def decode_result(fields: dict[str, Any]) -> Result:
 
 
 def answer(line: bytes) -> dict[str, Any]:
-    job = decode_job(line)
+    job = replace(decode_job(line), directory=".")
     try:
         cleaner = Cleaner(job, OsFilesystem(), Throttle(job.bytes_per_second))
         return {"result": asdict(cleaner.run(lambda group: tell({"group": asdict(group)})))}
@@ -72,7 +76,7 @@ def answer(line: bytes) -> dict[str, Any]:
     except KafkaError as error:
         return {"damaged": str(error)}
     except OSError as error:
-        return {"failed": f"{error.filename or job.directory}: {describe(error)}"}
+        return {"failed": f"{error.filename or 'the partition'}: {describe(error)}"}
 
 
 def tell(message: dict[str, Any]) -> None:

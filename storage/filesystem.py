@@ -95,8 +95,8 @@ class Entry:
 
 
 class Filesystem(Protocol):
-    def open(self, path: Path, *, create: bool = False) -> File:
-        """Open for reading and writing."""
+    def open(self, path: Path, *, create: bool = False, exclusive: bool = False) -> File:
+        """Open for reading and writing. `exclusive`, with `create`: FileExistsError when there is one of that name."""
 
     def open_read(self, path: Path) -> File: ...
 
@@ -247,8 +247,8 @@ class OsFilesystem:
 
     __slots__ = ()
 
-    def open(self, path: Path, *, create: bool = False) -> OsFile:
-        return OsFile(path, _open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
+    def open(self, path: Path, *, create: bool = False, exclusive: bool = False) -> OsFile:
+        return OsFile(path, _open(path, os.O_RDWR | (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0)))
 
     def open_read(self, path: Path) -> OsFile:
         return OsFile(path, _open(path, os.O_RDONLY))

@@ -293,9 +293,7 @@ class Loader:
         self._try("indexes", segment.sync_indexes)
 
     def _open_transaction_indexes(self, segments: list[Segment], end_offset: int) -> None:
-        open_transaction_indexes(
-            segments, end_offset, self._filesystem, self._files, self._snapshots, self._rebuilt
-        )
+        open_transaction_indexes(segments, end_offset, self._filesystem, self._files, self._snapshots, self._rebuilt)
 
     def _open_indexes(self, segment: Segment, end_offset: int) -> bool:
         """Whether both indexes are there and their last entries make sense."""

@@ -55,7 +55,7 @@ from klamm.storage.verification import VerificationGuard, Verifications
 if TYPE_CHECKING:
     from klamm.protocol.records.control import EndMarker
     from klamm.protocol.records.validate import ValidBatch
-    from klamm.storage.cleaner import Cleaned
+    from klamm.storage.cleaned_segment import Cleaned
 
 logger = logging.getLogger(__name__)
 
@@ -618,6 +618,7 @@ class Log:
             self.before_truncate(self, min(self.recovery_point, offset))
         with self._durability.lock, storage_errors(self._name):
             self.finish_swap()
+            self._replacement.cut_count += 1
             if self._replacement.is_under_way:
                 raise KafkaStorageError(f"{self._name}: compacted segments are half-way in their place")
             if offset < self._segments.bases[0]:
@@ -727,6 +728,11 @@ class Log:
         return len(removed)
 
     # Compacted segments (`replacement.py`)
+
+    @property
+    def cut_count(self) -> int:
+        """How often the log was cut since it was opened: compaction that began before must not go on."""
+        return self._replacement.cut_count
 
     def begin_swap(self, cleaned: Cleaned) -> bool:
         """Reserve the segments that a compacted one is to replace; False when they are not there any more."""

@@ -661,8 +661,13 @@ class LogDir:
         with storage_errors(str(self.path)):
             self._known.note_cleaned(self.logs, partition, log, offset)
 
-    def discard_cleaned(self, log: Log) -> None:
-        """Remove what a compaction left that failed: it may be large. Raises KafkaStorageError."""
+    def discard_cleaned(self, partition: TopicPartition, log: Log) -> None:
+        """Remove what a compaction of `log` left that failed: it may be large. Raises KafkaStorageError.
+
+        Nothing, if the partition has another log now: what is there is not of this one.
+        """
+        if self.logs.get(partition) is not log:
+            return
         with storage_errors(log.name), suppress(FileNotFoundError):
             for entry in self._filesystem.list(log.directory):
                 if entry.name.endswith(paths.CLEANED_SUFFIX):

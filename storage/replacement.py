@@ -6,17 +6,19 @@ thread, and then finishes the swap itself.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem, describe
 from klamm.storage.segment import Segment
 from klamm.storage.segment_list import SegmentList
 from klamm.storage.swap import Swap, announce, carry_out, withdraw
 
 if TYPE_CHECKING:
-    from klamm.storage.cleaner import Cleaned
+    from klamm.storage.cleaned_segment import Cleaned
 
 
 class SwapStuck(OSError):
@@ -26,7 +28,7 @@ class SwapStuck(OSError):
 class Replacement:
     """The one swap that may be under way in a log."""
 
-    __slots__ = ("_directory", "_filesystem", "_new", "_old", "_segments")
+    __slots__ = ("_directory", "_filesystem", "_new", "_old", "_segments", "cut_count")
 
     def __init__(self, filesystem: Filesystem, directory: Path, segments: SegmentList) -> None:
         self._filesystem = filesystem
@@ -34,6 +36,8 @@ class Replacement:
         self._segments = segments
         self._old: list[Segment] = []
         self._new: Segment | None = None
+        self.cut_count = 0
+        """How often the log was cut: what was made of its segments before is of another log."""
 
     @property
     def is_under_way(self) -> bool:
@@ -41,6 +45,8 @@ class Replacement:
 
     def begin(self, cleaned: Cleaned, recovery_point: int) -> bool:
         """Reserve the segments that a compacted one is to replace; False when they are not there any more."""
+        if cleaned.cut_count != self.cut_count:
+            return False
         sources = set(cleaned.sources)
         old = [segment for segment in self._segments.all[:-1] if segment.base_offset in sources]
         if self._old or len(old) != len(sources):
@@ -55,8 +61,11 @@ class Replacement:
 
         OSError: nothing has happened. SwapStuck: it cannot be told, or something has.
         """
-        swap = Swap(cleaned.base_offset, cleaned.sources)
+        swap = Swap(
+            cleaned.base_offset, cleaned.sources, size_bytes=cleaned.size_bytes, record_count=cleaned.record_count
+        )
         try:
+            self._look_at(cleaned)
             for segment in self._old:
                 segment.freeze()
             announce(self._filesystem, self._directory, swap)
@@ -71,6 +80,13 @@ class Replacement:
             raise SwapStuck(error.errno, f"compacted segments were not swapped: {describe(error)}") from error
         self._new = segment
         return deleted
+
+    def _look_at(self, cleaned: Cleaned) -> None:
+        """Whether the file is the one that the cleaner has checked, as far as that costs nothing. OSError."""
+        path = paths.offset_file(self._directory, cleaned.base_offset, paths.LOG_SUFFIX + paths.CLEANED_SUFFIX)
+        size = self._filesystem.open_read(path).size()
+        if size != cleaned.size_bytes:
+            raise OSError(errno.EIO, f"{size} bytes instead of {cleaned.size_bytes}", str(path))
 
     def _give_up(self) -> None:
         try:

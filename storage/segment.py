@@ -147,10 +147,11 @@ class Segment:
             self._file = None
         return False
 
-    def create(self) -> None:
-        """Make the file of a new, empty segment. Indexes of that name are somebody's leftovers."""
+    def create(self, *, exclusive: bool = False) -> None:
+        """Make the file of a new, empty segment. Indexes of that name are somebody's leftovers, so is a file, unless
+        `exclusive`: then it is a FileExistsError."""
         self.transaction_index.clear()
-        file = self._filesystem.open(self._log_path, create=True)
+        file = self._filesystem.open(self._log_path, create=True, exclusive=exclusive)
         if file.size():
             file.truncate(0)
         self._file = file

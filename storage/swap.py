@@ -1,7 +1,7 @@
 """Putting a compacted segment in the place of those it was made of, so that a crash leaves the old or the new ones.
 
 A plain file `klamm.compaction` (JSON) in the partition directory says what is under way:
-    {"version": 1, "base_offset": 0, "sources": [0, 1200, 2500]}
+    {"version": 1, "base_offset": 0, "sources": [0, 1200, 2500], "size_bytes": 8000, "records": 70}
 Where one segment is split into several (`split.py`), which are all told:
     {"version": 2, "targets": [0, 5000000000], "sources": [0]}
 The steps of a swap, each durable before the next:
@@ -16,8 +16,10 @@ The order within steps 3 and 4 is for Apache Kafka, which does not know the mani
 keeps a source that begins at or above the end of the new segment, so the lowest goes first: a value is gone before the
 tombstone that was above it.
 Which steps are done tell the names: as long as `0.log.swap` or `0.log.cleaned` is there, `0.log` is the old one. A
-`.cleaned` file without a manifest is dropped. A `.swap` file without one comes from Apache Kafka, and its rules hold:
-it replaces the segments whose base offsets it covers, but for one at or above a `.cleaned` file, which is dropped.
+`.cleaned` file without a manifest is dropped. A start that finds a manifest checks the new segment against what it says
+before anything else goes; where it does not fit, all stays as it is. A `.swap` file without one comes from Apache
+Kafka, and its rules hold: it replaces the segments whose base offsets it covers, but for one at or above a `.cleaned`
+file, which is dropped.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from klamm.protocol.errors import CorruptMessage
 from klamm.storage import paths
+from klamm.storage.cleaned_segment import Cleaned, check
 from klamm.storage.filesystem import Filesystem, replace_file, unlink_if_exists
+from klamm.storage.log_config import LONG_MAX
 from klamm.storage.scan import heads
 
 NEW_SUFFIXES = (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX, paths.TXN_INDEX_SUFFIX, paths.LOG_SUFFIX)
@@ -49,6 +54,9 @@ class Swap:
     base_offset: int
     sources: tuple[int, ...]
     others: tuple[int, ...] = ()
+    size_bytes: int = -1
+    """Of the new segment, -1 when it is not known; so is `record_count`."""
+    record_count: int = -1
 
     @property
     def targets(self) -> tuple[int, ...]:
@@ -58,7 +66,10 @@ class Swap:
         if self.sources[:1] != (self.base_offset,) or self.others:
             split = {"version": SPLIT_VERSION, "targets": self.targets, "sources": self.sources}
             return json.dumps(split).encode()
-        return json.dumps({"version": VERSION, "base_offset": self.base_offset, "sources": self.sources}).encode()
+        fields: dict[str, object] = {"version": VERSION, "base_offset": self.base_offset, "sources": self.sources}
+        if self.size_bytes >= 0:
+            fields |= {"size_bytes": self.size_bytes, "records": self.record_count}
+        return json.dumps(fields).encode()
 
     @classmethod
     def parse(cls, content: bytes) -> Swap:
@@ -69,7 +80,8 @@ class Swap:
             if fields.get("version") == SPLIT_VERSION:
                 first, *others = (int(offset) for offset in fields["targets"])
                 return cls(first, sources, tuple(others))
-            swap = cls(int(fields["base_offset"]), sources)
+            size_bytes, record_count = int(fields.get("size_bytes", -1)), int(fields.get("records", -1))
+            swap = cls(int(fields["base_offset"]), sources, size_bytes=size_bytes, record_count=record_count)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SwapError(f"{paths.COMPACTION_MANIFEST} is not a manifest: {content[:60]!r}") from error
         if fields.get("version") != VERSION or swap.sources[:1] != (swap.base_offset,):
@@ -95,7 +107,9 @@ def finish(filesystem: Filesystem, directory: Path, names: Collection[str]) -> b
     Raises SwapError: nothing was changed.
     """
     if paths.COMPACTION_MANIFEST in names:
-        carry_out(filesystem, directory, Swap.parse(filesystem.read_bytes(directory / paths.COMPACTION_MANIFEST)))
+        swap = Swap.parse(filesystem.read_bytes(directory / paths.COMPACTION_MANIFEST))
+        _check_new(filesystem, directory, swap, names)
+        carry_out(filesystem, directory, swap)
         return True
     swapped = _with_suffix(names, paths.SWAP_SUFFIX)
     if not swapped:
@@ -110,6 +124,22 @@ def finish(filesystem: Filesystem, directory: Path, names: Collection[str]) -> b
             filesystem.rename(_file(directory, offset, suffix, paths.SWAP_SUFFIX), _file(directory, offset, suffix))
     filesystem.sync_directory(directory)
     return True
+
+
+def _check_new(filesystem: Filesystem, directory: Path, swap: Swap, names: Collection[str]) -> None:
+    """Raise SwapError unless the new segment, which may have its own name already, is what the manifest says."""
+    if swap.size_bytes < 0:
+        return
+    marks = (paths.CLEANED_SUFFIX, paths.SWAP_SUFFIX, "")
+    candidates = (_file(directory, swap.base_offset, paths.LOG_SUFFIX, mark) for mark in marks)
+    path = next((path for path in candidates if path.name in names), None)
+    if path is None:
+        raise SwapError(f"{paths.COMPACTION_MANIFEST}: the segment {swap.base_offset} that it names is missing")
+    expected = Cleaned(swap.base_offset, swap.sources, swap.size_bytes, swap.record_count, end_offset=LONG_MAX)
+    try:
+        check(filesystem.open_read(path), expected)
+    except CorruptMessage as error:
+        raise SwapError(f"{path.name} is not what {paths.COMPACTION_MANIFEST} says: {error.message}") from error
 
 
 def _finish_foreign(filesystem: Filesystem, directory: Path, base_offset: int, names: Iterable[str]) -> None:

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from klamm.broker.compaction import Damaged, Failed, Swap, run_worker
 from klamm.broker.partition import Partition
+from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
-from klamm.storage.cleaner import Cleaned, Job, Result
+from klamm.storage.cleaned_segment import Cleaned
+from klamm.storage.cleaner import Job, Result
 from klamm.storage.paths import TopicPartition
 from tests.support.embedded import NOW_MS, EmbeddedBroker
 
@@ -180,6 +185,155 @@ def test_the_end_of_a_round_ends_its_workers(tmp_path: Path) -> None:
         assert len(ended) == 2
 
 
+def place_of(job: Job) -> tuple[str, bool]:
+    """The name of its directory, and whether it is there."""
+    directory = Path(job.directory)
+    return directory.name, directory.exists()
+
+
+class Busy:
+    """Workers that wait until they are let go; notes how each ended, and whether the directory was there then."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.ended: list[tuple[str, bool]] = []
+
+    async def __call__(self, job: Job, swap: Swap) -> Result:
+        self.began.set()
+        try:
+            await self.gate.wait()
+        finally:
+            await asyncio.sleep(0.01)  # as a process that is being killed
+            self.ended.append(place_of(job))
+        return Result(job.first_uncleanable, (), 0, 0)
+
+
+@contextmanager
+def under_way(broker: EmbeddedBroker, worker: Callable[[Job, Swap], Awaitable[Result]]) -> Iterator[None]:
+    """A round goes on meanwhile."""
+    broker.broker.compaction._worker = worker
+    task = broker.loop.create_task(broker.broker.compaction.round())
+    yield
+    task.cancel()
+    broker.run(asyncio.wait([task]))
+
+
+def delete(broker: EmbeddedBroker, topic: str) -> None:
+    request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000)
+    assert broker.call(request, 3).responses[0].error_code == 0
+
+
+def test_a_topic_is_deleted_when_its_compaction_has_ended(tmp_path: Path) -> None:
+    """Else a worker that goes on finds the files of a topic of the same name."""
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker)
+        busy = Busy()
+        with under_way(broker, busy):
+            broker.run(busy.began.wait())
+            delete(broker, "t")
+            assert busy.ended == [("t-0", True)]
+            broker.create_topic("t", config=CONFIG)
+            assert not partition_of(broker).file_work
+
+
+def test_a_partition_moves_when_its_compaction_has_ended(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path, {"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker)
+        partition, busy = partition_of(broker), Busy()
+        source = broker.broker.partitions.directory_of(partition)
+        (target,) = (each for each in broker.broker.partitions.log_dirs if each is not source)
+        with under_way(broker, busy):
+            broker.run(busy.began.wait())
+            broker.run(broker.broker.relocations.alter(partition, target))
+            assert busy.ended == [("t-0", True)]
+        while (task := broker.broker.relocations._task) is not None:
+            broker.run(task)
+        assert broker.broker.partitions.directory_of(partition) is target
+        broker.broker.compaction._worker = run_worker
+        compact(broker)
+        assert target.cleaner_offset(KEY) == 8
+
+
+def test_a_swap_that_has_begun_is_finished_before_its_compaction_ends(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker)
+        partition = partition_of(broker)
+        storage_log = partition.log
+        assert storage_log is not None
+        before = storage_log.segments[0]
+
+        async def end_in_the_swap(job: Job, swap: Swap) -> Result:
+            async def ending(group: Cleaned) -> None:
+                (run,) = partition.file_work
+                broker.loop.call_soon(lambda: broker.loop.create_task(run.end()))
+                await swap(group)
+
+            return await run_worker(job, ending)
+
+        broker.broker.compaction._worker = end_in_the_swap
+        compact(broker)
+        assert not partition.file_work
+        assert storage_log.segments[0] is not before and not storage_log._replacement.is_under_way
+        assert fetch(broker, 8) == [(8, b"2"), (9, b"2"), (10, b"2"), (11, b"2")]
+
+
+def test_a_worker_stays_in_its_directory_whatever_is_made_in_its_place(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker, 4)
+        compacted: list[Cleaned] = []
+        directory, renamed = tmp_path / "data" / "t-0", tmp_path / "data" / "renamed"
+
+        async def rename_at_the_first(job: Job, swap: Swap) -> Result:
+            async def keep(group: Cleaned) -> None:
+                if not compacted:
+                    directory.rename(renamed)
+                    directory.mkdir()
+                compacted.append(group)
+
+            size = sum(source.size_bytes for source in job.sources)
+            result = await run_worker(replace(job, bytes_per_second=8 * size), keep)
+            assert list(directory.iterdir()) == []
+            directory.rmdir()
+            renamed.rename(directory)
+            return result
+
+        broker.broker.compaction._worker = rename_at_the_first
+        compact(broker)
+        assert len(compacted) > 1
+        assert len(list(directory.glob("*.log.cleaned"))) == len(compacted)
+        fill(broker, 2)
+        broker.broker.compaction._worker = run_worker
+        compact(broker)
+        assert not list(directory.glob("*.cleaned")), "a job begins without what an earlier one left"
+        assert fetch(broker, 20)[-1] == (23, b"1")
+
+
+def test_a_free_thread_finds_what_becomes_due_while_another_is_busy(tmp_path: Path) -> None:
+    busy, done = Busy(), asyncio.Semaphore(0)
+
+    async def work(job: Job, swap: Swap) -> Result:
+        if job.directory.endswith("a-0"):
+            return await busy(job, swap)
+        done.release()
+        return Result(job.first_uncleanable, (), 0, 0)
+
+    with EmbeddedBroker(tmp_path, {"log.cleaner.threads": 2, "log.cleaner.backoff.ms": 0}) as broker:
+        broker.create_topic("a", config=CONFIG)
+        dirty(broker, "a")
+        with under_way(broker, work):
+            broker.run(busy.began.wait())
+            broker.create_topic("b", config=CONFIG)
+            for _ in range(2):  # again, too, while the other is at its first
+                dirty(broker, "b")
+                broker.run(done.acquire())
+            assert not busy.ended
+
+
 def test_what_is_ready_is_swapped_in_at_once_and_stays(tmp_path: Path) -> None:
     """There need not be room for a second log, and what fails later takes nothing back."""
     seen: list[tuple[Cleaned, int]] = []
@@ -222,7 +376,7 @@ def test_a_worker_that_breaks_makes_the_log_uncleanable(tmp_path: Path, capfd: p
 
         job = Job(str(tmp_path), (), 0, 0, 0, 0, 0, 0, 0, "not a limit")  # type: ignore[arg-type]
         assert broker.run(run_worker(job, never)).groups == ()
-        job = Job(None, (), 0, 0, 0, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
+        job = Job(str(tmp_path), None, 0, 0, 0, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
         with pytest.raises(Damaged, match="the worker ended with code 1"):
             broker.run(run_worker(job, never))
         assert "Traceback" in capfd.readouterr().err

@@ -266,8 +266,8 @@ def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(dirs: Dirs, monke
         dirs.fill(broker, 25)
         assert alter(broker, other(broker)) == 0
         held.hold(broker)
+        broker.loop.call_soon(held.gate.set)
         assert broker.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3).responses[0].error_code == 0
-        held.gate.set()
         finish(broker)
         broker.run(broker.broker.partitions.removed())
         assert dirs.names() == {"a": set(), "b": set()}
@@ -375,6 +375,71 @@ def test_a_crash_at_any_step_loses_nothing_and_the_move_goes_on(
     with dirs.broker() as broker:
         assert values(broker) == list(range(29))
         assert not list(dirs.path.glob("*/t-0/klamm.move"))
+
+
+def test_a_stop_behind_the_third_step_leaves_the_partition_in_one_place(
+    dirs: Dirs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Relocation.open
+
+    def stop_then(self: Relocation, *arguments: Any) -> None:
+        work(self, *arguments)
+        broker.broker.relocations._is_stopping = True
+
+    with dirs.broker() as broker, monkeypatch.context() as patch:
+        patch.setattr(Relocation, "open", stop_then)
+        broker.create_topic("t")
+        dirs.fill(broker, 25)
+        before, target = place(broker), other(broker)
+        assert alter(broker, target) == 0
+        finish(broker)
+    found = dirs.names()
+    assert found[before] == {"t-0"}
+    assert [name.split(".")[0] for name in found[target.name]] == ["t-0"] and "t-0" not in found[target.name]
+    with dirs.broker() as broker:
+        finish(broker)
+        assert dirs.names() == {before: set(), target.name: {"t-0"}}
+        assert values(broker) == list(range(25))
+
+
+def test_a_move_does_not_begin_again_without_end(dirs: Dirs, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Relocation] = []
+    work = Relocation.open
+
+    def count(self: Relocation, *arguments: Any) -> None:
+        opened.append(self)
+        work(self, *arguments)
+
+    monkeypatch.setattr(Relocation, "open", count)
+    monkeypatch.setattr(Relocation, "is_stale", property(lambda self: True))
+    with dirs.broker() as broker:
+        broker.create_topic("t")
+        dirs.fill(broker, 25)
+        before, target = place(broker), other(broker)
+        assert alter(broker, target) == 0
+        finish(broker)
+        assert len(opened) == relocations_module.MOST_TRIES
+        assert dirs.names() == {before: {"t-0"}, target.name: set()}
+        assert values(broker) == list(range(25))
+
+
+def test_what_a_move_could_not_delete_is_deleted_with_the_topic(dirs: Dirs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise KafkaStorageError("for a test")
+
+    with dirs.broker() as broker:
+        broker.create_topic("t")
+        dirs.fill(broker, 25)
+        before, target = place(broker), other(broker)
+        with monkeypatch.context() as patch:
+            patch.setattr(relocation_module, "finish", fail)
+            assert alter(broker, target) == 0
+            finish(broker)
+        assert place(broker) == target.name
+        assert dirs.names() == {before: {"t-0"}, target.name: {"t-0"}}
+        assert alter(broker, dirs.path / before) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3).responses[0].error_code == 0
+        assert dirs.names() == {"a": set(), "b": set()}
 
 
 def test_a_stop_in_the_middle_is_gone_on_with(dirs: Dirs, monkeypatch: pytest.MonkeyPatch) -> None:

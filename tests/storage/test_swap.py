@@ -11,7 +11,8 @@ import pytest
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage import paths
 from klamm.storage.cleanable import cleanable
-from klamm.storage.cleaner import Cleaned, Cleaner
+from klamm.storage.cleaned_segment import Cleaned
+from klamm.storage.cleaner import Cleaner
 from klamm.storage.filesystem import replace_file
 from klamm.storage.loader import LogDamaged
 from klamm.storage.log import Log

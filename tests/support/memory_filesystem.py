@@ -315,8 +315,10 @@ class MemoryFilesystem:
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
         return node
 
-    def open(self, path: Path, *, create: bool = False) -> MemoryFile:
+    def open(self, path: Path, *, create: bool = False, exclusive: bool = False) -> MemoryFile:
         self.use("open", path)
+        if exclusive and self._find(path) is not None:
+            raise FileExistsError(errno.EEXIST, "exists", str(path))
         if create and self._find(path) is None:
             parent = self._directory(path.parent)
             self.use("create", path)
