@@ -3,15 +3,16 @@
 Steps, each of which may be the last before a crash:
 1. `<topic>-<partition>.<uuid>-future` is made in the other log dir (Kafka's name), with the topic id.
 2. `copy_some`, again and again: complete segments with their indexes and snapshots, byte for byte, each synced.
-3. `open`: the active segment as it is, the epochs, and the marker `klamm.move`, which says where it all comes from; the
-   directory gets its own name, and is opened as a log of its own.
+3. `open`: the next segment, which was the active one, as it is, the epochs, and the marker `klamm.move`, which says
+   where it all comes from; the directory gets its own name, and is opened as a log of its own.
 4. `catch_up`: what was appended meanwhile, batch for batch.
 5. On the loop, in one step: the rest, then the copy takes the place of the source (`take_over`).
 6. The copy is synced, the source deleted, the marker removed.
 
-Up to step 3 a start finds a `-future` directory and begins to move again. From there on it finds the partition in two
-places, one of them marked: until step 5 the source has every record of the copy, after it the copy has every record of
-the source, so the one that ends later is the right one (`settle`).
+Up to step 3 a start finds a `-future` directory and begins to move again; so it does after a clean stop before step 5,
+which gives the copy that name back (`set_aside`). After a crash from there on it finds the partition in two places, one
+of them marked: until step 5 the source has every record of the copy, after it the copy has every record of the source,
+so the one that ends later is the right one (`settle`).
 
 Blocking, but for the last `catch_up` and `take_over`. The source may be appended to, rolled, retired from and flushed
 meanwhile; when its segments are replaced (compaction, truncation) the copy is not of that log any more: `is_stale`.
@@ -23,6 +24,7 @@ import json
 import logging
 import uuid
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from klamm.protocol.errors import KafkaStorageError
@@ -38,6 +40,7 @@ from klamm.storage.transaction_index import format_list
 logger = logging.getLogger(__name__)
 
 VERSION = 1
+CHUNK_BYTES = 4 << 20
 SIDE_SUFFIXES = (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX, paths.SNAPSHOT_SUFFIX)
 
 
@@ -99,13 +102,24 @@ class Relocation:
         return max(size, 1)
 
     def _begin_segment(self) -> bool:
-        last = self._copied[-1].base_offset if self._copied else -1
-        segments = self.source.segments
-        segment = next((each for each in segments[:-1] if each.base_offset > last), None)
-        if segment is None:
+        segment = self._following()
+        if segment is None or segment is self.source.segments[-1]:
             return False
         self._begin(segment)
         return True
+
+    def _following(self) -> Segment | None:
+        """The first segment of the source behind those that were copied."""
+        last = self._copied[-1].base_offset if self._copied else -1
+        return next((each for each in self.source.segments if each.base_offset > last), None)
+
+    def _drop_unreachable(self, following: Segment) -> None:
+        """Remove copied segments below the log start: those between them and `following` may have gone uncopied."""
+        for segment, after in pairwise([*self._copied, following]):
+            if after.base_offset <= self.source.log_start_offset:
+                self._copied.remove(segment)
+                for suffix in (*paths.SEGMENT_SUFFIXES, paths.SNAPSHOT_SUFFIX):
+                    unlink_if_exists(self._filesystem, paths.offset_file(self.directory, segment.base_offset, suffix))
 
     def _begin(self, segment: Segment) -> None:
         self._segment, self._position = segment, 0
@@ -148,23 +162,25 @@ class Relocation:
     # Steps 3 to 5
 
     def open(self, epochs: bytes, source: LogDir, target: LogDir) -> None:
-        """Copy the active segment as it is, and open the whole as a log.
+        """Copy the next segment as it is, active or rolled since, and open the whole as a log.
 
         `epochs` is the content of the leader epoch file. Raises OSError, KafkaStorageError.
         """
-        active = self.source.segments[-1]
-        if self._copied and active.base_offset <= self._copied[-1].base_offset:
+        segment = self._following()
+        if segment is None:
             raise KafkaStorageError(f"{self.source.name}: its segments were replaced")
-        self._begin(active)
+        self._drop_unreachable(segment)
+        self._begin(segment)
         assert self._from is not None and self._to is not None
-        size = active.size_bytes
-        self._to.write_at(self._from.read_at(size, 0), 0)
+        size = segment.size_bytes
+        for position in range(0, size, CHUNK_BYTES):
+            self._to.write_at(self._from.read_at(min(CHUNK_BYTES, size - position), position), position)
         self._to.sync()
         self._position = size
         self.copied_bytes += size
-        self._copy_side(active.base_offset, paths.SNAPSHOT_SUFFIX)  # its indexes are made from the batches
+        self._copy_side(segment.base_offset, paths.SNAPSHOT_SUFFIX)  # its indexes are made from the batches
         self._list_transaction_indexes()
-        self._copied.append(active)
+        self._copied.append(segment)
         replace_file(self._filesystem, self.directory / paths.LEADER_EPOCH_CHECKPOINT, epochs, sync_directory=False)
         replace_file(self._filesystem, self.directory / paths.MOVE_MARKER, format_marker(source.directory_id))
         own = paths.future_partition(self.directory.name)
@@ -193,7 +209,7 @@ class Relocation:
         log, segment = self.log, self._segment
         assert log is not None and segment is not None and self._from is not None
         if self._position == segment.size_bytes:
-            following = next((each for each in self.source.segments if each.base_offset > segment.base_offset), None)
+            following = self._following()
             if following is None:
                 return 0
             segment = self._segment = following
@@ -279,6 +295,17 @@ def _note_damage(log: Log, *log_dirs: LogDir) -> None:
         for log_dir in log_dirs:
             with suppress(OSError):
                 log_dir.save_scrub()
+
+
+def set_aside(relocation: Relocation, target: LogDir) -> None:
+    """Let the next start begin again with a copy that has not taken over. Raises KafkaStorageError."""
+    if relocation.log is None:
+        return
+    relocation.log.abandon("it does not move now")
+    future = paths.future_directory(relocation.directory, uuid.uuid4())
+    with storage_errors(str(relocation.directory)):
+        target.filesystem.rename(relocation.directory, future)
+        target.filesystem.sync_directory(target.path)
 
 
 def drop(relocation: Relocation, target: LogDir) -> None:

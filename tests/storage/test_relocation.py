@@ -203,6 +203,51 @@ def test_a_copy_of_segments_that_were_truncated_is_stale() -> None:
     assert not [entry.name for entry in target.filesystem.list(target.path) if entry.is_directory]
 
 
+def test_a_source_that_rolls_before_the_copy_is_opened_is_followed() -> None:
+    disks = Disks(MemoryFilesystem())
+    source, target = disks.log_dirs
+    log = source.create_log("t", 0, bytes(16), CONFIG)
+    append(log, Known(), 20)
+    copy = relocation.begin(log, KEY, target)
+    while copy.copy_some(1 << 20):
+        pass
+    before = len(log.segments)
+    append(log, Known(), 20)
+    assert len(log.segments) > before + 2
+    copy.open(log.leader_epochs.content(), source, target)
+    assert not copy.is_stale
+    while copy.catch_up(200):
+        pass
+    assert not copy.is_stale
+    assert all_offsets(copy.take_over()) == list(range(40))
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_retention_may_overtake_the_copy(stop: bool) -> None:
+    """What goes uncopied leaves no hole between segments: a start after a crash would take it for a loss."""
+    filesystem = MemoryFilesystem()
+    disks = Disks(filesystem)
+    source, target = disks.log_dirs
+    log = source.create_log("t", 0, bytes(16), CONFIG)
+    append(log, Known(), 40)
+    log.flush()
+    copy = relocation.begin(log, KEY, target)
+    while copy.next_offset < log.segments[2].base_offset:
+        copy.copy_some(1 << 20)
+    start = log.segments[5].base_offset
+    delete_records(log, Known(), start, source)
+    while copy.copy_some(1 << 20):
+        pass
+    copy.open(log.leader_epochs.content(), source, target)
+    if stop:
+        relocation.set_aside(copy, target)
+        assert [entry.name for entry in filesystem.list(target.path) if entry.name.endswith("-future")]
+    filesystem.kill()
+    settled = Disks(filesystem).settle()
+    assert settled is not None
+    assert all_offsets(settled) == list(range(start, 40))
+
+
 def test_aborted_transactions_stay_aborted_in_the_copy_and_after_a_restart() -> None:
     """Of complete segments, of the active one as it is copied, and of batches that follow."""
     filesystem = MemoryFilesystem()
