@@ -269,6 +269,8 @@ class LogDir:
             self._load_scrub()
             self._note_lost(expected)
             self._flush_recovered()
+            if found.power_loss:  # the next start may follow a crash that loses nothing, and takes them at their word
+                self._with_reserve(self._write_checkpoints)
             self._with_reserve(self._forget_missing)
             self._with_reserve(lambda: replace_file(self._filesystem, self.path / paths.BOOT, self._boot_id()))
         except OSError as error:

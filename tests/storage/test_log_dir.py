@@ -229,6 +229,22 @@ def test_power_cut_and_death_of_the_process_are_told_apart_by_the_boot_id() -> N
             assert "a good batch follows" in again.offline[TopicPartition("t", 0)].reason
 
 
+def test_a_power_cut_and_then_the_death_of_the_process_leave_what_the_first_start_kept() -> None:
+    """The checkpoints of before the power cut know of records that it took; the second start would miss them."""
+    filesystem = MemoryFilesystem()
+    log_dir = open_dir(filesystem)
+    log = create(log_dir)
+    fill(log, 4)
+    log.set_high_watermark(4)
+    log_dir.checkpoint()
+    filesystem.crash()
+    assert open_dir(filesystem).logs[TopicPartition("t", 0)].log_end_offset == 0
+    filesystem.kill()
+    log_dir = open_dir(filesystem)
+    assert not log_dir.offline
+    assert log_dir.logs[TopicPartition("t", 0)].log_end_offset == 0
+
+
 def test_deleting_renames_first_and_finishes_at_the_next_start() -> None:  # row 17
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
