@@ -1,9 +1,10 @@
 """Compacting logs while the broker runs: which and when is decided in `storage.cleanable`, how in `storage.cleaner`.
 
 As many logs at once as ``log.cleaner.threads`` says, which share the memory and the rate that are allowed; those with
-the largest dirty part first. The records of a log are made durable and the recovery points written (so that after a
-power cut no gap above one is ever the cleaner's), then a worker process started for it writes the new segments, and
-each is swapped in when it is there: renamed in the disk thread, taken into the list on the loop.
+the largest dirty part first. All of a log is made durable (the markers above, too, which tell how transactions have
+ended) and the recovery points written (so that after a power cut no gap above one is ever the cleaner's), then a worker
+process started for it writes the new segments, and each is swapped in when it is there: renamed in the disk thread,
+taken into the list on the loop.
 
 Whatever is to rename the files of a log (a deletion, a move) ends its compaction first, as Apache Kafka does
 (`LogCleaner.abortCleaning`): the worker is killed, a swap that has begun is finished. Records are never at stake: what
@@ -303,7 +304,7 @@ def _key(partition: Partition) -> TopicPartition:
 
 
 def _make_durable(storage_log: Log, log_dir: LogDir, up_to: int) -> None:
-    storage_log.flush(up_to)
+    storage_log.flush()  # all of it: how transactions below ended may be told above
     if storage_log.recovery_point < up_to:  # no room for its indexes, so none for compacted segments
         raise KafkaStorageError(f"{storage_log.name}: indexes below offset {up_to} are not durable yet")
     log_dir.checkpoint()

@@ -82,6 +82,24 @@ def test_a_dirty_log_is_compacted_in_a_worker_process_and_served_with_gaps(tmp_p
         assert [offset for offset, _ in fetch(broker, 0)][-4:] == [8, 9, 10, 11]
 
 
+def test_all_of_a_log_is_durable_before_it_is_compacted(tmp_path: Path) -> None:
+    """A marker in the active segment tells which records below go: a power cut must not take it back."""
+    flushed: list[tuple[int, int]] = []
+
+    async def look(job: Job, _: Swap) -> Result:
+        log = partition_of(broker).log
+        assert log is not None
+        flushed.append((log.flushed_offset, log.log_end_offset))
+        return Result(job.first_uncleanable, (), 0, 0)
+
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", config=CONFIG)
+        fill(broker)
+        broker.broker.compaction._worker = look
+        compact(broker)
+    assert flushed == [(12, 12)]
+
+
 def test_nothing_is_compacted_while_the_cleaner_is_off_or_the_log_is_clean(tmp_path: Path) -> None:
     async def refuse(job: Job, _: Swap) -> Result:
         raise AssertionError(job)
