@@ -16,7 +16,8 @@ from klamm.storage.backup import BackupError, Restored, Taken, restore_partition
 from klamm.storage.filesystem import make_durable_directory
 from klamm.storage.log import Log
 from klamm.storage.log_config import LogConfig
-from tests.storage.batches import DIRECTORY, all_offsets, batch, fill, open_log, valid
+from tests.storage.batches import DIRECTORY, all_offsets, batch, end_transaction, fill, open_log, transact, valid
+from tests.storage.read_committed import read_committed
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -72,6 +73,22 @@ def test_a_log_that_is_open_and_goes_on() -> None:
     restored = reopened(filesystem)
     assert all_offsets(restored) == list(range(5))
     assert list(restored.leader_epochs) == [(0, 0), (4, 3)]
+
+
+def test_a_transaction_index_that_is_lost_afterwards_is_missed() -> None:
+    filesystem = MemoryFilesystem()
+    log = open_log(filesystem)
+    transact(log, 7, 0, 0)
+    end_transaction(log, 7, 0, is_commit=False)
+    for _ in range(3):
+        log.roll()
+        fill(log, 1)
+    taken = take(filesystem)
+    filesystem.unlink(SNAPSHOT / "00000000000000000000.txnindex")
+    restore(filesystem, taken)
+    restored = reopened(filesystem)
+    restored.set_high_watermark(restored.log_end_offset)
+    assert [record.offset for record in read_committed(restored)] == [2, 3, 4]
 
 
 def test_what_is_shared_survives_a_power_cut_though_the_broker_has_not_flushed() -> None:
