@@ -3,8 +3,8 @@
 `speed` (the default) holds the broker against Apache Kafka on this machine; `scrape` tells what scraping the metrics
 costs, `durability` what an fsync before each acknowledgement costs, `recovery` how fast a start after a crash is,
 `groups` what many groups at rest take, `transactions` how many there are in a second, `scale` what many of everything
-take, `pipeline` how fast Spark reads, `decode` how fast batches become columns, `micro` what single steps
-cost; the others measure one layer alone.
+take, `pauses` how long others wait for the heaviest requests and jobs, `pipeline` how fast Spark reads, `decode` how
+fast batches become columns, `micro` what single steps cost; the others measure one layer alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ SUITES = (
     "log",
     "micro",
     "network",
+    "pauses",
     "pipeline",
     "records",
     "recovery",
