@@ -1,9 +1,9 @@
-"""Compiles the decoder of one version of a message: `decode(buf, pos=0) -> (message, next position)`.
+"""Compiles the decoder of one version of a message: `decode(buf, pos=0, elements=...) -> (message, next position)`.
 
 What makes it safe: positions only grow; a fixed field beyond the end of the frame raises in `unpack_from`, everything
 with a length is held against the end; arrays are held against the bytes left, counted with the smallest possible
-element, before anything is allocated, and their elements are counted over the whole message. Whatever goes wrong in a
-decoder leaves it as `Malformed`. A known tagged field whose size does not fit its content is malformed too; Apache
+element, before anything is allocated, and their elements are counted over the whole message: beyond `elements` of them
+the decoder stops with `TooManyElements`. Whatever else goes wrong leaves it as `Malformed`. A known tagged field whose size does not fit its content is malformed too; Apache
 Kafka ignores that size. A length below zero is null, as in Kafka, where null is allowed.
 """
 
@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.protocol.fields import FieldSpec, specs
 from klamm.protocol.source import SMALL_ARRAY, Source, fixed
-from klamm.protocol.wire import MAX_STRING_BYTES, Malformed, read_uvarint
+from klamm.protocol.wire import MAX_STRING_BYTES, Malformed, TooManyElements, read_uvarint
 
 if TYPE_CHECKING:
     from klamm.protocol.schema import Message
 
 # An object takes some fifty times the memory of the smallest element on the wire, so the bytes of a frame alone do not
-# bound what it decodes to: count elements over all arrays of a message (those of short arrays of numbers do not count).
+# bound what it decodes to: count the elements of all arrays of a message, and what else takes time: tagged fields, and
+# long strings, each `BYTES_PER_ELEMENT` of them. (In responses, short arrays of numbers do not count.)
 MAX_REQUEST_ELEMENTS = 1 << 20
 MAX_RESPONSE_ELEMENTS = 1 << 24
+BYTES_PER_ELEMENT = 128  # from there on, the varint of a length has more than one byte
 
 
 def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
@@ -33,6 +35,7 @@ def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
         cls,
         version,
         Malformed=Malformed,
+        TooManyElements=TooManyElements,
         new=object.__new__,
         read_uvarint=read_uvarint,
         too_many=_too_many,
@@ -42,18 +45,22 @@ def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
 
 class _DecoderSource(Source):
     def compile(self) -> Callable[..., Any]:
-        with self.block("def decode(buf, pos=0):"):
+        limit = MAX_REQUEST_ELEMENTS if self.is_request else MAX_RESPONSE_ELEMENTS
+        with self.block(f"def decode(buf, pos=0, elements={limit}):"):
             with self.block("try:"):
                 self.emit("end = len(buf)")
-                self.emit(f"budget = {MAX_REQUEST_ELEMENTS if self.cls.kind == 'request' else MAX_RESPONSE_ELEMENTS}")
                 self.read_struct("message", self.cls)
                 self.flush()
                 self.emit("return message, pos")
             with self.block("except (StructError, IndexError) as error:"):
                 self.emit(f"raise Malformed(f'{self.title}: truncated: {{error}}') from error")
             with self.block("except Malformed as error:"):
-                self.emit(f"raise Malformed(f'{self.title}: {{error}}') from None")
+                self.emit(f"raise type(error)(f'{self.title}: {{error}}') from None")
         return self.define("decode")
+
+    @property
+    def is_request(self) -> bool:
+        return self.cls.kind == "request"
 
     def flush(self) -> None:
         """Read the pending run of fixed-size values."""
@@ -95,6 +102,7 @@ class _DecoderSource(Source):
         with self.block(f"if {tags}:"):
             self.emit(f"if {tags} > 127: {tags}, pos = read_uvarint(buf, pos - 1)")
             self.emit(f"if {tags} * 2 > end - pos: raise Malformed('more tagged fields than bytes')")
+            self.spend("tagged fields", tags)
             with self.block(f"for _ in range({tags}):"):
                 self.emit(f"{tag}, pos = read_uvarint(buf, pos)")
                 self.emit(f"{size}, pos = read_uvarint(buf, pos)")
@@ -139,10 +147,16 @@ class _DecoderSource(Source):
         length = self.variable("n")
         self.run.append((self.length_format(spec), length))
         self.flush()
-        if self.compact(spec):
-            self.emit(f"if {length} > 127: {length}, pos = read_uvarint(buf, pos - 1)")
-            return length, f"{length} == 0"
-        return length, f"{length} < 0"
+        counts = self.is_request and not spec.array and spec.wire is not None and spec.wire.kind != "records"
+        if self.compact(spec) or counts:
+            with self.block(f"if {length} >= {BYTES_PER_ELEMENT}:"):
+                if self.compact(spec):
+                    self.emit(f"{length}, pos = read_uvarint(buf, pos - 1)")
+                    if not spec.array and spec.wire is not None and spec.wire.kind == "string":
+                        self.emit(f"if {length} > {MAX_STRING_BYTES + 1}: raise Malformed('{spec.name} is too long')")
+                if counts:
+                    self.spend(spec.name, f"{length} // {BYTES_PER_ELEMENT}")
+        return length, f"{length} == 0" if self.compact(spec) else f"{length} < 0"
 
     @contextmanager
     def unless_null(self, target: str, spec: FieldSpec, is_null: str) -> Iterator[None]:
@@ -162,8 +176,6 @@ class _DecoderSource(Source):
         piece = f"buf[pos:{after}]"
         value = {"string": f"str({piece}, 'utf-8', 'replace')", "bytes": f"bytes({piece})", "records": piece}
         with self.unless_null(target, spec, is_null):
-            if self.compact(spec) and spec.wire.kind == "string":
-                self.emit(f"if {length} > {MAX_STRING_BYTES + 1}: raise Malformed('{spec.name} is too long')")
             self.emit(f"{after} = pos + {length}{' - 1' if self.compact(spec) else ''}")
             self.emit(f"if {after} > end: raise Malformed('{spec.name} is longer than the frame')")
             self.emit(f"{target} = {value[spec.wire.kind]}")
@@ -183,7 +195,7 @@ class _DecoderSource(Source):
         items, item = self.variable(spec.name), self.variable("item")
         smallest = max(1, self.smallest(spec.element()))
         self.emit(f"if {length} * {smallest} > end - pos: too_many('{spec.name}', {length}, end - pos)")
-        self.spend(spec, length)
+        self.spend(spec.name, length)
         self.emit(f"{items} = []")
         with self.block(f"for _ in range({length}):"):
             if spec.wire is None:
@@ -202,18 +214,20 @@ class _DecoderSource(Source):
         )
         with self.block(f"if {length} < {SMALL_ARRAY}:"):
             self.emit(f"{target} = list({readers}[{length}](buf, pos))")
+            if self.is_request:
+                self.spend(spec.name, length)
         with self.block("else:"):
             self.emit(f"if {length} * {size} > end - pos: too_many('{spec.name}', {length}, end - pos)")
-            self.spend(spec, length)
+            self.spend(spec.name, length)
             if form == "16s":
                 self.emit(f"{target} = [bytes(buf[i : i + 16]) for i in range(pos, pos + {length} * 16, 16)]")
             else:
                 self.emit(f"{target} = list(unpack_from(f'>{{{length}}}{form}', buf, pos))")
         self.emit(f"pos += {length} * {size}")
 
-    def spend(self, spec: FieldSpec, length: str) -> None:
-        self.emit(f"budget -= {length}")
-        self.emit(f"if budget < 0: raise Malformed('{spec.name}: too many elements in one message')")
+    def spend(self, name: str, count: str) -> None:
+        self.emit(f"elements -= {count}")
+        self.emit(f"if elements < 0: raise TooManyElements('{name}: too many elements in one message')")
 
     def smallest(self, spec: FieldSpec) -> int:
         """The fewest bytes that the field takes in this version."""

@@ -21,6 +21,10 @@ class Malformed(ValueError):
     """The bytes are not what the protocol says they must be."""
 
 
+class TooManyElements(Malformed):
+    """The message has more elements than its reader takes."""
+
+
 class NotEncodable(ValueError):
     """The message holds a value that this version of it cannot carry."""
 
