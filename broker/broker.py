@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis.fetch_together import WokenFetches
+from klamm.broker.apis.turns import Turns
 from klamm.broker.compaction import Compaction
 from klamm.broker.metadata.answers import TopicAnswers
 from klamm.broker.relocations import Relocations
@@ -47,6 +48,7 @@ class Broker:
         transactions: TransactionCoordinator,
         disk: Executor | None = None,
         searches: Executor | None = None,
+        codecs: Executor | None = None,
     ) -> None:
         self.clock = clock
         self.controller = controller
@@ -58,6 +60,8 @@ class Broker:
         self.groups = groups
         self.transactions = transactions
         self.searches = searches
+        self.codecs = codecs
+        self.turns = Turns()
         self.topic_answers = TopicAnswers(partitions)
         self.woken_fetches = WokenFetches()
         self.retention = Retention(partitions, clock, disk)
@@ -74,6 +78,7 @@ class Broker:
         """Take a (changed) config."""
         self.config = config
         self.auto_create = config.flag("auto.create.topics.enable")
+        self.max_request_elements = config.integer("klamm.request.max.elements")
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.advertised = {listener.name: (listener.host, listener.port) for listener in config.advertised_listeners}
 

@@ -111,6 +111,7 @@ class Server:
         self._flushes = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="klamm-flush")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="klamm-background")
         self._searches = ThreadPoolExecutor(2, thread_name_prefix="klamm-search")
+        self._codecs = ThreadPoolExecutor(1, thread_name_prefix="klamm-codec")
 
     # -- open ---------------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class Server:
         self._shut_threads()
 
     def _shut_threads(self) -> None:
-        for executor in (self._disk, self._flushes, self._background, self._searches):
+        for executor in (self._disk, self._flushes, self._background, self._searches, self._codecs):
             executor.shutdown(wait=False)
 
     # -- serve --------------------------------------------------------------------------------------------------
@@ -315,6 +316,7 @@ class Server:
             metrics=self.metrics,
             disk=self._disk,
             searches=self._searches,
+            codecs=self._codecs,
         )
 
         def on_config(old: MetadataImage, new: MetadataImage) -> None:

@@ -3,8 +3,9 @@
 What makes it safe: positions only grow; a fixed field beyond the end of the frame raises in `unpack_from`, everything
 with a length is held against the end; arrays are held against the bytes left, counted with the smallest possible
 element, before anything is allocated, and their elements are counted over the whole message: beyond `elements` of them
-the decoder stops with `TooManyElements`. Whatever else goes wrong leaves it as `Malformed`. A known tagged field whose size does not fit its content is malformed too; Apache
-Kafka ignores that size. A length below zero is null, as in Kafka, where null is allowed.
+the decoder stops with `TooManyElements`. Whatever else goes wrong leaves it as `Malformed`. A known tagged field whose
+size does not fit its content is malformed too; Apache Kafka ignores that size. A length below zero is null, as in
+Kafka, where null is allowed.
 """
 
 from __future__ import annotations

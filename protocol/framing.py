@@ -11,20 +11,23 @@ or, where most reads bring one whole frame, with `received_frame`, which gives t
 Most connections are idle or have small requests, so all buffers of one thread read into one shared `Scratch` and
 frames are handed out right from it; `settle()` copies an incomplete rest into a buffer of the connection's own, which
 therefore exists only while it is needed. It grows by doubling with the bytes that arrived, never with the size that
-was declared, and goes away after a frame above `KEEP_BYTES`.
+was declared; when `MAP_BYTES` have come, the rest of a frame is mapped, which takes memory only as it is written. It
+goes away after a frame above `KEEP_BYTES`.
 
 Rules of reuse: a frame's view is valid until the next `settle()`, `writable()` or `trim()`, whichever comes first;
-whoever needs bytes longer copies them. Memory is never resized in place (a bytearray with exported views cannot be):
-a larger one is allocated, and the old one lives as long as its views.
+whoever needs bytes longer asks with `keep`, or copies them. Memory is never resized in place (a bytearray with exported
+views cannot be): a larger one is allocated, and the old one lives as long as its views.
 """
 
 from __future__ import annotations
 
+import mmap
 import struct
 
 SIZE = struct.Struct(">i")  # size of the payload that follows
 SCRATCH_BYTES = 256 * 1024
 MIN_OWN_BYTES = 4 * 1024
+MAP_BYTES = 1024 * 1024  # what is copied when a buffer grows takes time, so it grows no more from here on
 KEEP_BYTES = 2 * 1024 * 1024  # an empty buffer above this is freed at once, below it by trim()
 
 
@@ -136,6 +139,20 @@ class FrameBuffer:
         self.frames_seen -= 1
         assert self._start >= 0
 
+    def keep(self) -> bool:
+        """Whether views of the last frame stay valid from now on, as the connection reads on in other memory. If not,
+        they are in the scratch, and small."""
+        if self._view is self._scratch:
+            return False
+        rest = self._end - self._start
+        if rest:
+            self._move_rest(memoryview(bytearray(max(MIN_OWN_BYTES, rest))))
+        else:
+            self._own = None
+            self._view = self._scratch
+            self._start = self._end = 0
+        return True
+
     def settle(self) -> None:
         """Give the scratch back: what is left in it moves to a buffer of this connection's own."""
         rest = self._end - self._start
@@ -170,7 +187,8 @@ class FrameBuffer:
             if end - self._start < capacity:
                 self._move_rest(view)
             else:
-                self._move_rest(memoryview(bytearray(min(2 * capacity, needed))))
+                more = _mapped(needed) if capacity >= MAP_BYTES else memoryview(bytearray(min(2 * capacity, needed)))
+                self._move_rest(more)
             view, end = self._view, self._end
         return view[end:]
 
@@ -179,3 +197,8 @@ class FrameBuffer:
         target[:rest] = self._view[self._start : self._end]
         self._own = self._view = target
         self._start, self._end = 0, rest
+
+
+def _mapped(size: int) -> memoryview:
+    """Zeroed memory of which nothing is there until it is written. Raises OSError when there are too many maps."""
+    return memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))

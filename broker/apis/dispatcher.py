@@ -4,6 +4,10 @@ One route per (API, version) is resolved on first use and kept; after that a req
 compiled codecs and the handler. A handler that has its answer returns it; one that must wait returns an awaitable
 and the connection keeps its place in the order of responses.
 
+A large request, one of more than `SMALL_ELEMENTS`, would keep the loop from others for too long: it is decoded in a
+thread, handled in pieces (`pieces`), each in a turn of its own (`turns`), and its response is encoded in the thread.
+Beyond `klamm.request.max.elements` the connection is closed.
+
 Bad input (FAULTS, network rows 2-8): an unknown API or version, a header or body that does not decode, closes the
 connection; only ApiVersions answers a version that it does not know, in the bytes of version 0.
 """
@@ -17,14 +21,16 @@ import logging
 import struct
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from klamm.broker.apis.pieces import cut, join, paths_of
 from klamm.broker.apis.registry import HANDLERS
 from klamm.broker.network.promise import Promise
 from klamm.broker.network.reply import CloseConnection, Reply
 from klamm.protocol.apis import API, ApiKey, request_class, response_class
 from klamm.protocol.errors import ErrorCode, KafkaError
-from klamm.protocol.wire import Malformed
+from klamm.protocol.wire import Malformed, TooManyElements
 
 if TYPE_CHECKING:
     from klamm.broker.broker import Broker
@@ -51,6 +57,8 @@ WARM = (
     (ApiKey.INIT_PRODUCER_ID, 5),
 )
 WARM_PAUSE_S = 0.005
+SMALL_ELEMENTS = 1000  # of a request that is decoded, handled and encoded at once
+MAX_HEADER_TAGS = 100
 
 
 class RequestContext:
@@ -93,7 +101,7 @@ class Route:
         self.flexible_request = flexible
         self.flexible_response = flexible and api_key != ApiKey.API_VERSIONS  # its header stays at version 0 for ever
         self.response_type: type[Any] = response_class(api_key)
-        self.decode: Callable[[memoryview, int], tuple[Any, int]] = request_class(api_key).decode[version]
+        self.decode: Callable[[memoryview, int, int], tuple[Any, int]] = request_class(api_key).decode[version]
         self.encode: Callable[..., bytearray] = self.response_type.encode[version]
         self.handle: Callable[[Broker, RequestContext, Any], Any] = module.handle
         self.remember: Callable[[Broker, RequestContext, Any, Any, memoryview, int], None] | None = getattr(
@@ -145,7 +153,12 @@ class Dispatcher:
                     position = _skip_tags(frame, position)
                 else:
                     position += 1
-            request, _ = route.decode(frame, position)
+            request, _ = route.decode(frame, position, SMALL_ELEMENTS)
+        except TooManyElements:
+            context = RequestContext(api_key, version, correlation_id, client_id, connection)
+            if not connection.keep_frame():
+                frame = memoryview(bytearray(frame))
+            return self._track(self._answer_large(route, context, frame, position, started))
         except (Malformed, IndexError) as error:
             raise CloseConnection(f"{route.name} v{version} does not decode: {error}") from None
         context = RequestContext(api_key, version, correlation_id, client_id, connection)
@@ -195,6 +208,61 @@ class Dispatcher:
         took_s = time.perf_counter() - started
         self._metrics.api(route.api_key).answered(context.api_version, took_s, code, request_size, size)
         return Reply(head, regions or None)
+
+    # -- large requests -----------------------------------------------------------------------------------------
+
+    async def _answer_large(
+        self, route: Route, context: RequestContext, frame: memoryview, position: int, started: float
+    ) -> Reply | None:
+        size = len(frame)
+        request = await self._decode_large(route, context, frame, position)
+        del frame
+        if context.connection.closed:
+            return None
+        try:
+            response = await self._handle_large(route, context, request)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            response = await self._in_thread(self._error_response, route, context, request, error)
+        if response is None:
+            return None
+        reply: Reply = await self._in_thread(self._reply, route, context, response, started, size)
+        return reply
+
+    async def _decode_large(self, route: Route, context: RequestContext, frame: memoryview, position: int) -> Any:
+        limit = self._broker.max_request_elements
+        name = f"{route.name} v{context.api_version}"
+        try:
+            request, _ = await self._in_thread(route.decode, frame, position, limit)
+        except TooManyElements as error:
+            raise CloseConnection(f"{name} exceeds klamm.request.max.elements={limit}: {error}") from None
+        except Malformed as error:
+            raise CloseConnection(f"{name} does not decode: {error}") from None
+        return request
+
+    async def _handle_large(self, route: Route, context: RequestContext, request: Any) -> Any:
+        """Handle the request piece by piece; an error that stands for all of it ends that."""
+        paths = paths_of(route.api_key, request)
+        whole: Any = None
+        for piece in cut(request, paths.request) if paths is not None else (request,):
+            await self._broker.turns.next()
+            response = route.handle(self._broker, context, piece)
+            if inspect.isawaitable(response):
+                response = await response
+            if response is None or getattr(response, "error_code", 0) != 0:
+                return response
+            if whole is None:
+                whole = response
+            else:
+                assert paths is not None
+                join(whole, response, paths.response)
+        return whole
+
+    def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._broker.codecs, partial(work, *arguments))
+
+    # -- answers that come later --------------------------------------------------------------------------------
 
     def _pending(
         self,
@@ -297,6 +365,8 @@ def as_kafka_error(error: Exception, name: str, version: int, connection: Connec
 def _skip_tags(frame: memoryview, position: int) -> int:
     """Past the tagged fields of a request header: none is known to this broker."""
     count, position = _unsigned_varint(frame, position)
+    if count > MAX_HEADER_TAGS:
+        raise Malformed(f"{count} tagged fields in the header, at most {MAX_HEADER_TAGS} are read")
     for _ in range(count):
         _, position = _unsigned_varint(frame, position)
         size, position = _unsigned_varint(frame, position)

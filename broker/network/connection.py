@@ -152,6 +152,11 @@ class Connection:
         """Lower before authentication, `socket.request.max.bytes` after it."""
         self._frames.max_frame_bytes = limit
 
+    def keep_frame(self) -> bool:
+        """From within the dispatcher: whether views of the frame stay valid after it. If not, the frame is small, and
+        what is needed longer is to be copied."""
+        return self._frames.keep()
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """`callback` is called once when the connection is gone; at once if it is already."""
         if self._closed:

@@ -41,6 +41,10 @@ class FakeConnection:
         self.principal = "User:ANONYMOUS"
         self.client_software = ("", "")
         self.known: KnownRequest | None = None
+        self.closed = False
+
+    def keep_frame(self) -> bool:
+        return False
 
 
 class EmbeddedBroker:
