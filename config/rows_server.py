@@ -133,7 +133,8 @@ KLAMM = (
       "acks before the broker stops reading from it.", POSITIVE),
     K("klamm.request.max.elements", INT, 100_000, "How many elements a request may have: topics, partitions and what "
       "else its lists hold, tagged fields, and every 128 bytes of a string that is longer than that. A connection that "
-      "sends more is closed. While it is handled, a request takes up to 2 KB of memory for each of them.", Range(1000), "cluster-wide"),
+      "sends more is closed. While it is handled, a request takes up to 2 KB of memory for each of them.", Range(1000),
+      "cluster-wide"),
     K("klamm.frame.timeout.ms", INT, 30000, "A request that has begun must be complete within this time, or the "
       "connection is closed.", POSITIVE),
     K("klamm.max.open.log.files", INT, -1, "How many descriptors the logs keep open at once, for segments and mapped "

@@ -62,7 +62,7 @@ def field(
 
 
 class Decoder(Protocol):
-    def __call__(self, buf: Buffer, pos: int = 0, /) -> tuple[Any, int]: ...
+    def __call__(self, buf: Buffer, pos: int = 0, elements: int = 0, /) -> tuple[Any, int]: ...
 
 
 class Encoder(Protocol):
