@@ -20,6 +20,8 @@ from klamm.protocol.messages.metadata import MetadataRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import HEADER_BYTES, Record, encode_batch
 from klamm.protocol.records.compression import Codec
+from klamm.protocol.schema import Message
+from klamm.protocol.wire import TooManyElements
 from tests.faults.test_number_limits import Deep
 from tests.faults.wire import header, payload_of, sized
 
@@ -49,12 +51,24 @@ def large_requests(deep: Deep, api_key: ApiKey, elements: int, frame_bytes: int)
     if api_key in DRY:
         request.validate_only = True
     for path, spec in places(request, version):
-        for title, filled in fillings(spec, value_at(request, path), elements - SOME):
-            large = with_value(request, path, filled)
-            payload = payload_of(large, version)
+        for title, filled in fillings(spec, value_at(request, path), elements - SOME, version):
+            while True:
+                payload = payload_of(with_value(request, path, filled), version)
+                if is_allowed(payload, type(request), version, elements):
+                    break
+                filled = filled[: len(filled) * 2 // 3]  # its tagged fields count, too
             if len(payload) <= frame_bytes:
                 name = f"{API[api_key].name} v{version}, {'.'.join(path)}: {title}"
                 yield LargeRequest(api_key, name, len(filled), sized(payload.ljust(frame_bytes, b"\0")))
+
+
+def is_allowed(payload: bytes, cls: type[Message], version: int, elements: int) -> bool:
+    head = len(header(cls.api_key, version))
+    try:
+        cls.decode[version](payload, head, elements)
+    except TooManyElements:
+        return False
+    return True
 
 
 def places(part: Any, version: int) -> Iterator[Place]:
@@ -89,7 +103,7 @@ def with_value(part: Any, path: tuple[str, ...], value: Any) -> Any:
     return made
 
 
-def fillings(spec: FieldSpec, value: Any, elements: int) -> Iterator[tuple[str, Any]]:
+def fillings(spec: FieldSpec, value: Any, elements: int, version: int) -> Iterator[tuple[str, Any]]:
     """What may stand for a value: `elements` of them, counted as the decoder does."""
     if not spec.array:
         yield "as long as may be", bytes(min(elements, 80_000) * ELEMENT_BYTES)
@@ -98,7 +112,7 @@ def fillings(spec: FieldSpec, value: Any, elements: int) -> Iterator[tuple[str, 
         element = value[0] if value else spec.struct()
         count = elements // size_of(element)
         yield "the same", [element] * count
-        yield "different", [numbered(element, number) for number in range(count)]
+        yield "different", [numbered(element, number, version) for number in range(count)]
     elif spec.wire.kind == "string":
         yield "different", [f"t-{number}" for number in range(elements)]
         yield "long", ["\ufffd" * (LONG_STRING_BYTES // 3)] * (elements * ELEMENT_BYTES // LONG_STRING_BYTES)
@@ -115,12 +129,12 @@ def size_of(element: Any) -> int:
     return 1 + sum(size_of(inner) if isinstance(inner, Struct) else 1 for items in lists for inner in items)
 
 
-def numbered(element: Any, number: int) -> Any:
+def numbered(element: Any, number: int, version: int) -> Any:
     """A copy with another index or name; its first such field is changed."""
     made = copy.copy(element)
     for spec in specs(type(element)):
         value = getattr(element, spec.name)
-        if spec.array or spec.wire is None:
+        if spec.array or spec.wire is None or not spec.in_version(version):
             continue
         if type(value) is str:
             setattr(made, spec.name, f"{value}-{number}")

@@ -17,7 +17,6 @@ import argparse
 import multiprocessing
 import re
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -133,8 +132,8 @@ class Row:
         size = len(self.request.frame)
         multiple = f"{self.peak_bytes / size:.1f}" if size > MB else f"({self.peak_bytes / MB:.0f} MB)"
         return (
-            f"| {self.request.title} | {size / MB:.1f} MB | {self.request.elements:,} | {self.worst_ms:.1f} | {multiple} "
-            f"| {self.seconds:.2f} s, {self.outcome} |"
+            f"| {self.request.title} | {size / MB:.1f} MB | {self.request.elements:,} | {self.worst_ms:.1f} "
+            f"| {multiple} | {self.seconds:.2f} s, {self.outcome} |"
         )
 
 
@@ -167,9 +166,10 @@ class Requests:
             try:
                 sending.sendall(frame)
                 size = int.from_bytes(sending.recv(4, socket.MSG_WAITALL))
-                while size > 0:
-                    size -= len(sending.recv(min(size, MB)))
-                return "answered" if size == 0 else "closed"
+                left = size
+                while left and (data := sending.recv(min(left, MB))):
+                    left -= len(data)
+                return "answered" if size and not left else "closed"
             except ConnectionError:
                 return "closed"
 
@@ -185,11 +185,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="frames of 10 MB only")
     options = parser.parse_args()
     print(HEAD)
-    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
-        with BrokerProcess(Path(directory) / "data", CONFIG) as broker:
-            _prepare(broker)
-            with Probe(broker.port) as probe:
-                _measure_requests(broker, Requests(broker, probe, options.rounds), options)
+    with (
+        tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory,
+        BrokerProcess(Path(directory) / "data", CONFIG) as broker,
+    ):
+        _prepare(broker)
+        with Probe(broker.port) as probe:
+            _measure_requests(broker, Requests(broker, probe, options.rounds), options)
 
 
 def _prepare(broker: BrokerProcess) -> None:
@@ -237,4 +239,4 @@ def special(quick: bool) -> Iterator[LargeRequest]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,7 +12,7 @@ FETCH_SESSION_ID_NOT_FOUND and opens a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from klamm.protocol.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
@@ -61,6 +61,11 @@ class FetchedPartition:
         self.current_leader_epoch = request.current_leader_epoch
         self.last_fetched_epoch = request.last_fetched_epoch
 
+    def take_over(self, known: FetchedPartition) -> None:
+        """Remember what the session has been told about this partition."""
+        self.high_watermark = known.high_watermark
+        self.log_start_offset = known.log_start_offset
+
 
 class FetchSession:
     """The partitions of one fetcher, in the order in which they are read next."""
@@ -97,17 +102,20 @@ class FetchSessions:
         return len(self._sessions)
 
     def resolve(
-        self, request: FetchRequest, version: int
-    ) -> tuple[FetchSession | None, bool, Iterable[FetchedPartition]]:
-        """(session, incremental?, the partitions to read). Raises the three session errors."""
+        self, request: FetchRequest, version: int, wanted: dict[Key, FetchedPartition] | None = None
+    ) -> tuple[FetchSession | None, bool, Collection[FetchedPartition]]:
+        """(session, incremental?, the partitions to read). Raises the three session errors.
+
+        `wanted` are the partitions of the request, by `named`; without it they are looked up here.
+        """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch == FINAL_EPOCH:
             self._sessions.pop(session_id, None)
-            return None, False, _named(request).values()
+            return None, False, (named(request) if wanted is None else wanted).values()
         uses_topic_ids = version >= TOPIC_IDS_FROM
         if epoch == INITIAL_EPOCH:
             self._sessions.pop(session_id, None)
-            partitions = _named(request)
+            partitions = named(request) if wanted is None else wanted
             return self._open(partitions, uses_topic_ids=uses_topic_ids), False, tuple(partitions.values())
         session = self._sessions.get(session_id)
         if session is None:
@@ -121,7 +129,7 @@ class FetchSessions:
         del self._sessions[session_id]
         self._sessions[session_id] = session
         if request.topics or request.forgotten_topics_data:
-            _merge(session.partitions, request)
+            _merge(session.partitions, request, wanted)
             if not session.partitions:
                 del self._sessions[session_id]
                 return None, False, ()
@@ -158,7 +166,8 @@ class FetchSessions:
         return True
 
 
-def _named(request: FetchRequest) -> dict[Key, FetchedPartition]:
+def named(request: FetchRequest) -> dict[Key, FetchedPartition]:
+    """The partitions in a request, each once; in any thread."""
     return {
         (topic.topic, topic.topic_id, partition.partition): FetchedPartition(topic.topic, topic.topic_id, partition)
         for topic in request.topics
@@ -166,15 +175,22 @@ def _named(request: FetchRequest) -> dict[Key, FetchedPartition]:
     }
 
 
-def _merge(partitions: dict[Key, FetchedPartition], request: FetchRequest) -> None:
-    for topic in request.topics:
-        for wanted in topic.partitions:
-            key = (topic.topic, topic.topic_id, wanted.partition)
-            known = partitions.get(key)
-            if known is None:
-                partitions[key] = FetchedPartition(topic.topic, topic.topic_id, wanted)
-            else:
-                known.update(wanted)
+def _merge(
+    partitions: dict[Key, FetchedPartition], request: FetchRequest, wanted: dict[Key, FetchedPartition] | None
+) -> None:
+    if wanted is not None:  # made before, as they are many
+        for key in wanted.keys() & partitions.keys():
+            wanted[key].take_over(partitions[key])
+        partitions |= wanted
+    else:
+        for topic in request.topics:
+            for asked in topic.partitions:
+                key = (topic.topic, topic.topic_id, asked.partition)
+                known = partitions.get(key)
+                if known is None:
+                    partitions[key] = FetchedPartition(topic.topic, topic.topic_id, asked)
+                else:
+                    known.update(asked)
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
             partitions.pop((forgotten.topic, forgotten.topic_id, index), None)

@@ -24,7 +24,7 @@ from klamm.protocol.errors import (
     UnknownLeaderEpoch,
 )
 from klamm.protocol.records.control import EndMarker, end_marker_batch
-from klamm.protocol.records.validate import AppendRules, validate
+from klamm.protocol.records.validate import AppendRules, ValidBatch, validate
 from klamm.storage.log_config import LONG_MAX
 
 if TYPE_CHECKING:
@@ -180,16 +180,18 @@ class Partition:
         now_ms: int,
         transactional_id: str | None = None,
         guard: VerificationGuard | None = None,
+        valid: ValidBatch | None = None,
     ) -> AppendResult:
         """Validate one batch and append it. After it ``flush_pending`` tells whether the ack must wait for a flush.
 
         A transactional batch that begins a transaction here needs the `guard` of `begin_verification`. Raises the
-        errors of `validate` and of `Log.append`.
+        errors of `validate` and of `Log.append`; `NotAtOnce` unless what `validate` has made of it in a thread is
+        given as `valid`.
         """
         log = self.log
         if log is None:
             raise KafkaStorageError(f"{self.name} is offline: {self.offline_reason}")
-        batch = validate(records, self.rules, produce_version=produce_version, now_ms=now_ms)
+        batch = valid or validate(records, self.rules, produce_version=produce_version, now_ms=now_ms, at_once=True)
         if batch.is_transactional and transactional_id is None:
             raise TransactionalIdAuthorizationFailed(f"{self.name}: a transactional batch without transactional id")
         result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard)

@@ -19,6 +19,8 @@ from klamm.protocol.errors import InvalidRequest, KafkaError
 if TYPE_CHECKING:
     from klamm.broker.broker import Broker
 
+MAX_KEYS = 1000  # of one resource: there are not that many
+
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
@@ -82,6 +84,10 @@ async def alter(
 def _update(broker: Broker, alteration: Alteration, *, incremental: bool) -> ConfigUpdate:
     """What is asked for, in a form that makes sense; raises InvalidRequest."""
     kind, name = resource_type(alteration.resource_type), alteration.name
+    if len(alteration.keys) > MAX_KEYS:
+        raise InvalidRequest(
+            f"{len(alteration.keys)} config keys of one resource, at most {MAX_KEYS} are altered at once"
+        )
     repeated = [key for key, count in Counter(key.name for key in alteration.keys).items() if count > 1]
     if repeated:
         raise InvalidRequest(f"config keys are named more than once: {', '.join(repeated)}")

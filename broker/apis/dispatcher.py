@@ -87,6 +87,7 @@ class Route:
         "flexible_request",
         "flexible_response",
         "handle",
+        "handle_large",
         "name",
         "remember",
         "response_type",
@@ -104,6 +105,9 @@ class Route:
         self.decode: Callable[[memoryview, int, int], tuple[Any, int]] = request_class(api_key).decode[version]
         self.encode: Callable[..., bytearray] = self.response_type.encode[version]
         self.handle: Callable[[Broker, RequestContext, Any], Any] = module.handle
+        self.handle_large: Callable[[Broker, RequestContext, Any], Awaitable[Any]] | None = getattr(
+            module, "handle_large", None
+        )
         self.remember: Callable[[Broker, RequestContext, Any, Any, memoryview, int], None] | None = getattr(
             module, "remember", None
         )
@@ -243,6 +247,8 @@ class Dispatcher:
 
     async def _handle_large(self, route: Route, context: RequestContext, request: Any) -> Any:
         """Handle the request piece by piece; an error that stands for all of it ends that."""
+        if route.handle_large is not None:
+            return await route.handle_large(self._broker, context, request)
         paths = paths_of(route.api_key, request)
         whole: Any = None
         for piece in cut(request, paths.request) if paths is not None else (request,):

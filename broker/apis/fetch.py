@@ -11,18 +11,20 @@ Limits: ``partition_max_bytes`` within ``max_bytes`` (v3+) within ``fetch.max.by
 response comes whole however large it is, before v3 records are cut at the limit. v0-1 get message sets of format 0,
 v2-3 of format 1: batches are converted down, large ones in a thread. A batch of zstd is not converted, and zstd topics
 are refused before v10.
+A fetch of many partitions, which may be those of its session, reads them in several turns of the loop.
 Replica id -2 is a debugging consumer that reads to the log end; other replicas are not part of a one-node cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis import fetch_again
 from klamm.broker.apis.fetch_again import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
+from klamm.broker.fetch_session import named
 from klamm.broker.network.file_pieces import FilePiece, ShortFile
 from klamm.broker.network.promise import Promise
 from klamm.protocol.errors import (
@@ -63,6 +65,7 @@ DEBUGGING_CONSUMER = -2
 CONSUMER = -1
 MAX_WAIT_LIMIT_MS = 0x7FFFFFFF
 CONVERT_IN_THREAD_BYTES = 64 << 10
+PARTITIONS_A_TURN = 1000
 SHARED_BYTES = 16 << 10  # what many have waited for is read once up to here
 NO_RECORDS = b""
 
@@ -77,12 +80,23 @@ def handle(
     version = context.api_version
     session, incremental, wanted = broker.fetch_sessions.resolve(request, version)
     fetch = Fetch(broker, request, version, session, wanted, incremental=incremental)
+    if len(wanted) > PARTITIONS_A_TURN:
+        return fetch.answer_in_turns()
     fetch.read()
     if fetch.is_complete or request.max_wait_ms <= 0 or broker.is_stopping:
         if version <= MAGIC_1_UP_TO:
             return asyncio.ensure_future(fetch.converted_response())
         return fetch.response()
     return fetch.wait()
+
+
+async def handle_large(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse:
+    """A request of very many elements: take it apart in a thread, the rest in turns."""
+    partitions = await asyncio.get_running_loop().run_in_executor(broker.codecs, named, request)
+    session, incremental, wanted = broker.fetch_sessions.resolve(request, context.api_version, partitions)
+    answer = Fetch(broker, request, context.api_version, session, wanted, incremental=incremental).answer_in_turns()
+    with context.connection.cancelled_on_close(answer):
+        return await answer
 
 
 def error_response(request: FetchRequest, error: KafkaError, version: int) -> FetchResponse:
@@ -116,6 +130,7 @@ class Fetch:
         "_request",
         "_results",
         "_session",
+        "_settled",
         "_size",
         "_timer",
         "_version",
@@ -129,7 +144,7 @@ class Fetch:
         request: FetchRequest,
         version: int,
         session: FetchSession | None,
-        wanted: Iterable[FetchedPartition],
+        wanted: Collection[FetchedPartition],
         *,
         incremental: bool,
     ) -> None:
@@ -148,6 +163,8 @@ class Fetch:
         self._results: Results = []
         self._partitions: list[Partition] = []
         self._size = 0
+        self._settled = False
+        self._timer: asyncio.TimerHandle | None = None
         self._ready = False
         self._is_finishing = False
         self.is_complete = False
@@ -156,12 +173,32 @@ class Fetch:
 
     def read(self, found: Found | None = None) -> None:
         """Read every wanted partition within the limits; sets ``is_complete``. What others have `found` is not read."""
-        results: Results = []
-        partitions: list[Partition] = []
-        remaining = self._max_bytes
-        size = 0
-        settled = False
-        for wanted in self._wanted:
+        self._begin()
+        self._read_some(self._wanted, found)
+        self._end()
+
+    async def _read_in_turns(self) -> None:
+        self._begin()
+        partitions = tuple(self._wanted)
+        for start in range(0, len(partitions), PARTITIONS_A_TURN):
+            await self._broker.turns.next()
+            self._read_some(partitions[start : start + PARTITIONS_A_TURN], None)
+        self._end()
+
+    def _begin(self) -> None:
+        self._results = []
+        self._partitions = []
+        self._size = 0
+        self._settled = False
+
+    def _end(self) -> None:
+        self.is_complete = self._settled or self._size >= self._request.min_bytes or not self._results
+
+    def _read_some(self, some: Iterable[FetchedPartition], found: Found | None) -> None:
+        results, partitions = self._results, self._partitions
+        size, settled = self._size, self._settled
+        remaining = self._max_bytes - size
+        for wanted in some:
             try:
                 partition = self._find(wanted)
                 partitions.append(partition)
@@ -180,10 +217,8 @@ class Fetch:
                 elif data.diverging_epoch.epoch >= 0:
                     settled = True
             results.append((wanted, data, count))
-        self._results = results
-        self._partitions = partitions
         self._size = size
-        self.is_complete = settled or size >= self._request.min_bytes or not results
+        self._settled = settled
 
     def _find(self, wanted: FetchedPartition) -> Partition:
         manager = self._broker.partitions
@@ -272,16 +307,37 @@ class Fetch:
 
     def wait(self) -> asyncio.Future[FetchResponse]:
         """Answer when ``min_bytes`` have come, something changed, or ``max_wait_ms`` are over."""
-        loop = asyncio.get_running_loop()
-        self._future: Promise[FetchResponse] = Promise(loop=loop)
+        self._future: Promise[FetchResponse] = Promise(loop=asyncio.get_running_loop())
         self._future.add_done_callback(self._on_done)
+        self._start_waiting()
+        return self._future
+
+    def _start_waiting(self) -> None:
         committed = self._request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER
         self._held_back = {p: (p.last_stable_offset, 0) for p in self._partitions} if committed else {}
         for partition in self._partitions:
             partition.waiters.add(self._on_append)
         wait_ms = min(self._request.max_wait_ms, MAX_WAIT_LIMIT_MS)
-        self._timer = loop.call_later(wait_ms / 1000, self.finish)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.finish)
+
+    def answer_in_turns(self) -> asyncio.Future[FetchResponse]:
+        """Read many partitions, and answer or wait: the whole way of a fetch that would keep the loop for too long."""
+        self._future = Promise(loop=asyncio.get_running_loop())
+        self._future.add_done_callback(self._on_done)
+        asyncio.ensure_future(self._begin_in_turns()).add_done_callback(self._hand_over)
         return self._future
+
+    async def _begin_in_turns(self) -> FetchResponse | None:
+        await self._read_in_turns()
+        if self.is_complete or self._request.max_wait_ms <= 0 or self._broker.is_stopping:
+            return await self._response_in_turns()
+        if not self._future.done():
+            self._start_waiting()
+        return None
+
+    async def _finish_in_turns(self) -> FetchResponse:
+        await self._read_in_turns()
+        return await self._response_in_turns()
 
     def _on_append(self, partition: Partition, size_bytes: int) -> None:
         """Called by a partition: ``size_bytes`` more can be read; 0 says that it changed in another way."""
@@ -310,6 +366,9 @@ class Fetch:
             return
         self._is_finishing = True
         self._stop_waiting()
+        if len(self._wanted) > PARTITIONS_A_TURN:
+            asyncio.ensure_future(self._finish_in_turns()).add_done_callback(self._hand_over)
+            return
         try:
             self.read(found)
             if self._version > MAGIC_1_UP_TO:
@@ -319,21 +378,22 @@ class Fetch:
         except Exception as error:
             self._future.set_exception(error)
 
-    def _hand_over(self, task: asyncio.Future[FetchResponse]) -> None:
+    def _hand_over(self, task: asyncio.Future[FetchResponse] | asyncio.Future[FetchResponse | None]) -> None:
+        error = task.exception()
         if self._future.done():
             return
-        error = task.exception()
         if error is not None:
             self._future.set_exception(error)
-        else:
-            self._future.set_result(task.result())
+        elif (response := task.result()) is not None:
+            self._future.set_result(response)
 
     def _on_done(self, future: asyncio.Future[FetchResponse]) -> None:
         if future.cancelled():
             self._stop_waiting()
 
     def _stop_waiting(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for partition in self._partitions:
             partition.waiters.discard(self._on_append)
 
@@ -341,10 +401,27 @@ class Fetch:
 
     def response(self) -> FetchResponse:
         """The response with what `read` found."""
+        response = self._empty_response()
+        self._add_results(response.responses, self._results)
+        return response
+
+    async def _response_in_turns(self) -> FetchResponse:
+        if self._version <= MAGIC_1_UP_TO:
+            return await self.converted_response()
+        response = self._empty_response()
+        for start in range(0, len(self._results), PARTITIONS_A_TURN):
+            await self._broker.turns.next()
+            self._add_results(response.responses, self._results[start : start + PARTITIONS_A_TURN])
+        return response
+
+    def _empty_response(self) -> FetchResponse:
         session = self._session
-        topics: list[FetchableTopicResponse] = []
-        current: FetchableTopicResponse | None = None
-        for wanted, data, count in self._results:
+        return FetchResponse(error_code=0, session_id=session.id if session is not None else 0, responses=[])
+
+    def _add_results(self, topics: list[FetchableTopicResponse], results: Results) -> None:
+        session = self._session
+        current = topics[-1] if topics else None
+        for wanted, data, count in results:
             if data.records:
                 metrics = self._broker.topic_metrics(wanted.topic, wanted.topic_id)
                 if metrics is not None:
@@ -361,7 +438,6 @@ class Fetch:
                 current = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
                 topics.append(current)
             current.partitions.append(data)
-        return FetchResponse(error_code=0, session_id=session.id if session is not None else 0, responses=topics)
 
     async def converted_response(self) -> FetchResponse:
         """The response for a client that knows message sets only."""

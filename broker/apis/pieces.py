@@ -45,6 +45,10 @@ PATHS: Mapping[int, tuple[Paths, ...]] = {
     ApiKey.DELETE_TOPICS: (_paths("topics", "responses"), _paths("topic_names", "responses")),
     ApiKey.DELETE_RECORDS: (_paths("topics.partitions", "topics.partitions"),),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (_paths("topics.partitions", "topics.partitions"),),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (
+        _paths("transactions.topics.partitions", "results_by_transaction.topic_results.results_by_partition"),
+        _paths("v3_and_below_topics.partitions", "results_by_topic_v3_and_below.results_by_partition"),
+    ),
     ApiKey.TXN_OFFSET_COMMIT: (_paths("topics.partitions", "topics.partitions"),),
     ApiKey.DESCRIBE_TRANSACTIONS: (_paths("transactional_ids", "transaction_states"),),
     ApiKey.WRITE_TXN_MARKERS: (_paths("markers.topics.partition_indexes", "markers.topics.partitions"),),
@@ -56,6 +60,7 @@ PATHS: Mapping[int, tuple[Paths, ...]] = {
     ApiKey.DELETE_GROUPS: (_paths("groups_names", "results"),),
     ApiKey.ELECT_LEADERS: (_paths("topic_partitions.partitions", "replica_election_results.partition_result"),),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (_paths("topics.partitions", "responses.partitions"),),
+    ApiKey.DESCRIBE_QUORUM: (_paths("topics.partitions", "topics.partitions"),),
     ApiKey.OFFSET_DELETE: (_paths("topics.partitions", "topics.partitions"),),
     ApiKey.DESCRIBE_PRODUCERS: (_paths("topics.partition_indexes", "topics.partitions"),),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (_paths("group_ids", "groups"),),

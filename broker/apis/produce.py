@@ -16,10 +16,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from klamm.broker.apis import produce_again
+from klamm.broker.apis.pieces import PIECE_ELEMENTS
 from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, code_for, failure, refused, writable
+from klamm.broker.apis.turns import TURN_S
 from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
 from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.errors import ErrorCode, InvalidRequiredAcks, KafkaError
@@ -32,6 +35,7 @@ from klamm.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, read_header
+from klamm.protocol.records.validate import NotAtOnce, ValidBatch, validate
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
@@ -42,7 +46,9 @@ if TYPE_CHECKING:
 
 remember = produce_again.remember
 
-TURN_S = 0.02  # how long one request may keep the loop
+Entry: TypeAlias = "tuple[list[PartitionProduceResponse], TopicProduceData, PartitionProduceData]"
+"""Where its answer goes, its topic, and what is to be appended."""
+
 COORDINATOR_ERRORS = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
@@ -62,14 +68,34 @@ def handle(
     return production.finish_later(waits)
 
 
+async def handle_large(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    """A request of very many partitions: take it apart in a thread, the rest in turns."""
+    loop = asyncio.get_running_loop()
+    production = await loop.run_in_executor(broker.codecs, Production, broker, context, request)
+    waits = await production.admit_in_turns() if request.transactional_id is not None else ()
+    return await production.finish_later(waits)
+
+
 class Production:
     """One Produce on its way: what is to be appended, and what is to be answered.
 
-    A request that takes longer than a turn of the loop (many partitions, batches that inflate a thousandfold) goes on
-    in later turns, with a copy of the records that are left; nothing of its connection goes ahead of it.
+    A request that takes longer than a turn of the loop goes on in later turns, with records of its own; a batch that
+    takes long by itself (one that inflates a thousandfold) is validated in a thread. Nothing of its connection goes
+    ahead of it.
     """
 
-    __slots__ = ("_admitted", "_broker", "_context", "_first_error", "_request", "_responses", "_rest", "_unflushed")
+    __slots__ = (
+        "_admitted",
+        "_broker",
+        "_context",
+        "_first_error",
+        "_is_slow",
+        "_request",
+        "_responses",
+        "_rest",
+        "_unflushed",
+        "_validated",
+    )
 
     def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
         self._broker = broker
@@ -84,6 +110,8 @@ class Production:
             for entry in topic.partition_data
         ]
         self._rest.reverse()
+        self._validated: ValidBatch | KafkaError | None = None  # of the next entry
+        self._is_slow = False  # the next entry takes long
         self._admitted: dict[int, VerificationGuard | KafkaError | None] = {}  # by the id of an entry
 
     def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
@@ -99,10 +127,21 @@ class Production:
 
     def admit(self) -> Sequence[asyncio.Future[None]]:
         """Ask the transaction coordinator about transactional batches; what is to be awaited before any is appended."""
+        return self._admit(self._rest)
+
+    async def admit_in_turns(self) -> Sequence[asyncio.Future[None]]:
+        """The same for very many."""
+        waits: list[asyncio.Future[None]] = []
+        for start in range(0, len(self._rest), PIECE_ELEMENTS):
+            await self._broker.turns.next()
+            waits += self._admit(self._rest[start : start + PIECE_ELEMENTS])
+        return waits
+
+    def _admit(self, rest: Sequence[Entry]) -> list[asyncio.Future[None]]:
         manager, context = self._broker.partitions, self._context
         by_id = context.api_version >= TOPIC_IDS_FROM
-        waits = []
-        for _, topic, entry in self._rest:
+        waits: list[asyncio.Future[None]] = []
+        for _, topic, entry in rest:
             found = manager.topics_by_id.get(topic.topic_id) if by_id else manager.topics.get(topic.name)
             records = cast("memoryview | None", entry.records)
             if records is None or len(records) < HEADER_BYTES:
@@ -153,7 +192,12 @@ class Production:
         while rest:
             answers, topic, entry = rest.pop()
             found = manager.topics_by_id.get(topic.topic_id) if by_id else manager.topics.get(topic.name)
-            answers.append(self._append_one(found, entry, now_ms))
+            try:
+                answers.append(self._append_one(found, entry, now_ms))
+            except NotAtOnce:
+                rest.append((answers, topic, entry))
+                self._is_slow = True
+                return False
             if rest and time.perf_counter() > turn_ends:
                 return False
         return True
@@ -164,6 +208,7 @@ class Production:
         version = self._context.api_version
         acks = self._request.acks
         partition: Partition | None = None
+        valid, self._validated = self._validated, None
         try:
             if not -1 <= acks <= 1:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
@@ -172,12 +217,15 @@ class Production:
             if isinstance(admitted, KafkaError):
                 partition = None  # the log has not been asked
                 raise admitted
+            if isinstance(valid, KafkaError):
+                raise valid
             result = partition.append(
                 cast("memoryview | None", entry.records),
                 produce_version=version,
                 now_ms=now_ms,
                 transactional_id=self._request.transactional_id,
                 guard=admitted,
+                valid=valid,
             )
         except KafkaError as error:
             # Its traceback would keep this frame, and with it the records, until the next garbage collection.
@@ -211,7 +259,9 @@ class Production:
         return ProduceResponse(responses=self._responses)
 
     def keep_rest(self) -> None:
-        """The connection's buffer is about to be used again: copy the records that are not appended yet."""
+        """The connection's buffer is about to be used again: keep the records that are not appended yet."""
+        if self._context.connection.keep_frame():
+            return
         for _, _, entry in self._rest:
             if entry.records is not None:
                 entry.records = memoryview(bytearray(cast("memoryview", entry.records)))
@@ -222,10 +272,34 @@ class Production:
             await wait
         is_done = False
         while not is_done:
-            await asyncio.sleep(0)
+            if self._is_slow:
+                await self._validate_in_thread()
+            await self._broker.turns.next()
             is_done = self.append()
         outcome = self.outcome()
         return await outcome if isinstance(outcome, asyncio.Future) else outcome
+
+    async def _validate_in_thread(self) -> None:
+        """Validate the next batch; its partition is the one that it takes the rules of."""
+        self._is_slow = False
+        _, topic, entry = self._rest[-1]
+        manager, version = self._broker.partitions, self._context.api_version
+        found = (
+            manager.topics_by_id.get(topic.topic_id) if version >= TOPIC_IDS_FROM else manager.topics.get(topic.name)
+        )
+        if found is None or not 0 <= entry.index < len(found.partitions):
+            return  # it has gone meanwhile
+        work = partial(
+            validate,
+            cast("memoryview | None", entry.records),
+            found.partitions[entry.index].rules,
+            produce_version=version,
+            now_ms=self._broker.clock.wall_ms(),
+        )
+        try:
+            self._validated = await asyncio.get_running_loop().run_in_executor(self._broker.codecs, work)
+        except KafkaError as error:
+            self._validated = error
 
 
 def distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:

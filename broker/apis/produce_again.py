@@ -28,6 +28,7 @@ from klamm.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from klamm.protocol.records.validate import NotAtOnce
 from klamm.protocol.wire import Malformed, read_uvarint
 
 if TYPE_CHECKING:
@@ -198,6 +199,8 @@ class KnownProduce:
             return None
         try:
             result = partition.append(frame[start:stop], produce_version=version, now_ms=self._clock.wall_ms())
+        except NotAtOnce:
+            return None
         except Exception as error:
             # Its traceback would keep this frame, and with it the records, until the next garbage collection.
             problem = as_kafka_error(error, "Produce", version, connection).without_frames()

@@ -6,7 +6,8 @@ arrives; each has one public function::
 
     def handle(broker: Broker, context: RequestContext, request: XRequest) -> XResponse | None | Awaitable[...]
 
-and may have ``error_response(request, error, version)`` for a response without a top-level error code.
+and may have ``error_response(request, error, version)`` for a response without a top-level error code, and
+``async handle_large(broker, context, request)`` for requests of very many elements, if `pieces` cannot cut them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.features import FeatureUpdate, UpgradeType
-from klamm.protocol.errors import KafkaError
+from klamm.protocol.errors import InvalidRequest, KafkaError
 from klamm.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
 
 UPGRADE_TYPE_FROM = 1
+MAX_UPDATES = 1000  # there are fewer features
 NO_RESULTS_FROM = 2
 
 
 async def handle(broker: Broker, context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     version = context.api_version
+    if len(request.feature_updates) > MAX_UPDATES:
+        raise InvalidRequest(f"{len(request.feature_updates)} updates, at most {MAX_UPDATES} are made at once")
     updates = [_update(update, version) for update in request.feature_updates]
     await broker.controller.update_features(updates, request.validate_only)
     response = UpdateFeaturesResponse(error_message=None)

@@ -24,8 +24,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from klamm.broker.network.file_pieces import ShortFile
 from klamm.broker.network.limits import plain_address
@@ -110,7 +111,7 @@ class Connection:
         self._closed = False
         self._end_kind = ""
         self._end_reason = ""
-        self._on_close: list[Callable[[], None]] = []
+        self._on_close: list[Callable[[], object]] = []
         self._local_address: tuple[str, int] | None = None
         self._active = True
         self._active_at = network.now
@@ -157,12 +158,22 @@ class Connection:
         what is needed longer is to be copied."""
         return self._frames.keep()
 
-    def on_close(self, callback: Callable[[], None]) -> None:
+    def on_close(self, callback: Callable[[], object]) -> None:
         """`callback` is called once when the connection is gone; at once if it is already."""
         if self._closed:
             callback()
         else:
             self._on_close.append(callback)
+
+    @contextmanager
+    def cancelled_on_close(self, wait: asyncio.Future[Any]) -> Iterator[None]:
+        """While this is entered, the end of the connection cancels what a task waits for on its behalf."""
+        self.on_close(wait.cancel)
+        try:
+            yield
+        finally:
+            if wait.cancel in self._on_close:
+                self._on_close.remove(wait.cancel)
 
     def close(self, reason: str, kind: str = "server") -> None:
         """Close now, whatever is unanswered or unsent. `kind` is the label in the metrics."""

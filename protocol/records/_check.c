@@ -5,6 +5,8 @@
  * read stands behind a comparison with the end of the data. As in the twin, a record may first run over its size, or
  * over the data: the next read, or the comparison at its end, finds it.
  *
+ * Other threads may run now and then while many records are checked: they are megabytes, and the loop is one of them.
+ *
  * Python's stable ABI from 3.11 on: one build serves all later versions, too.
  */
 
@@ -15,6 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#define OTHERS_RUN_EVERY 0xFFFF /* records, less one */
 
 static PyObject *InvalidRecord;
 
@@ -177,6 +181,10 @@ static bool check_all(Reader *in, long long count, Summary *summary)
     for (in->index = 0; in->index < count; in->index++) {
         if (!check_record(in, summary))
             return false;
+        if ((in->index & OTHERS_RUN_EVERY) == OTHERS_RUN_EVERY) {
+            Py_BEGIN_ALLOW_THREADS
+            Py_END_ALLOW_THREADS
+        }
     }
     if (in->pos == in->size)
         return true;

@@ -97,8 +97,12 @@ def decompress(codec: Codec, data: BytesLike, limit: int, *, magic: int = 2) -> 
     return _zstd_decompress(data, limit)
 
 
+class TooLargeInflated(InvalidRecord):
+    """There is more in the data than the limit allows."""
+
+
 def _too_large(size: int, limit: int) -> bytes:
-    raise InvalidRecord(f"decompressed records have {size} bytes or more, the limit is {limit}")
+    raise TooLargeInflated(f"decompressed records have {size} bytes or more, the limit is {limit}")
 
 
 # gzip

@@ -15,6 +15,9 @@ of Kafka's ProduceRequest, UnifiedLog and LogValidator, in their order, with the
 - A batch that says LogAppendTime in a CreateTime topic is stored as CreateTime, as in Kafka, but the timestamps that
   are checked are those in the records, because readers will see those.
 
+What takes long for its size (batches that inflate to megabytes, what has to be looked at record by record) is left to
+the caller to do in a thread, if it asks for that: `NotAtOnce`.
+
 The caller's memory is changed in place where Kafka changes the batch: timestamp type, max timestamp and CRC.
 """
 
@@ -52,7 +55,7 @@ from klamm.protocol.records.batch import (
     seal,
 )
 from klamm.protocol.records.check import check_records, plain_batch
-from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of, compress, decompress
+from klamm.protocol.records.compression import CODEC_MASK, Codec, TooLargeInflated, codec_of, compress, decompress
 from klamm.protocol.records.crc import BytesLike, crc32c
 
 TARGET_CODECS: dict[str, Codec | None] = {
@@ -72,6 +75,10 @@ _MAX_TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
 _INT64_MAX = 2**63 - 1
+
+AT_ONCE_BYTES = 2 << 20  # of records, inflated
+AT_ONCE_SET_BYTES = 64 << 10  # of messages of the old formats, which are made into records one by one
+AT_ONCE_RECORDS = 1000  # looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +124,24 @@ class NotOneBatch(InvalidRecord):
     """INVALID_RECORD because of the request: it does not hold exactly one whole batch of today's format."""
 
 
+class NotAtOnce(Exception):
+    """The batch takes too long to be validated on a loop that others wait for; nothing is said about it yet."""
+
+
 def validate(
-    records: memoryview | None, rules: AppendRules, *, produce_version: int, now_ms: int, client: bool = True
+    records: memoryview | None,
+    rules: AppendRules,
+    *,
+    produce_version: int,
+    now_ms: int,
+    client: bool = True,
+    at_once: bool = False,
 ) -> ValidBatch:
     """The batch in the records field of a Produce request for one partition, fit to be appended.
 
     `client=False` is for batches that the broker makes itself: they may be control batches and have any base offset.
     Raises CorruptMessage, InvalidRecord, InvalidTimestamp (the latter two with `record_errors`), MessageTooLarge,
-    RecordListTooLarge or UnsupportedCompressionType.
+    RecordListTooLarge or UnsupportedCompressionType; with `at_once` NotAtOnce, and then nothing has been changed.
     """
     if not records:
         raise NotOneBatch("a produce request must have a record batch for each partition")
@@ -133,7 +150,7 @@ def validate(
         return batch
     if size < HEADER_BYTES or records[MAGIC_POSITION] != 2:
         if _first_magic(records) < 2 and produce_version < 3:
-            return _validate_message_set(records, rules, now_ms)
+            return _validate_message_set(records, rules, now_ms, at_once=at_once)
         _refuse_head(records, produce_version)
     (
         base_offset,
@@ -160,6 +177,8 @@ def validate(
         raise InvalidRecord(f"base offset of a produced batch is {base_offset}, expected 0")
     if size > rules.max_message_bytes:
         raise MessageTooLarge(f"batch of {size} bytes, max.message.bytes is {rules.max_message_bytes}")
+    if at_once and size > AT_ONCE_BYTES:
+        raise NotAtOnce
     if crc32c(records[ATTRIBUTES_POSITION:]) != crc:
         raise CorruptMessage(f"CRC of the batch does not match: stored {crc:#010x}")
     if last_delta + 1 != count or count <= 0:
@@ -169,12 +188,14 @@ def validate(
 
     body: BytesLike = records[HEADER_BYTES:]
     if codec:
-        body = decompress(codec_of(codec), body, rules.max_decompressed_bytes)
+        body = _inflate(codec_of(codec), body, rules.max_decompressed_bytes, at_once=at_once)
     lowest, highest, _, null_key = check_records(body, count)
     if null_key and rules.compacted and client:
-        _check_each_record(body, count, base_timestamp, rules, now_ms)
+        _check_each_record(body, count, base_timestamp, rules, now_ms, at_once=at_once)
     if rules.log_append_time:
         if attributes & LOG_APPEND_TIME_FLAG and client:
+            if at_once and count > AT_ONCE_RECORDS:
+                raise NotAtOnce
             _refuse_append_time(count)
         new_attributes = attributes | LOG_APPEND_TIME_FLAG
         new_max_timestamp = append_time = now_ms
@@ -187,7 +208,7 @@ def validate(
             or now_ms - base_timestamp - lowest > rules.timestamp_before_max_ms
             or new_max_timestamp > _INT64_MAX
         ):
-            _check_each_record(body, count, base_timestamp, rules, now_ms)
+            _check_each_record(body, count, base_timestamp, rules, now_ms, at_once=at_once)
         if new_max_timestamp <= NO_TIMESTAMP:
             new_max_timestamp = NO_TIMESTAMP
 
@@ -218,6 +239,15 @@ def validate(
         append_time,
         size,
     )
+
+
+def _inflate(codec: Codec, body: BytesLike, limit: int, *, at_once: bool) -> bytes:
+    if not at_once or limit <= AT_ONCE_BYTES:
+        return decompress(codec, body, limit)
+    try:
+        return decompress(codec, body, AT_ONCE_BYTES)
+    except TooLargeInflated:
+        raise NotAtOnce from None
 
 
 def _plain(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch | None:
@@ -302,8 +332,12 @@ def _check_producer(attributes: int, producer_id: int, producer_epoch: int, base
         raise InvalidRecord(f"producer id {producer_id} with epoch {producer_epoch} and base sequence {base_sequence}")
 
 
-def _check_each_record(body: BytesLike, count: int, base_timestamp: int, rules: AppendRules, now_ms: int) -> None:
+def _check_each_record(
+    body: BytesLike, count: int, base_timestamp: int, rules: AppendRules, now_ms: int, *, at_once: bool
+) -> None:
     """Raises with one error for each record that breaks a rule of the topic. Slow; some record probably does."""
+    if at_once and count > AT_ONCE_RECORDS:
+        raise NotAtOnce
     checks = _RecordChecks(rules, now_ms)
     body = bytes(body)
     pos = 0
@@ -356,10 +390,19 @@ def _rebuild(records: memoryview, body: BytesLike, target: Codec, rules: AppendR
     return data
 
 
-def _validate_message_set(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch:
+def _validate_message_set(records: memoryview, rules: AppendRules, now_ms: int, *, at_once: bool) -> ValidBatch:
     """Produce v0-v2 with magic 0 or 1: the same rules, and the set becomes one new batch."""
     limit = rules.max_decompressed_bytes
-    produced = message_set.produced_set(records, max_message_bytes=rules.max_message_bytes, limit=limit)
+    if at_once:
+        if len(records) > AT_ONCE_SET_BYTES:
+            raise NotAtOnce
+        limit = min(limit, AT_ONCE_SET_BYTES)
+    try:
+        produced = message_set.produced_set(records, max_message_bytes=rules.max_message_bytes, limit=limit)
+    except TooLargeInflated:
+        if limit < rules.max_decompressed_bytes:
+            raise NotAtOnce from None
+        raise
     count = len(produced.records)
     if produced.log_append_time and rules.log_append_time:
         _refuse_append_time(count)

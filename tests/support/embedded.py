@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +43,10 @@ class FakeConnection:
         self.client_software = ("", "")
         self.known: KnownRequest | None = None
         self.closed = False
+
+    @contextmanager
+    def cancelled_on_close(self, wait: asyncio.Future[Any]) -> Iterator[None]:
+        yield
 
     def keep_frame(self) -> bool:
         return False
