@@ -13,8 +13,8 @@ Back-pressure is muting: while any bit of `_muted` is set, nothing is read from 
 when bytes arrive meanwhile, since a client that waits for its answer costs no system call that way.
 
 Ends. A half close, malformed input and shutdown let everything that was accepted before be answered and sent; then the
-socket is closed. Errors of the socket and deadlines close it at once. Time comes from the sweep of the `Network`, there
-are no timers per request.
+socket is closed. For a peer that has closed no answer is waited for longer than a frame may take. Errors of the socket
+and deadlines close it at once. Time comes from the sweep of the `Network`, there are no timers per request.
 
 `channel` is where TLS goes: an object with the methods of a non-blocking socket that are used here and in the outbox.
 """
@@ -49,6 +49,8 @@ SEND_NOW_BYTES = 128 * 1024  # replies of a turn that are larger do not wait for
 NO_MARK = (-1, 0)
 RENEWAL_BYTES = 64 * 1024  # a half frame that grew by this much gets a new deadline
 DRAIN_READS = 16  # reads that empty the socket before it is closed, so that the peer sees FIN and not RST
+
+TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8  # linux/tcp.h: it was reset, or the peer has closed
 
 # Why nothing is read. The first three also keep buffered frames from being dispatched.
 WAITING = 1  # for replies that must leave first
@@ -403,6 +405,9 @@ class Connection:
             self._active_at = now
         else:
             self._frames.trim()
+            if self._pending.answers and now - self._active_at >= frame_s and self._peer_has_gone():
+                self.close("the peer has closed, and waits no more", "eof")
+                return
             if now - self._active_at >= idle_s and not self._pending.answers:
                 self.close(f"idle for {now - self._active_at:.0f} s", "idle")
                 return
@@ -421,6 +426,14 @@ class Connection:
             reason = f"{frames.buffered_bytes} bytes of a frame, then silence"
             self._network.warn("frame_timeout", "%s: closed: %s", self, reason)
             self.close(reason, "frame_timeout")
+
+    def _peer_has_gone(self) -> bool:
+        """Whether the peer has ended its stream, perhaps after bytes that are unread. Nothing else shows it meanwhile."""
+        try:
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        except OSError:
+            return True
+        return info[0] in (TCP_CLOSE, TCP_CLOSE_WAIT)
 
     def _refuse(self, error: FrameError | CloseConnection) -> None:
         self._frames.discard()

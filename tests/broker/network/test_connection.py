@@ -518,6 +518,26 @@ def test_a_reset_while_muted_is_noticed() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("more", [b"", frame(b"echo 1")])
+def test_a_peer_that_has_closed_is_not_waited_for_longer_than_for_a_frame(more: bytes) -> None:
+    async def main() -> None:
+        async with node(NetworkLimits(frame_timeout_ms=1000)) as one:
+            plain = socket.create_connection(one.listener.address)
+            plain.sendall(frame(b"wait a") + more)
+            await one.until_seen(1)
+            plain.shutdown(socket.SHUT_WR)  # as close() does, but for the reset that an answer would meet
+            await spin()
+            one.sweep_after(0)
+            one.sweep_after(999)
+            assert len(one.network.connections) == 1
+            one.sweep_after(1)
+            assert one.network.counters.closed == {"eof": 1}
+            assert one.waiting["a"].cancelled()
+            plain.close()
+
+    run(main())
+
+
 def test_a_connection_that_goes_cancels_its_waits_but_not_its_tasks() -> None:
     async def main() -> None:
         async with node() as one:
