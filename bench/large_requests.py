@@ -170,7 +170,7 @@ def header_tags(frame_bytes: int) -> LargeRequest:
 
 def bomb(codec: Codec, size: int, now_ms: int, *, records: int = 1) -> bytearray:
     """A batch that inflates to this size."""
-    value = bytes(size // records)
+    value = bytes(max(1, size // records - 14))
     return encode_batch([Record(offset, now_ms, None, value) for offset in range(records)], codec=codec)
 
 

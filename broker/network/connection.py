@@ -428,7 +428,7 @@ class Connection:
             self.close(reason, "frame_timeout")
 
     def _peer_has_gone(self) -> bool:
-        """Whether the peer has ended its stream, perhaps after bytes that are unread. Nothing else shows it meanwhile."""
+        """Whether the peer has ended its stream, perhaps after bytes that are unread: nothing else shows it then."""
         try:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
         except OSError:

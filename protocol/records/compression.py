@@ -60,6 +60,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK_RLE = 1
 
 _CHUNK_BYTES = 64 * 1024
+_MAX_STEP_BYTES = 4 * 1024 * 1024  # what a step has made is copied with the interpreter locked
 _local = threading.local()  # zstd contexts are dear to make and must not be shared between threads
 
 
@@ -233,7 +234,7 @@ def _lz4_inflate(frame: bytes, limit: int) -> bytes:
     inflate = lz4.frame.LZ4FrameDecompressor()
     parts: list[bytes] = []
     size = 0
-    step = max(_CHUNK_BYTES, 4 * len(frame))
+    step = min(max(_CHUNK_BYTES, 4 * len(frame)), _MAX_STEP_BYTES)
     source = frame
     while not inflate.eof:
         try:
@@ -247,7 +248,7 @@ def _lz4_inflate(frame: bytes, limit: int) -> bytes:
             raise InvalidRecord("lz4: the data is cut short")
         parts.append(part)
         source = b""
-        step *= 2
+        step = min(2 * step, _MAX_STEP_BYTES)
     if inflate.unused_data:
         raise InvalidRecord("lz4: bytes after the frame")
     return parts[0] if len(parts) == 1 else b"".join(parts)
