@@ -39,6 +39,7 @@ class LargeRequest:
     title: str
     elements: int
     frame: bytes
+    path: str = ""  # what was filled
 
 
 Place = tuple[tuple[str, ...], FieldSpec]
@@ -59,7 +60,7 @@ def large_requests(deep: Deep, api_key: ApiKey, elements: int, frame_bytes: int)
                 filled = filled[: len(filled) * 2 // 3]  # its tagged fields count, too
             if len(payload) <= frame_bytes:
                 name = f"{API[api_key].name} v{version}, {'.'.join(path)}: {title}"
-                yield LargeRequest(api_key, name, len(filled), sized(payload.ljust(frame_bytes, b"\0")))
+                yield LargeRequest(api_key, name, len(filled), sized(payload.ljust(frame_bytes, b"\0")), ".".join(path))
 
 
 def is_allowed(payload: bytes, cls: type[Message], version: int, elements: int) -> bool:
@@ -119,7 +120,8 @@ def fillings(spec: FieldSpec, value: Any, elements: int, version: int) -> Iterat
     elif spec.wire.format == "16s":
         yield "different", [struct.pack(">qq", 1, number) for number in range(elements)]
     else:
-        yield "different", list(range(min(elements, 1 << 8 * spec.wire.size - 1)))
+        if elements < 1 << 8 * spec.wire.size - 1:
+            yield "different", list(range(elements))
         yield "the same", [0] * elements
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,3 +29,15 @@ def advertised_address(broker: Broker, context: RequestContext) -> tuple[str, in
     if advertised is not None:
         return advertised
     return connection.local_address
+
+
+def unseen(context: RequestContext, key: Hashable) -> bool:
+    """Whether this is the first time that the request, in whichever of its pieces, asks for `key`. What may be answered
+    at length is answered once, or a small request would make a response of gigabytes."""
+    seen: set[Hashable] | None = getattr(context, "seen", None)
+    if seen is None:
+        seen = context.seen = set()
+    if key in seen:
+        return False
+    seen.add(key)
+    return True

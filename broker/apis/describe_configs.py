@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis import loggers
+from klamm.broker.apis.common import unseen
 from klamm.broker.apis.config_resources import check_node, resource_type
 from klamm.broker.controller.configs import CLUSTER_WIDE, ResourceType
 from klamm.broker.controller.topics import check_name
@@ -45,7 +46,8 @@ RESOURCES_PER_TURN = 20
 async def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     results = []
     for number, resource in enumerate(request.resources, 1):
-        results.append(_result(broker, request, resource, context.api_version))
+        if unseen(context, (resource.resource_type, resource.resource_name)):
+            results.append(_result(broker, request, resource, context.api_version))
         if number % RESOURCES_PER_TURN == 0:  # some tools ask for all topics at once; let others have their turn
             await asyncio.sleep(0)
     return DescribeConfigsResponse(results=results)

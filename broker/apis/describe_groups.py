@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.common import GROUP_OPERATIONS, NOT_ASKED
+from klamm.broker.apis.common import GROUP_OPERATIONS, NOT_ASKED, unseen
 from klamm.broker.coordinator.group.states import State
 from klamm.protocol.errors import GroupIdNotFound, KafkaError
 from klamm.protocol.messages.describe_groups import (
@@ -30,6 +30,8 @@ def handle(broker: Broker, context: RequestContext, request: DescribeGroupsReque
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
     for group_id in request.groups:
+        if not unseen(context, group_id):
+            continue
         try:
             broker.groups.check(group_id)
             group = broker.groups.classic.groups.get(group_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis.common import unseen
 from klamm.broker.controller.topics import check_name
 from klamm.protocol.errors import KafkaError, UnknownTopicOrPartition
 from klamm.protocol.messages.describe_producers import (
@@ -28,7 +29,12 @@ def handle(broker: Broker, context: RequestContext, request: DescribeProducersRe
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name, partitions=[_described(broker, topic.name, index) for index in topic.partition_indexes]
+                name=topic.name,
+                partitions=[
+                    _described(broker, topic.name, index)
+                    for index in topic.partition_indexes
+                    if unseen(context, (topic.name, index))
+                ],
             )
             for topic in request.topics
         ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis.common import unseen
 from klamm.broker.coordinator.transaction.states import State
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.describe_transactions import (
@@ -25,7 +26,11 @@ def handle(
     broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(broker, transactional_id) for transactional_id in request.transactional_ids]
+        transaction_states=[
+            _describe(broker, transactional_id)
+            for transactional_id in request.transactional_ids
+            if unseen(context, transactional_id)
+        ]
     )
 
 

@@ -20,7 +20,7 @@ import inspect
 import logging
 import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +62,9 @@ MAX_HEADER_TAGS = 100
 
 
 class RequestContext:
-    """What a handler may know of a request besides its body."""
+    """What a handler may know of a request besides its body. `seen` is what it has answered (`common.unseen`)."""
 
-    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id")
+    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "seen")
 
     def __init__(
         self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, connection: Connection
@@ -72,6 +72,7 @@ class RequestContext:
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
+        self.seen: set[Hashable]  # there when it is needed
         self.client_id = client_id
         self.connection = connection
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
 
-from klamm.broker.apis.common import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, advertised_address
+from klamm.broker.apis.common import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, advertised_address, unseen
 from klamm.protocol.errors import ErrorCode, InvalidRequest, InvalidTopicException, KafkaError
 from klamm.protocol.messages.metadata import (
     MetadataRequest,
@@ -83,7 +83,11 @@ def _response(
     if wanted is None or (version == 0 and not wanted):
         topics: list[MetadataResponseTopic | bytes] = [*broker.topic_answers.all(image.topics, version, operations)]
     else:
-        topics = [_wanted(broker, topic, version, operations, errors) for topic in wanted]
+        topics = [
+            _wanted(broker, topic, version, operations, errors)
+            for topic in wanted
+            if unseen(context, (topic.name, topic.topic_id))
+        ]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=host, port=port, rack=node.rack)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis.common import unseen
 from klamm.broker.coordinator.group import old_offsets
 from klamm.broker.coordinator.group.consumer_checks import check_fetch
 from klamm.broker.coordinator.group.offsets import CommittedOffset
@@ -48,7 +49,11 @@ def handle(
         return _fetch_old(broker, request)
     if version >= MANY_GROUPS_FROM:
         return OffsetFetchResponse(
-            groups=[_group(broker, group, version, request.require_stable) for group in request.groups]
+            groups=[
+                _group(broker, group, version, request.require_stable)
+                for group in request.groups
+                if group.topics is not None or unseen(context, group.group_id)
+            ]
         )
     group_id, stable = request.group_id, request.require_stable
     broker.groups.check(group_id)
