@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from klamm.protocol.apis import ApiKey
 
-PIECE_ELEMENTS = 1000
+PIECE_ELEMENTS = 500
 
 Path = tuple[str, ...]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from klamm.protocol import decoder
+from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -28,6 +29,7 @@ from klamm.protocol.wire import (
     Malformed,
     NotEncodable,
     String,
+    TooManyElements,
     UInt16,
     Uuid,
     put_uvarint,
@@ -326,6 +328,31 @@ def test_long_arrays_of_numbers_count_as_elements(monkeypatch: pytest.MonkeyPatc
     assert len(decode(encode(Numbers(values=[1] * 20), 0))[0].values) == 20
     with pytest.raises(Malformed, match="too many elements"):
         decode(encode(Numbers(values=[1] * 21), 0))
+
+
+@pytest.mark.parametrize(
+    ("data", "elements"),
+    [
+        (bytes.fromhex("02 0261 00 00 00 00 00"), 1),  # one topic
+        (bytes.fromhex("01 00 0000 05") + b"\0\0" * 5, 5),  # five tagged fields, which nobody knows
+    ],
+)
+def test_a_decoder_stops_at_as_many_elements_as_it_is_given(data: bytes, elements: int) -> None:
+    MetadataRequest.decode[9](data, 0, elements)
+    with pytest.raises(TooManyElements, match="too many elements"):
+        MetadataRequest.decode[9](data, 0, elements - 1)
+
+
+def test_long_strings_and_short_arrays_of_a_request_count() -> None:
+    long = encode(MetadataRequest(topics=[MetadataRequestTopic(name="x" * 1280)]), 1)
+    numbers = encode(DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[1, 2, 3])]), 0)
+    for cls, version, data, elements in (
+        (MetadataRequest, 1, long, 1 + 10),
+        (DescribeProducersRequest, 0, numbers, 1 + 3),
+    ):
+        cls.decode[version](data, 0, elements)
+        with pytest.raises(TooManyElements):
+            cls.decode[version](data, 0, elements - 1)
 
 
 def test_invalid_utf8_is_replaced() -> None:

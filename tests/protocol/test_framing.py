@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.protocol.framing import KEEP_BYTES, FrameBuffer, FrameError, Scratch
+from klamm.protocol.framing import KEEP_BYTES, MAP_BYTES, FrameBuffer, FrameError, Scratch
 
 
 def frame(payload: bytes) -> bytes:
@@ -48,6 +48,48 @@ def test_a_frame_that_is_all_there_is_comes_at_once() -> None:
         assert (None if found is None else bytes(found)) == expected
         assert buffer.buffered_bytes == (0 if expected else len(data))
         buffer.discard()
+
+
+@pytest.mark.parametrize("cut", [0, 3, 8])
+def test_a_frame_that_is_kept_is_not_written_over(cut: int) -> None:
+    buffer = FrameBuffer(Scratch(1024), 1 << 20)
+    following = frame(b"next") + frame(b"y" * 500)
+    assert feed(buffer, frame(b"x" * 300)[:100]) == []  # so that the frame is not in the scratch
+    data = frame(b"x" * 300)[100:] + following[:cut]
+    view = buffer.writable()
+    size = min(len(view), len(data))
+    view[:size] = data[:size]
+    buffer.received(size)
+    data = data[size:] + following[cut:]
+    if (kept := buffer.next_frame()) is None:
+        buffer.settle()
+        view = buffer.writable()
+        size = min(len(view), len(data) - len(following) + cut)
+        view[:size] = data[:size]
+        buffer.received(size)
+        data = data[size:]
+        kept = buffer.next_frame()
+    assert kept is not None and buffer.keep()
+    buffer.settle()
+    assert feed(buffer, data) == [b"next", b"y" * 500]
+    assert kept == b"x" * 300
+
+
+def test_a_frame_in_the_scratch_cannot_be_kept() -> None:
+    buffer = FrameBuffer(Scratch(64), 1 << 20)
+    buffer.writable()[:6] = frame(b"ab")
+    assert buffer.received_frame(6) is not None
+    assert not buffer.keep()
+
+
+def test_a_large_frame_is_received_in_one_piece_of_memory() -> None:
+    """What is there is copied while it is small; from then on the rest arrives where it belongs."""
+    buffer = FrameBuffer(Scratch(1 << 16), 1 << 30)
+    payload = bytes(range(256)) * (MAP_BYTES // 32)
+    assert feed(buffer, frame(payload)) == [payload]
+    buffer = FrameBuffer(Scratch(1 << 16), 1 << 30)
+    feed(buffer, frame(payload)[: MAP_BYTES * 3])
+    assert buffer.capacity_bytes == len(payload) + 4
 
 
 @given(
