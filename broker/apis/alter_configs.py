@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.config_resources import Alteration, alter
+from klamm.broker.apis.config_resources import MAX_KEYS, Alteration, alter
 from klamm.broker.controller.configs import KeyUpdate, Op
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.alter_configs import (
@@ -28,7 +28,7 @@ async def handle(broker: Broker, context: RequestContext, request: AlterConfigsR
         Alteration(
             resource.resource_type,
             resource.resource_name,
-            [KeyUpdate(config.name, Op.SET, config.value) for config in resource.configs],
+            [KeyUpdate(config.name, Op.SET, config.value) for config in resource.configs[: MAX_KEYS + 1]],
         )
         for resource in request.resources
     ]

@@ -29,6 +29,7 @@ class Alteration:
     resource_type: int
     name: str
     keys: Sequence[KeyUpdate]
+    """More than `MAX_KEYS` are refused, so there is no need for more than one too many."""
 
 
 def resource_type(code: int) -> ResourceType:
@@ -85,9 +86,7 @@ def _update(broker: Broker, alteration: Alteration, *, incremental: bool) -> Con
     """What is asked for, in a form that makes sense; raises InvalidRequest."""
     kind, name = resource_type(alteration.resource_type), alteration.name
     if len(alteration.keys) > MAX_KEYS:
-        raise InvalidRequest(
-            f"{len(alteration.keys)} config keys of one resource, at most {MAX_KEYS} are altered at once"
-        )
+        raise InvalidRequest(f"more than {MAX_KEYS} config keys of one resource are not altered at once")
     repeated = [key for key, count in Counter(key.name for key in alteration.keys).items() if count > 1]
     if repeated:
         raise InvalidRequest(f"config keys are named more than once: {', '.join(repeated)}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.apis import loggers
 from klamm.broker.apis.common import unseen
-from klamm.broker.apis.config_resources import check_node, resource_type
+from klamm.broker.apis.config_resources import MAX_KEYS, check_node, resource_type
 from klamm.broker.controller.configs import CLUSTER_WIDE, ResourceType
 from klamm.broker.controller.topics import check_name
 from klamm.config import (
@@ -85,6 +85,8 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
     """The configs of one resource; raises a KafkaError."""
     kind, name = resource_type(resource.resource_type), resource.resource_name
     wanted: Collection[str] | None = resource.configuration_keys or None
+    if wanted is not None and len(wanted) > MAX_KEYS:
+        raise InvalidRequest(f"{len(wanted)} config keys of one resource, at most {MAX_KEYS} are described at once")
     config = broker.controller.config
     if kind == ResourceType.TOPIC:
         check_name(name)

@@ -7,6 +7,7 @@ every replica in sync their lists are empty.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis.common import TOPIC_OPERATIONS
@@ -29,11 +30,29 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
+    return _response(broker, request, _asked(request))
+
+
+async def handle_large(
+    broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """The same for very many names: they are sorted in a thread."""
+    names = await asyncio.get_running_loop().run_in_executor(broker.codecs, _asked, request)
+    return _response(broker, request, names)
+
+
+def _asked(request: DescribeTopicPartitionsRequest) -> list[str]:
+    return sorted({topic.name for topic in request.topics})
+
+
+def _response(
+    broker: Broker, request: DescribeTopicPartitionsRequest, names: list[str]
+) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise InvalidRequest(f"the cursor has partition {cursor.partition_index}")
     topics = broker.image.topics
-    names = sorted({topic.name for topic in request.topics} if request.topics else topics)
+    names = names or sorted(topics)
     if cursor is not None:
         if request.topics and cursor.topic_name not in names:
             raise InvalidRequest(f"the cursor has topic {cursor.topic_name!r}, which is not asked for")

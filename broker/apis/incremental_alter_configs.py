@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.config_resources import Alteration, alter
+from klamm.broker.apis.config_resources import MAX_KEYS, Alteration, alter
 from klamm.broker.controller.configs import KeyUpdate
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.incremental_alter_configs import (
@@ -31,7 +31,10 @@ async def handle(
         Alteration(
             resource.resource_type,
             resource.resource_name,
-            [KeyUpdate(config.name, config.config_operation, config.value) for config in resource.configs],
+            [
+                KeyUpdate(config.name, config.config_operation, config.value)
+                for config in resource.configs[: MAX_KEYS + 1]
+            ],
         )
         for resource in request.resources
     ]

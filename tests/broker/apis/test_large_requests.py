@@ -11,6 +11,7 @@ import pytest
 
 from bench.large_requests import large_requests
 from klamm.broker.apis import dispatcher, fetch, produce
+from klamm.broker.apis.config_resources import MAX_KEYS
 from klamm.broker.apis.dispatcher import MAX_HEADER_TAGS, SMALL_ELEMENTS, Route
 from klamm.broker.apis.pieces import PATHS, PIECE_ELEMENTS
 from klamm.broker.apis.registry import HANDLERS
@@ -18,8 +19,17 @@ from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.apis import ApiKey
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.fields import Struct
+from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm.protocol.messages.describe_groups import DescribeGroupsRequest
+from klamm.protocol.messages.describe_producers import DescribeProducersRequest
+from klamm.protocol.messages.describe_producers import TopicRequest as DescribedTopic
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
+from klamm.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -143,6 +153,29 @@ def test_a_connection_that_has_closed_gets_nothing_done(broker: EmbeddedBroker) 
     broker.connection.closed = True
     assert broker.dispatch(bytes(encode_frame(MetadataRequest(topics=topics), 9))) is None
     assert watched.given == []
+
+
+def test_what_is_described_at_length_is_described_once(broker: EmbeddedBroker) -> None:
+    """Over all pieces of a request."""
+    topic = DescribedTopic(name="t", partition_indexes=[0] * ELEMENTS + [1, 0])
+    (found,) = broker.call(DescribeProducersRequest(topics=[topic]), 0).topics
+    assert [partition.partition_index for partition in found.partitions] == [0, 1]
+    groups = broker.call(DescribeGroupsRequest(groups=["g", "h", "g"]), 5).groups
+    assert [group.group_id for group in groups] == ["g", "h"]
+    twice = [MetadataRequestTopic(name="t")] * 2
+    assert [topic.name for topic in broker.call(MetadataRequest(topics=twice), 9).topics] == ["t"]
+
+
+@pytest.mark.parametrize("count", [MAX_KEYS, MAX_KEYS + 1])
+def test_configs_of_one_resource_are_bounded(broker: EmbeddedBroker, count: int) -> None:
+    keys = [f"key-{number}" for number in range(count)]
+    described = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=keys)
+    (result,) = broker.call(DescribeConfigsRequest(resources=[described]), 4).results
+    assert (result.error_code == ErrorCode.INVALID_REQUEST) == (count > MAX_KEYS)
+    configs = [AlterableConfig(name=key, value="1") for key in keys]
+    altered = AlterConfigsResource(resource_type=2, resource_name="t", configs=configs)
+    (answer,) = broker.call(IncrementalAlterConfigsRequest(resources=[altered]), 1).responses
+    assert answer.error_code == (ErrorCode.INVALID_REQUEST if count > MAX_KEYS else ErrorCode.INVALID_CONFIG)
 
 
 def wanted(count: int, *, first: int = 0) -> list[FetchTopic]:
