@@ -18,7 +18,7 @@ LARGE_BYTES = 4 << 20
 M_TRIM_THRESHOLD = -1  # malloc.h
 M_MMAP_THRESHOLD = -3
 
-COLLECTOR_THRESHOLDS = (50_000, 20, 100)
+COLLECTOR_THRESHOLDS = (50_000, 5, 400)  # the second is of a quarter of a million objects: 20 ms
 
 MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 USUAL_MAP_COUNT = 65_530
