@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from klamm.broker.turns import in_turns
 from klamm.protocol.errors import KafkaError
 from klamm.storage.filesystem import NoSpace, describe
 from klamm.storage.log import Log
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from klamm.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
-
-YIELD_EVERY = 100
-"""Logs that are looked at before others get their turn on the loop."""
 
 
 class _Doomed(NamedTuple):
@@ -58,9 +56,7 @@ class Retention:
         """Let every log lose what `retention.ms`, `retention.bytes` and its log start say."""
         now_ms = self.now_ms()
         found: dict[Partition, Breach] = {}
-        for number, partition in enumerate(list(self._partitions)):
-            if number % YIELD_EVERY == YIELD_EVERY - 1:
-                await asyncio.sleep(0)
+        async for partition in in_turns(self._partitions):
             breach = _due(partition, now_ms)
             if breach is not None:
                 found[partition] = breach

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klamm.broker.turns import in_turns
 from klamm.protocol.errors import KafkaError
 from klamm.storage.log_config import LONG_MAX
 
@@ -38,8 +39,8 @@ RETRY_MS = 10_000
 """How often to try again to make partitions that a full disk refused."""
 
 
-YIELD_EVERY = 100
-"""Partitions that are looked at before others get their turn on the loop."""
+PRODUCERS_AT_ONCE = 1000
+"""Idle producers that are forgotten before others get their turn on the loop."""
 
 
 class Job(NamedTuple):
@@ -132,11 +133,11 @@ class Upkeep:
         await self._broker.flusher.flush_rolled(self._broker.partitions.rolled())
 
     async def _expire_producers(self) -> None:
-        for number, partition in enumerate(list(self._broker.partitions)):
-            if number % YIELD_EVERY == YIELD_EVERY - 1:
+        async for partition in in_turns(self._broker.partitions):
+            while (storage_log := partition.log) is not None:
+                if storage_log.forget_idle_producers(PRODUCERS_AT_ONCE) < PRODUCERS_AT_ONCE:
+                    break
                 await asyncio.sleep(0)
-            if partition.log is not None:
-                partition.log.forget_idle_producers()
 
 
 async def _repeat(job: Job) -> None:

@@ -484,11 +484,12 @@ class Log:
             preallocate_bytes=config.segment_bytes if config.preallocate else 0,
         )
 
-    def forget_idle_producers(self) -> None:
-        """Forget producers, and transactions that were asked for and not begun, after `producer.id.expiration.ms`."""
+    def forget_idle_producers(self, at_most: int | None = None) -> int:
+        """Forget producers, and transactions that were asked for and not begun, after `producer.id.expiration.ms`;
+        returns how many producers."""
         now_ms = int(self._clock.monotonic() * 1000)
-        self.producers.remove_expired(now_ms)
         self.verifications.remove_expired(now_ms, self.producers.expiration_ms)
+        return self.producers.remove_expired(now_ms, at_most)
 
     def write_snapshot(self, *, sync: bool = False) -> None:
         """Write the producer state at the log end. A disk that refuses costs a scan at the next start, nothing else."""

@@ -13,6 +13,7 @@ whose marker is not below the high watermark yet.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from klamm.protocol.errors import (
     InvalidProducerEpoch,
@@ -204,8 +205,9 @@ class ProducerState:
             candidates = [*self._decided, *([next(iter(self._ongoing))] if self._ongoing else [])]
             self.first_unstable_offset = min(candidates, default=None)
 
-    def remove_expired(self, now_ms: int) -> int:
-        """Forget producers that were silent for `expiration_ms` and have no open transaction. `now_ms` is monotonic.
+    def remove_expired(self, now_ms: int, at_most: int | None = None) -> int:
+        """Forget producers that were silent for `expiration_ms` and have no open transaction; returns how many. `now_ms`
+        is monotonic.
 
         This is where time passes for them: one counts as idle from the first call after its last batch on.
         """
@@ -214,7 +216,8 @@ class ProducerState:
         for producer in self._producers.values():
             producer.idle_ms = 0 if producer.has_written else producer.idle_ms + passed_ms
             producer.has_written = False
-        expired = [producer.producer_id for producer in self._producers.values() if self._is_expired(producer)]
+        expiring = (producer.producer_id for producer in self._producers.values() if self._is_expired(producer))
+        expired = list(islice(expiring, at_most))
         for producer_id in expired:
             del self._producers[producer_id]
         return len(expired)
