@@ -329,7 +329,7 @@ class Server:
         controller.add_listener(partitions.on_image, partitions.prepare, partitions.removed)
         controller.add_listener(on_config)
         controller.add_listener(broker.topic_answers.on_image)
-        controller.add_listener(groups.on_image)
+        controller.add_listener(groups.on_image, settle=groups.settle)
         group_metrics.register(self.metrics, groups)
         transaction_metrics.register(self.metrics, transactions)
         controller.add_listener(transactions.on_image)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -53,8 +53,8 @@ R = TypeVar("R", bound=Replay)
 
 
 class InternalTopic(Generic[R]):
-    """One such topic. `make_replay(partition)` begins to read a partition, `take(index, replay)` is given the result,
-    `forget` is called when the topic is gone."""
+    """One such topic. `make_replay(partition)` begins to read a partition, `take(index, replay)` is given the result
+    and may take several turns of the loop for it, `forget` is called when the topic is gone."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class InternalTopic(Generic[R]):
         partitions: PartitionManager,
         executor: Executor,
         make_replay: Callable[[Partition], R],
-        take: Callable[[int, R], None],
+        take: Callable[[int, R], Awaitable[None]],
         forget: Callable[[], None],
     ) -> None:
         self.name = name
@@ -229,11 +229,15 @@ class InternalTopic(Generic[R]):
                 replay = await self._read(partition)
                 if self._topic_id != topic_id:
                     return
+                await self._take(index, replay)
+                if self._topic_id != topic_id:
+                    self._forget()
+                    return
                 self._loaded.add(index)
-                self._take(index, replay)
                 del self._failures[index]
             except Exception as error:  # whatever it is, it is about this partition
                 if self._topic_id != topic_id:
+                    self._forget()
                     return
                 self._pause(partition, index, error)
 

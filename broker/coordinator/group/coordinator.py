@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ from klamm.broker.coordinator.group.consumer_records import from_records
 from klamm.broker.coordinator.group.consumer_states import GroupState
 from klamm.broker.coordinator.group.expiry import Offset, expired_offsets
 from klamm.broker.coordinator.group.loader import Replay
-from klamm.broker.coordinator.group.offsets import NO_EPOCH, CommittedOffset, OffsetTable
+from klamm.broker.coordinator.group.offsets import CommittedOffset, OffsetTable
 from klamm.broker.coordinator.group.pending import Key, PendingOffsets
 from klamm.broker.coordinator.group.records import batches, group_key, offset_key, offset_record
 from klamm.broker.coordinator.group.settings import consumer_limits, group_settings
@@ -41,6 +41,7 @@ from klamm.broker.coordinator.journal import Journal, TransactionalProducer
 from klamm.broker.coordinator.machine import Done, KeyValue, Now, Records, told
 from klamm.broker.coordinator.timers import Timers
 from klamm.broker.metadata.image import OFFSETS_TOPIC
+from klamm.broker.turns import Tasks, in_turns
 from klamm.protocol.errors import ErrorCode, InvalidGroupId
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.wire import MAX_STRING_BYTES, ZERO_UUID, fits_string
@@ -58,6 +59,8 @@ log = logging.getLogger(__name__)
 
 COMMIT, EXPIRY = "commit", "expiry"
 MINUTE_MS = 60_000
+PIECE = 500
+"""Offsets that are looked at, or removed, in one turn."""
 
 Commit = tuple[str, int, CommittedOffset]
 Group = ClassicGroup | ConsumerGroup
@@ -106,6 +109,8 @@ class GroupCoordinator:
         self.commit_count = 0
         self.deleted_count = 0
         self.expired_count = 0
+        self._tasks = Tasks()
+        self._gone: set[str] = set()  # topics that have been deleted, until their offsets are
         self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # of partitions that are being read
         self.configure(config)
         self.topic = InternalTopic(
@@ -189,6 +194,7 @@ class GroupCoordinator:
     def close(self) -> None:
         """No more ticks; whoever waits is told to look elsewhere."""
         self._alarm.close()
+        self._tasks.cancel()
         self.topic.close()
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -196,10 +202,18 @@ class GroupCoordinator:
         if new.topics is old.topics:
             return
         self.topic.on_image(new)
-        for name, topic in old.topics.items():
-            if name != OFFSETS_TOPIC and (name not in new.topics or new.topics[name].topic_id != topic.topic_id):
-                self._delete_offsets_of(name)
+        self._gone |= {
+            name
+            for name, topic in old.topics.items()
+            if name != OFFSETS_TOPIC and (name not in new.topics or new.topics[name].topic_id != topic.topic_id)
+        }
         self.consumers.topics_changed(*_changed_topics(old, new))
+
+    async def settle(self) -> None:
+        """The last step of a change of the metadata: remove the offsets of topics that are gone, in turns."""
+        gone, self._gone = self._gone, set()
+        if gone:
+            await self._delete_offsets_of(gone)
 
     def _forget_all(self) -> None:
         wall_ms = self._clock.wall_ms()
@@ -230,26 +244,28 @@ class GroupCoordinator:
 
     # -- loading ------------------------------------------------------------------------------------------------
 
-    def _take(self, index: int, replay: Replay) -> None:
+    async def _take(self, index: int, replay: Replay) -> None:
+        """In turns: no group of the partition is answered for before all of it is here."""
         now = self.now()
+        self.pending.forget(index)  # what a try that failed has left
         stale: dict[str, list[Offset]] = {}
-        for group_id, value in replay.groups.items():
+        async for group_id, value in in_turns(replay.groups.items()):
             self.classic.take(ClassicGroup.from_record(group_id, value), now)
-        for group_id, parts in replay.consumers.items():
+        async for group_id, parts in in_turns(replay.consumers.items()):
             group = from_records(group_id, parts, self.consumers.limits.assignors[0])
             if group is not None:
                 self.classic.forget(group_id, int(ErrorCode.NOT_COORDINATOR), now.wall_ms)
                 self.consumers.take(group, now)
-        for (group_id, name, partition), committed in replay.offsets.items():
+        async for (group_id, name, partition), committed in in_turns(replay.offsets.items(), PIECE):
             if self._is_stale(name, committed):
                 stale.setdefault(group_id, []).append((name, partition))  # deleted while this broker was down
             self.offsets.put(group_id, name, partition, committed)
             self._simple(group_id, committed.commit_timestamp_ms)
+        async for group_id, gone in in_turns(stale.items(), 1):
+            self.remove_offsets(group_id, gone)
         self.pending.merge(replay.pending)
         for producer_id, commit in self._late_markers.pop(index, ()):
-            self.transaction_ended(index, producer_id, NO_EPOCH, commit=commit)
-        for group_id, gone in stale.items():
-            self.remove_offsets(group_id, gone)
+            self._end_transaction(index, producer_id, commit=commit)
         if replay.record_count:
             log.info(
                 "%s-%d: loaded, groups=%d offsets=%d records=%d skipped=%d",
@@ -331,6 +347,9 @@ class GroupCoordinator:
         if not self.topic.is_loaded(index):
             self._late_markers.setdefault(index, []).append((producer_id, commit))
             return
+        self._end_transaction(index, producer_id, commit=commit)
+
+    def _end_transaction(self, index: int, producer_id: int, *, commit: bool) -> None:
         wall_ms = self._clock.wall_ms()
         for key, committed in self.pending.end(index, producer_id, commit=commit).items():
             group_id, name, partition = key
@@ -414,15 +433,13 @@ class GroupCoordinator:
         self.deleted_count += len(offsets)
         return self.remove_offsets(group_id, offsets)
 
-    def _delete_offsets_of(self, topic: str) -> None:
-        gone: dict[str, list[Offset]] = {}
-        for group_id, partition, _ in self.offsets.of_topic(topic):
-            gone.setdefault(group_id, []).append((topic, partition))
-        for group_id, partition in self.pending.of_topic(topic):
-            if self.offsets.get(group_id, topic, partition) is None:
-                gone.setdefault(group_id, []).append((topic, partition))
-        for group_id, offsets in gone.items():
-            self.remove_offsets(group_id, offsets)
+    async def _delete_offsets_of(self, topics: Collection[str]) -> None:
+        async for group_id in in_turns([*self.offsets.groups(), *self.pending.groups()]):
+            found = self.offsets.of(group_id)
+            gone = {(topic, index) for topic in found.keys() & topics for index in found[topic]}
+            gone |= {(topic, index) for topic, index in self.pending.of(group_id) if topic in topics}
+            async for piece in in_turns(batches(sorted(gone)), 1):
+                self.remove_offsets(group_id, piece)
 
     def _offsets_of(self, group_id: str) -> list[Offset]:
         """The committed ones, and those that open transactions have."""
@@ -445,29 +462,48 @@ class GroupCoordinator:
             if future is not None and not future.done():
                 future.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
-            self._set_expiry(now)
-            self.expire_offsets()
+            self._tasks.start(self._expire())
+
+    async def _expire(self) -> None:
+        try:
+            await self.expire_offsets()
+        finally:
+            self._set_expiry(self.now())
 
     def _set_expiry(self, now: Now) -> None:
         self._timers.set((EXPIRY,), now.ms + self._config.integer("offsets.retention.check.interval.ms"))
         self.arm(now)
 
-    def expire_offsets(self) -> None:
+    async def expire_offsets(self) -> None:
         """Remove offsets that nobody has used for ``offsets.retention.minutes``, and empty groups without offsets.
 
-        A clock that has just jumped ahead is not believed (`TrustedTime`).
+        A clock that has just jumped ahead is not believed (`TrustedTime`). In turns: what has expired is looked up and
+        removed in one step, `PIECE` offsets at most.
         """
         now_ms = self._trusted.now_ms()
+        async for group_id in in_turns([group.group_id for group in self.groups()]):
+            while (outcome := self._expire_some(group_id, now_ms)) is not None:
+                if isinstance(outcome, asyncio.Future):
+                    outcome = await outcome
+                if outcome is not ErrorCode.NONE:
+                    break
+                await asyncio.sleep(0)
+
+    def _expire_some(self, group_id: str, now_ms: int) -> Outcome | None:
+        """The outcome of a removal after which there may be more to remove; None for none."""
+        group = self.group(group_id)
+        if group is None or not self.topic.is_loaded(self.topic.index_of(group_id)):
+            return None
         retention_ms = self._config.integer("offsets.retention.minutes") * MINUTE_MS
-        for group in list(self.groups()):
-            expired, left = expired_offsets(group, self.offsets.of(group.group_id), now_ms, retention_ms)
-            undecided = set(self.pending.of(group.group_id))
-            expired = [offset for offset in expired if offset not in undecided]
-            group_too = not (left or undecided) and _is_abandoned(group)
-            if expired or group_too:
-                self.expired_count += len(expired)
-                log.info("group %s: %d offset(s) expired%s", group.group_id, len(expired), ", deleted" * group_too)
-                self.remove_offsets(group.group_id, expired, group_too=group_too)
+        undecided = self.pending.of(group_id)
+        expired, left = expired_offsets(group, self.offsets.of(group_id), undecided, now_ms, retention_ms, PIECE)
+        group_too = not (left or undecided) and _is_abandoned(group)
+        if not expired and not group_too:
+            return None
+        self.expired_count += len(expired)
+        log.info("group %s: %d offset(s) expired%s", group_id, len(expired), ", deleted" * group_too)
+        outcome = self.remove_offsets(group_id, expired, group_too=group_too)
+        return outcome if len(expired) == PIECE and not group_too else None
 
 
 def _is_abandoned(group: Group) -> bool:

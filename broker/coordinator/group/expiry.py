@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from klamm.broker.coordinator.group.classic_group import ClassicGroup
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.offsets import Topics
@@ -11,9 +13,17 @@ Offset = tuple[str, int]  # topic, partition
 
 
 def expired_offsets(
-    group: ClassicGroup | ConsumerGroup, topics: Topics, now_ms: int, retention_ms: int
+    group: ClassicGroup | ConsumerGroup,
+    topics: Topics,
+    undecided: Container[Offset],
+    now_ms: int,
+    retention_ms: int,
+    at_most: int,
 ) -> tuple[list[Offset], bool]:
-    """The offsets of a group whose time is over, and whether there are others."""
+    """The offsets of a group whose time is over, the first ones only if there are many, and whether there are others.
+
+    Those that open transactions have are `undecided` and stay.
+    """
     base_ms: int | None = None
     if isinstance(group, ClassicGroup) and group.protocol_type is not None:
         if group.state is State.EMPTY:
@@ -25,8 +35,15 @@ def expired_offsets(
     for topic, partitions in topics.items():
         subscribed = group.is_subscribed(topic)
         for partition, committed in partitions.items():
-            if not subscribed and committed.expired(now_ms, base_ms=base_ms, retention_ms=retention_ms):
-                expired.append((topic, partition))
+            offset = (topic, partition)
+            if (
+                not subscribed
+                and committed.expired(now_ms, base_ms=base_ms, retention_ms=retention_ms)
+                and offset not in undecided
+            ):
+                if len(expired) == at_most:
+                    return expired, True
+                expired.append(offset)
             else:
                 left = True
     return expired, left

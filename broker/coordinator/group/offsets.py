@@ -82,9 +82,3 @@ class OffsetTable:
     def groups(self) -> Iterator[str]:
         """The groups that have offsets."""
         return iter(self._groups)
-
-    def of_topic(self, topic: str) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """(group, partition, offset) of every commit for a topic."""
-        for group, topics in self._groups.items():
-            for partition, committed in topics.get(topic, {}).items():
-                yield group, partition, committed

@@ -7,7 +7,7 @@ outcome is known the offset is unstable (KIP-447), whoever wrote last; unless it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import NamedTuple
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
@@ -28,6 +28,7 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], dict[Key, _Pending]] = {}
         self._holders: dict[Key, set[tuple[int, int]]] = {}
+        self._groups: dict[str, set[tuple[str, int]]] = {}  # what of each group is in `_holders`
         self._written = 0  # how much has been written so far: tells what came before what
 
     def __len__(self) -> int:
@@ -38,7 +39,21 @@ class PendingOffsets:
         transaction = (index, producer_id)
         self._written += 1
         self._open.setdefault(transaction, {})[key] = _Pending(self._written, committed)
-        self._holders.setdefault(key, set()).add(transaction)
+        self._hold(key, transaction)
+
+    def _hold(self, key: Key, *transactions: tuple[int, int]) -> None:
+        holders = self._holders.get(key)
+        if holders is None:
+            holders = self._holders[key] = set()
+            self._groups.setdefault(key[0], set()).add(key[1:])
+        holders.update(transactions)
+
+    def _let_go(self, key: Key) -> None:
+        del self._holders[key]
+        pending = self._groups[key[0]]
+        pending.discard(key[1:])
+        if not pending:
+            del self._groups[key[0]]
 
     def overtake(self, key: Key) -> None:
         """An offset is written outside of any transaction: what open ones have for it comes before that."""
@@ -53,11 +68,14 @@ class PendingOffsets:
 
     def drop(self, key: Key) -> None:
         """An offset is deleted: what open ones have for it never counts, and nobody waits for their outcome."""
-        for transaction in self._holders.pop(key, ()):
+        if key not in self._holders:
+            return
+        for transaction in self._holders[key]:
             pending = self._open[transaction]
             del pending[key]
             if not pending:
                 del self._open[transaction]
+        self._let_go(key)
 
     def end(self, index: int, producer_id: int, *, commit: bool) -> dict[Key, CommittedOffset]:
         """The offsets that count from now on, because their transaction has committed."""
@@ -66,7 +84,7 @@ class PendingOffsets:
             holders = self._holders[key]
             holders.discard((index, producer_id))
             if not holders:
-                del self._holders[key]
+                self._let_go(key)
         counts = {}
         for key, (serial, committed) in decided.items():
             if commit and committed is not None:
@@ -78,19 +96,19 @@ class PendingOffsets:
         """Whether a transaction is open that has committed this offset."""
         return key in self._holders
 
-    def of(self, group: str) -> Iterator[tuple[str, int]]:
-        """Topic and partition of each offset of a group that is pending."""
-        return ((topic, partition) for name, topic, partition in self._holders if name == group)
+    def of(self, group: str) -> Collection[tuple[str, int]]:
+        """Topic and partition of each offset of a group that is pending. Only to look at."""
+        return self._groups.get(group, ())
 
-    def of_topic(self, topic: str) -> list[tuple[str, int]]:
-        """Group and partition of each offset of a topic that is pending."""
-        return [(group, partition) for group, name, partition in self._holders if name == topic]
+    def groups(self) -> Collection[str]:
+        """The groups with offsets that are pending. Only to look at."""
+        return self._groups.keys()
 
     def merge(self, read: PendingOffsets) -> None:
         """Take over what was read back of partitions that were not looked after here before."""
         self._open.update(read._open)
         for key, holders in read._holders.items():
-            self._holders.setdefault(key, set()).update(holders)
+            self._hold(key, *holders)
         self._written = max(self._written, read._written)
 
     def forget(self, index: int) -> None:
@@ -101,3 +119,4 @@ class PendingOffsets:
     def clear(self) -> None:
         self._open.clear()
         self._holders.clear()
+        self._groups.clear()

@@ -42,6 +42,7 @@ from klamm.broker.coordinator.transaction.transactions import (
 )
 from klamm.broker.metadata.image import TRANSACTION_TOPIC
 from klamm.broker.producer_ids import NO_PRODUCER_ID
+from klamm.broker.turns import in_turns
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.records.compression import Codec
 from klamm.storage.retention import TrustedTime
@@ -129,6 +130,7 @@ class TransactionCoordinator:
     def close(self) -> None:
         """No more ticks; whoever comes is told to look elsewhere."""
         self._alarm.close()
+        self._markers.close()
         self.topic.close()
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -141,12 +143,13 @@ class TransactionCoordinator:
     def _take_version(self, image: MetadataImage) -> None:
         self.machine.version = image.features.finalized.get(TRANSACTION_VERSION, 0)
 
-    def _take(self, index: int, replay: Replay) -> None:
+    async def _take(self, index: int, replay: Replay) -> None:
         now = self.now()
         alive = [found for found in replay.transactions.values() if found.state is not State.DEAD]
-        for transaction in alive:
+        async for transaction in in_turns(alive):
             self.machine.take(transaction, now)
-        self.machine.resume([transaction.transactional_id for transaction in alive], now)
+        async for transaction in in_turns(alive):
+            self.machine.resume(transaction.transactional_id, now)
         log.info(
             "%s-%d: loaded, transactional_ids=%d records=%d skipped=%d",
             TRANSACTION_TOPIC,

@@ -17,6 +17,7 @@ from klamm.broker.coordinator.machine import Now
 from klamm.broker.coordinator.transaction.transaction import TopicPartition
 from klamm.broker.coordinator.transaction.transactions import Markers
 from klamm.broker.metadata.image import OFFSETS_TOPIC
+from klamm.broker.turns import MOST, Tasks, in_turns
 from klamm.protocol.errors import InvalidProducerEpoch, KafkaError, TransactionCoordinatorFenced
 
 if TYPE_CHECKING:
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Unmarked = Callable[[frozenset[TopicPartition], Now], None]
+
+
+class _Round:
+    """Markers that are being written."""
+
+    __slots__ = ("coordinator_epoch", "done", "markers", "unmarked", "waiting")
+
+    def __init__(self, markers: Markers, coordinator_epoch: int, done: Unmarked) -> None:
+        self.markers = markers
+        self.coordinator_epoch = coordinator_epoch
+        self.done = done
+        self.unmarked: set[TopicPartition] = set()
+        self.waiting: dict[TopicPartition, asyncio.Future[None]] = {}
 
 
 class EndsTransactions(Protocol):
@@ -45,29 +59,50 @@ class MarkerWriter:
         self._flusher = flusher
         self._offsets = offsets
         self._now = now
+        self._tasks = Tasks()
 
     def write(self, markers: Markers, coordinator_epoch: int, done: Unmarked, now: Now) -> None:
-        """Write all that can be written; `done` is given the partitions that lack their marker still."""
-        unmarked: set[TopicPartition] = set()
-        waiting: dict[TopicPartition, asyncio.Future[None]] = {}
+        """Write all that can be written, many in turns; `done` is given the partitions that lack their marker still."""
+        round_ = _Round(markers, coordinator_epoch, done)
+        if len(markers.partitions) > MOST:
+            self._tasks.start(self._write_in_turns(round_))
+            return
         for key in sorted(markers.partitions):
-            partition = self._partitions.get(*key)
-            if partition is None:
-                continue  # deleted
-            try:
-                self._append(partition, markers, coordinator_epoch, now)
-            except KafkaError as error:
-                log.warning("%s: no marker of %s yet: %s", partition.name, markers.transactional_id, error.message)
-                unmarked.add(key)
-                continue
-            except Exception:
-                log.exception("%s: no marker of %s yet", partition.name, markers.transactional_id)
-                unmarked.add(key)
-                continue
-            if partition.flush_pending:
-                waiting[key] = self._flusher.flush(partition)
-            else:
-                self._marked(key, markers)
+            self._write(key, round_, now)
+        self._settle(round_, now)
+
+    async def _write_in_turns(self, round_: _Round) -> None:
+        async for key in in_turns(sorted(round_.markers.partitions)):
+            self._write(key, round_, self._now())
+        self._settle(round_, self._now())
+
+    def close(self) -> None:
+        """Stop; the next start goes on."""
+        self._tasks.cancel()
+
+    def _write(self, key: TopicPartition, round_: _Round, now: Now) -> None:
+        markers = round_.markers
+        partition = self._partitions.get(*key)
+        if partition is None:
+            return  # deleted
+        try:
+            self._append(partition, markers, round_.coordinator_epoch, now)
+        except KafkaError as error:
+            log.warning("%s: no marker of %s yet: %s", partition.name, markers.transactional_id, error.message)
+            round_.unmarked.add(key)
+            return
+        except Exception:
+            log.exception("%s: no marker of %s yet", partition.name, markers.transactional_id)
+            round_.unmarked.add(key)
+            return
+        if partition.flush_pending:
+            round_.waiting[key] = self._flusher.flush(partition)
+        else:
+            self._marked(key, markers)
+
+    def _settle(self, round_: _Round, now: Now) -> None:
+        """Call `done` when what was written is durable."""
+        markers, unmarked, waiting, done = round_.markers, round_.unmarked, round_.waiting, round_.done
         if not waiting:
             done(frozenset(unmarked), now)
             return

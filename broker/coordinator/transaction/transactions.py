@@ -11,7 +11,7 @@ there. Source: Kafka's TransactionCoordinator; the differences in version 2 are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -391,14 +391,15 @@ class Transactions:
         """Look after an id as the log has it; `resume` when all are here."""
         self._entries[transaction.transactional_id] = _Entry(transaction)
 
-    def resume(self, transactional_ids: Iterable[str], now: Now) -> None:
-        """Go on with transactions that were taken over: decided ones are completed, the others get their time."""
-        for transactional_id in transactional_ids:
-            entry = self._entries[transactional_id]
-            if entry.current.state.is_preparing:
-                self._complete(entry, entry.current.partitions, now)
-            elif entry.current.state is State.ONGOING:
-                self._set_timeout(entry.current, now)
+    def resume(self, transactional_id: str, now: Now) -> None:
+        """Go on with a transaction that was taken over: a decided one is completed, another gets its time."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:  # its topic was deleted meanwhile
+            return
+        if entry.current.state.is_preparing:
+            self._complete(entry, entry.current.partitions, now)
+        elif entry.current.state is State.ONGOING:
+            self._set_timeout(entry.current, now)
 
     def forget(self, transactional_id: str) -> None:
         """Look after it no longer."""

@@ -117,10 +117,7 @@ def after(broker: EmbeddedBroker, ms: int) -> None:
 
 
 def expire(broker: EmbeddedBroker) -> None:
-    async def work() -> None:
-        broker.broker.groups.expire_offsets()
-
-    broker.run(work())
+    broker.run(broker.broker.groups.expire_offsets())
     broker.run(broker.broker.flusher.drain())
 
 

@@ -373,7 +373,10 @@ def test_offsets_of_a_topic_that_was_made_anew_while_nobody_looked_are_dropped(t
     with opened(tmp_path) as broker:
         begin(broker)
         commit(broker, 5)
-        broker.broker.groups._delete_offsets_of = lambda topic: None  # type: ignore[method-assign]
+
+        async def nothing(topics: object) -> None: ...
+
+        broker.broker.groups._delete_offsets_of = nothing  # type: ignore[method-assign]
         broker.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
         broker.create_topic("t", partitions=2)
     with opened(tmp_path) as broker:
@@ -399,11 +402,8 @@ def test_deleting_the_offsets_topic_forgets_all_and_it_is_made_again(tmp_path: P
 
 
 def expire(broker: EmbeddedBroker, after_ms: int) -> None:
-    async def work() -> None:
-        broker.broker.groups.expire_offsets()
-
     broker.clock.advance(after_ms)
-    broker.run(work())
+    broker.run(broker.broker.groups.expire_offsets())
     broker.run(broker.broker.flusher.drain())
     broker.run(_tick(broker))
 

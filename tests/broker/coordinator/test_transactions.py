@@ -116,7 +116,8 @@ class World:
             )
             assert stored is not None
             self.machine.take(stored, self.now)
-        self.machine.resume(last, self.now)
+        for transactional_id in last:
+            self.machine.resume(transactional_id, self.now)
 
     # Requests
 

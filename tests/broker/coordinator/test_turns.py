@@ -1,0 +1,195 @@
+"""What coordinators do about many groups, offsets and partitions leaves the loop to others; counted in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klamm.broker import turns
+from klamm.broker.controller.topics import TopicKey
+from klamm.broker.coordinator.group.coordinator import PIECE, GroupCoordinator
+from klamm.broker.coordinator.group.loader import Replay
+from klamm.broker.coordinator.group.offsets import CommittedOffset
+from klamm.broker.coordinator.group.pending import PendingOffsets
+from klamm.broker.coordinator.transaction.transactions import Markers
+from klamm.broker.turns import MOST
+from klamm.protocol.errors import CoordinatorLoadInProgress
+from tests.support.embedded import NOW_MS, EmbeddedBroker
+
+DAYS_8_MS = 8 * 24 * 3600 * 1000
+
+
+@pytest.fixture
+def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
+    monkeypatch.setattr(turns, "TURN_S", float("inf"))
+    config = {"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
+    with EmbeddedBroker(tmp_path, config) as made:
+        for topic in (made.broker.groups.topic, made.broker.transactions.topic):
+            made.run(topic.find())
+            made.run(topic.loaded())
+        yield made
+
+
+def turns_beside(broker: EmbeddedBroker, work: Coroutine[Any, Any, object]) -> int:
+    """How often others had a turn until the work was done."""
+
+    async def main() -> int:
+        task = asyncio.ensure_future(work)
+        count = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            count += 1
+        await task
+        return count
+
+    count: int = broker.run(main())
+    return count
+
+
+def fill(groups: GroupCoordinator, group_count: int, offset_count: int, topic: str = "t") -> None:
+    for number in range(group_count):
+        for index in range(offset_count):
+            groups.offsets.put(f"g{number}", topic, index, CommittedOffset(5, commit_timestamp_ms=NOW_MS))
+        groups.classic.simple(f"g{number}", NOW_MS)
+
+
+def test_expiry_of_many_groups_leaves_turns(broker: EmbeddedBroker) -> None:
+    groups = broker.broker.groups
+    fill(groups, 5 * MOST, 1)
+    broker.clock.advance(DAYS_8_MS)
+    assert turns_beside(broker, groups.expire_offsets()) >= 5
+    assert len(groups.offsets) == 0
+    assert groups.expired_count == 5 * MOST
+    assert list(groups.groups()) == []
+
+
+def test_expiry_of_one_group_with_many_offsets_leaves_turns(broker: EmbeddedBroker) -> None:
+    groups = broker.broker.groups
+    fill(groups, 1, 4 * PIECE + 1)
+    broker.clock.advance(DAYS_8_MS)
+    assert turns_beside(broker, groups.expire_offsets()) >= 4
+    assert len(groups.offsets) == 0
+    assert list(groups.groups()) == []
+
+
+def test_an_offset_that_is_committed_while_others_expire_stays(broker: EmbeddedBroker) -> None:
+    broker.create_topic("t", partitions=1)
+    groups = broker.broker.groups
+    fill(groups, 1, 3 * PIECE)
+    broker.clock.advance(DAYS_8_MS)
+    late = 3 * PIECE - 1
+
+    async def commit() -> None:
+        fresh = CommittedOffset(9, commit_timestamp_ms=broker.clock.wall_ms())
+        groups.offsets.put("g0", "t", late, fresh)
+
+    async def main() -> None:
+        await asyncio.gather(groups.expire_offsets(), commit())
+
+    broker.run(main())
+    assert list(groups.offsets.of("g0").get("t", {})) == [late]
+    assert [group.group_id for group in groups.groups()] == ["g0"]
+
+
+def test_the_offsets_of_deleted_topics_go_in_turns_a_batch_for_each_group(broker: EmbeddedBroker) -> None:
+    groups = broker.broker.groups
+    for name in ("t", "u"):
+        broker.create_topic(name)
+        fill(groups, 3 * MOST, 1, name)
+    groups.pending.add(0, 7, ("g0", "t", 3), CommittedOffset(1))
+    partition = broker.broker.partitions.get("__consumer_offsets", 0)
+    assert partition is not None and partition.log is not None
+    before = partition.log.log_end_offset
+    work = broker.broker.controller.delete_topics([TopicKey("t"), TopicKey("u")])
+    assert turns_beside(broker, work) >= 3
+    assert len(groups.offsets) == 0
+    assert not groups.pending.is_pending(("g0", "t", 3))
+    assert partition.log.log_end_offset - before == 2 * 3 * MOST + 1
+
+
+def test_no_group_is_answered_for_before_all_of_its_partition_is_taken(broker: EmbeddedBroker) -> None:
+    groups = broker.broker.groups
+    broker.create_topic("t")
+    replay = Replay("__consumer_offsets-0", 0, 1 << 20)
+    for number in range(4 * PIECE):
+        replay.offsets["g", "t", number] = CommittedOffset(5, commit_timestamp_ms=NOW_MS)
+    partition = broker.broker.partitions.get("__consumer_offsets", 0)
+    assert partition is not None
+    groups.commit("other", [("t", 0, CommittedOffset(1))])  # so that there is something to read
+
+    async def read(_: object) -> Replay:
+        return replay
+
+    groups.topic._read = read  # type: ignore[method-assign]
+    half: list[int] = []
+
+    async def look() -> None:
+        while not groups.topic.is_loaded(0):
+            with pytest.raises(CoordinatorLoadInProgress):
+                groups.check("g")
+            half.append(len(groups.offsets))
+            groups.transaction_ended(0, 7, 0, commit=True)
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        groups._read_again("g")
+        await asyncio.gather(groups.topic.loaded(), look())
+
+    broker.run(main())
+    assert {PIECE, 2 * PIECE, 3 * PIECE} <= set(half)
+    assert len(groups.offsets) == 4 * PIECE
+    groups.check("g")
+
+
+def test_markers_to_many_partitions_leave_turns(broker: EmbeddedBroker) -> None:
+    broker.create_topic("t", partitions=2 * MOST + 1)
+    transactions = broker.broker.transactions
+    partitions = frozenset(("t", index) for index in range(2 * MOST + 1))
+    outcomes: list[frozenset[tuple[str, int]]] = []
+
+    async def write() -> None:
+        written = asyncio.Event()
+
+        def done(unmarked: frozenset[tuple[str, int]], now: object) -> None:
+            outcomes.append(unmarked)
+            written.set()
+
+        markers = Markers("x", 5, 0, commit=True, version=2, partitions=partitions)
+        transactions._write_markers(markers, done, transactions.now())
+        await written.wait()
+
+    assert turns_beside(broker, write()) >= 2
+    assert outcomes == [frozenset()]
+    logs = [partition.log for partition in broker.broker.partitions if partition.topic == "t"]
+    assert all(log is not None and log.log_end_offset == 1 for log in logs)
+
+
+def test_pending_offsets_of_a_group_are_those_that_a_look_at_all_finds() -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed={seed}")
+    dice = random.Random(seed)
+    pending = PendingOffsets()
+    model: dict[tuple[int, int], set[tuple[str, str, int]]] = {}
+    for _ in range(2000):
+        key = (f"g{dice.randrange(3)}", f"t{dice.randrange(2)}", dice.randrange(3))
+        transaction = (dice.randrange(2), dice.randrange(3))
+        step = dice.randrange(5)
+        if step < 3:
+            pending.add(*transaction, key, CommittedOffset(1))
+            model.setdefault(transaction, set()).add(key)
+        elif step == 3:
+            pending.end(*transaction, commit=bool(dice.randrange(2)))
+            model.pop(transaction, None)
+        else:
+            pending.drop(key)
+            for keys in model.values():
+                keys.discard(key)
+        held = {key for keys in model.values() for key in keys}
+        for group in ("g0", "g1", "g2"):
+            assert set(pending.of(group)) == {key[1:] for key in held if key[0] == group}
+        assert set(pending.groups()) == {key[0] for key in held}
