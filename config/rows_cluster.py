@@ -99,8 +99,8 @@ GROUPS = (
       NOT_NEGATIVE, "cluster-wide"),
     K("group.consumer.min.assignment.interval.ms", INT, 0, "The shortest one that a group may set.", NOT_NEGATIVE),
     K("group.consumer.max.assignment.interval.ms", INT, 15000, "The longest one that a group may set.", NOT_NEGATIVE),
-    K("group.consumer.assignor.offload.enable", BOOLEAN, True, "Run the assignors in another thread. Klamm runs them "
-      "where they are: they take little time.", dynamic="cluster-wide", status="no use"),
+    K("group.consumer.assignor.offload.enable", BOOLEAN, True, "Run the assignors in another thread. Klamm does so "
+      "for large groups, always.", dynamic="cluster-wide", status="no use"),
     K("group.consumer.assignors", LIST, ["uniform", "range"], "The assignors that clients may ask for; the first is "
       "the default.", Words(empty_allowed=False)),
     K("group.consumer.regex.refresh.interval.ms", INT, 600000, "How often expressions are matched again. Klamm does "

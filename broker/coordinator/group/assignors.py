@@ -12,7 +12,9 @@ Source: KIP-848; Kafka's UniformAssignor and RangeAssignor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import groupby
 from typing import Final, NamedTuple
 
 Assignment = dict[bytes, frozenset[int]]  # topic id -> partitions
@@ -48,8 +50,7 @@ def range_(members: Members, partition_counts: PartitionCounts) -> dict[str, Ass
     """Co-partitioned."""
     ordered = sorted(members, key=lambda member: _range_order(member, members[member]))
     result: dict[str, Assignment] = {member: {} for member in members}
-    for topic in sorted({topic for spec in members.values() for topic in spec.topics}):
-        subscribers = [member for member in ordered if topic in members[member].topics]
+    for topic, subscribers in sorted(_subscribers(members, ordered).items()):
         size, extra = divmod(partition_counts[topic], len(subscribers))
         start = 0
         for number, member in enumerate(subscribers):
@@ -114,24 +115,35 @@ def _balance_equal(members: Members, partition_counts: PartitionCounts, kept: di
 
 def _balance_unequal(members: Members, partition_counts: PartitionCounts, kept: dict[str, list[_Partition]]) -> None:
     """Free partitions go to the least loaded subscriber; then partitions move while that makes it more even."""
-    subscribers: dict[bytes, list[str]] = {}
-    for member, spec in members.items():
-        for topic in spec.topics:
-            subscribers.setdefault(topic, []).append(member)
+    subscribers = _subscribers(members, members)
     load = {member: len(partitions) for member, partitions in kept.items()}
     # Topics that few can have come first: the others can still make up for it.
     order = sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
     rank = {topic: number for number, topic in enumerate(order)}
-    for partition in sorted(_free(subscribers, partition_counts, kept), key=lambda free: (rank[free[0]], free[1])):
-        member = min(subscribers[partition[0]], key=load.__getitem__)
-        kept[member].append(partition)
-        load[member] += 1
+    free = sorted(_free(subscribers, partition_counts, kept), key=lambda free: (rank[free[0]], free[1]))
+    for topic, partitions in groupby(free, key=lambda free: free[0]):
+        lightest = [(load[member], number, member) for number, member in enumerate(subscribers[topic])]
+        heapify(lightest)
+        for partition in partitions:
+            _, number, member = lightest[0]
+            kept[member].append(partition)
+            load[member] += 1
+            heapreplace(lightest, (load[member], number, member))
     by_topic = {member: _by_topic(partitions) for member, partitions in kept.items()}
     moved = 1
     while moved:
         moved = sum(_even_out(topic, subscribers[topic], by_topic, load) for topic in order)
     for member, topics in by_topic.items():
         kept[member] = [(topic, index) for topic, indexes in topics.items() for index in indexes]
+
+
+def _subscribers(members: Members, ordered: Iterable[str]) -> dict[bytes, list[str]]:
+    """Who is subscribed to each topic, in this order."""
+    subscribers: dict[bytes, list[str]] = {}
+    for member in ordered:
+        for topic in members[member].topics:
+            subscribers.setdefault(topic, []).append(member)
+    return subscribers
 
 
 def _even_out(
@@ -141,19 +153,33 @@ def _even_out(
 
     Every move lowers the sum of the squares of the loads, so this ends.
     """
+    most = max((load[member] for member in subscribers if by_topic[member].get(topic)), default=0)
+    if most - min(map(load.__getitem__, subscribers)) <= 1:
+        return False
+    # Entries whose load is out of date are passed over: a member that gives or takes is put in again.
+    heaviest = [(-load[member], number) for number, member in enumerate(subscribers) if by_topic[member].get(topic)]
+    lightest = [(load[member], number) for number, member in enumerate(subscribers)]
+    heapify(heaviest)
+    heapify(lightest)
     moved = False
-    while True:
-        owners = [member for member in subscribers if by_topic[member].get(topic)]
-        if not owners:
-            return moved
-        most = max(owners, key=load.__getitem__)
-        least = min(subscribers, key=load.__getitem__)
-        if load[most] - load[least] <= 1:
-            return moved
-        by_topic[least].setdefault(topic, []).append(by_topic[most][topic].pop())
-        load[most] -= 1
-        load[least] += 1
+    while heaviest:
+        size, giver = heaviest[0]
+        if -size != load[subscribers[giver]] or not by_topic[subscribers[giver]].get(topic):
+            heappop(heaviest)
+            continue
+        size, taker = lightest[0]
+        if size != load[subscribers[taker]]:
+            heappop(lightest)
+            continue
+        if load[subscribers[giver]] - size <= 1:
+            break
+        by_topic[subscribers[taker]].setdefault(topic, []).append(by_topic[subscribers[giver]][topic].pop())
+        for number, change in ((giver, -1), (taker, 1)):
+            load[subscribers[number]] += change
+            heappush(heaviest, (-load[subscribers[number]], number))
+            heappush(lightest, (load[subscribers[number]], number))
         moved = True
+    return moved
 
 
 def _by_topic(partitions: list[_Partition]) -> dict[bytes, list[int]]:

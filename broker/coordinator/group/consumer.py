@@ -5,8 +5,14 @@ the answer goes to ``reply`` when they are durable. One heartbeat does, in this 
 
     the member           joins, comes back, or is checked by its epoch; says what it wants, if that has changed
     the group epoch      grows if subscriptions or the topics behind them have changed
-    the target           is computed anew if it is behind the group epoch, at most every ...assignment.interval.ms
+    the target           is computed again if it is behind the group epoch, at most every ...assignment.interval.ms
     the member again     makes its next step towards the target (`consumer_member.reconcile`)
+
+The target of a large group is computed `elsewhere`, from what the group was like at one epoch (`target.Plan`), while
+heartbeats are answered with the last one: as if the interval were longer. It is taken for that epoch when it is there,
+unless a newer one is known or the group is another. What has changed meanwhile has raised the group's epoch, so that
+the next heartbeat begins a new computation; who has left does not come back by it. A group makes progress even if it
+changes all the time.
 
 All of it is a `Change`: it counts when its records are appended, in the same turn and in one batch. What cannot be
 appended has not happened. What is appended and does not become durable is in memory and may not be in the log: the
@@ -24,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group import consumer_records as stored
 from klamm.broker.coordinator.group import regexes
-from klamm.broker.coordinator.group.assignors import ASSIGNORS
+from klamm.broker.coordinator.group.assignors import Assignment as Target
 from klamm.broker.coordinator.group.change import Change
 from klamm.broker.coordinator.group.classic import ClassicGroups, Store, TimerKey, metadata_error
 from klamm.broker.coordinator.group.classic_group import ClassicGroup, Client
@@ -42,6 +48,7 @@ from klamm.broker.coordinator.group.consumer_member import (
 from klamm.broker.coordinator.group.migration import DOWNGRADE, UPGRADE, downgraded, upgraded
 from klamm.broker.coordinator.group.records import group_key, group_record
 from klamm.broker.coordinator.group.states import State
+from klamm.broker.coordinator.group.target import Computed, Plan
 from klamm.broker.coordinator.machine import Now
 from klamm.broker.coordinator.timers import Timers
 from klamm.protocol.errors import (
@@ -75,6 +82,11 @@ KINDS = frozenset(WHY_FENCED)
 FENCE_AGAIN_MS = 500
 """How long to wait before a member that could not be removed is removed again."""
 
+MATCHES = 10_000
+"""Topic names that are matched with expressions in one heartbeat, though at least with one expression."""
+
+Elsewhere = Callable[[Callable[[], Computed], Callable[[Computed | None, Now], None]], None]
+"""Runs the first off the loop, and calls the second on it with the result, or None for a failure."""
 HeartbeatReply = Callable[[ConsumerGroupHeartbeatResponse], None]
 
 
@@ -111,6 +123,7 @@ class ConsumerGroups:
         topics_by_id: Callable[[], Mapping[bytes, TopicImage]],
         settings: Callable[[str], GroupSettings],
         failed: Callable[[str], None],
+        elsewhere: Elsewhere,
     ) -> None:
         self.limits = ConsumerLimits()
         self.groups: dict[str, ConsumerGroup] = {}
@@ -123,6 +136,7 @@ class ConsumerGroups:
         self._store = store
         self._new_id = new_id
         self._failed = failed
+        self._elsewhere = elsewhere
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -308,7 +322,7 @@ class ConsumerGroups:
             group.put(updated)
             change.records.append(stored.member_record(group.group_id, updated))
         elected = elects and group.assignor != assignor
-        if elected or group.stale or _wishes(updated) != _wishes(member):
+        if elected or group.stale or group.unresolved or _wishes(updated) != _wishes(member):
             resolved = self._resolve(change, now)
             force = elected or resolved or _wants_more(group, member, updated)
             self._bump_if_changed(change, force=force)
@@ -316,17 +330,26 @@ class ConsumerGroups:
         return self._step(change, updated, owned, now, known=known)
 
     def _resolve(self, change: Change, now: Now) -> bool:
-        """Match the expressions that are new, or all when topics have changed; whether that gave anything new."""
+        """Match the expressions that are new, or all when topics have changed; whether that gave anything new. After
+        `MATCHES` the next heartbeats go on."""
         group, records = change.group, change.records
         used, changed = group.used_regexes(), False
         for regex in [regex for regex in group.regexes if regex not in used]:
             group.set_regex(regex, None)
             records.append(stored.regex_tombstone(group.group_id, regex))
         names = self.topics()
-        for regex in used:
-            before = group.regexes.get(regex)
-            if before is not None and not group.stale:
+        if group.stale:
+            group.unresolved = dict.fromkeys(used)
+        else:
+            group.unresolved |= dict.fromkeys(regex for regex in used if regex not in group.regexes)
+        left = MATCHES
+        while group.unresolved and left > 0:
+            regex = next(iter(group.unresolved))
+            del group.unresolved[regex]
+            if regex not in used:
                 continue
+            left -= len(names)
+            before = group.regexes.get(regex)
             try:
                 found = regexes.matching(regex, names)
             except KafkaError as error:  # Kafka has accepted it, or a newer version of the library
@@ -355,24 +378,51 @@ class ConsumerGroups:
 
     def _assign(self, change: Change, now: Now) -> None:
         """Compute the target assignment, if it is behind and the last one is not too fresh."""
-        group, records = change.group, change.records
+        group = change.group
         if group.epoch == group.assignment_epoch or not self._may_assign(group, now):
             return
-        topics = self.topics()
         assignor = group.assignor if group.assignor in self.limits.assignors else group.default_assignor
-        specs = group.specs(topics)
-        ids = {topic for spec in specs.values() for topic in spec.topics}
-        counts = {topic.topic_id: len(topic.partitions) for topic in topics.values() if topic.topic_id in ids}
-        target = ASSIGNORS[assignor](specs, counts)
-        for member_id, assignment in target.items():
+        plan = Plan.of(group, assignor, self.topics())
+        if not group.assignment_epoch or plan.is_small():
+            self._take_target(change, plan, plan.compute(), now)
+            return
+        group.computing = plan
+        change.then(lambda: self._elsewhere(plan.compute, partial(self._computed, plan)))
+
+    def _computed(self, plan: Plan, computed: Computed | None, now: Now) -> None:
+        """A target was computed elsewhere; None: that failed, and the next heartbeat begins again."""
+        group = self.groups.get(plan.group_id)
+        if group is None or group.computing is not plan:
+            return
+        group.computing = None
+        if computed is not None and plan.epoch > group.assignment_epoch:
+            change = self.change(group)
+            self._take_target(change, plan, computed, now)
+            self.commit(change, lambda code: None, now)
+
+    def _take_target(self, change: Change, plan: Plan, computed: Computed, now: Now) -> None:
+        """The target is for the epoch of the plan. Who has left since gets nothing; a static member that has come back
+        under another member id gets what its former self would have."""
+        group, records = change.group, change.records
+        target: dict[str, Target] = {}
+        for former_id, assignment in computed.target.items():
+            member_id, instance_id = former_id, plan.members[former_id].instance_id
+            if member_id not in group.members and instance_id is not None:
+                member_id = group.static_members.get(instance_id, former_id)
+            if member_id not in group.members or (member_id != former_id and member_id in computed.target):
+                continue
+            target[member_id] = assignment
             if group.target.get(member_id) != assignment:
-                records.append(stored.target_record(group.group_id, member_id, assignment))
+                record = computed.records.get(member_id)
+                records.append(record or stored.target_record(group.group_id, member_id, assignment))
         group.target = target
-        group.assignment_epoch = group.epoch
+        group.assignment_epoch = plan.epoch
         group.assignment_ms = now.wall_ms
         records.append(stored.target_epoch_record(group))
 
     def _may_assign(self, group: ConsumerGroup, now: Now) -> bool:
+        if group.computing is not None and group.members:
+            return False
         if not group.assignment_epoch or not group.members:
             return True
         since_ms = now.wall_ms - group.assignment_ms

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from klamm.broker.coordinator.group.assignors import Assignment, MemberSpec
+from klamm.broker.coordinator.group.assignors import Assignment
 from klamm.broker.coordinator.group.consumer_member import ConsumerMember
 from klamm.broker.coordinator.group.consumer_states import MEMBERS, GroupState
 from klamm.broker.coordinator.group.subscription import CONSUMER
 
 if TYPE_CHECKING:
+    from klamm.broker.coordinator.group.target import Plan
     from klamm.broker.metadata.image import TopicImage
 
 FIRST_EPOCH = 1
@@ -40,8 +41,11 @@ class ConsumerGroup:
     __slots__ = (
         "_names",
         "_owners",
+        "_regex_members",
+        "_topic_members",
         "assignment_epoch",
         "assignment_ms",
+        "computing",
         "default_assignor",
         "epoch",
         "group_id",
@@ -51,6 +55,7 @@ class ConsumerGroup:
         "stale",
         "static_members",
         "target",
+        "unresolved",
     )
     kind = "consumer"
     protocol_type = CONSUMER
@@ -67,8 +72,12 @@ class ConsumerGroup:
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.target: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
+        self.unresolved: dict[str, None] = {}  # expressions to be matched with the topics
         self.stale = False  # topics have changed since the hash was computed
+        self.computing: Plan | None = None  # what a target is computed from elsewhere
         self._owners: dict[tuple[bytes, int], str] = {}
+        self._topic_members: Counter[str] = Counter()  # how many are subscribed to a topic by name
+        self._regex_members: Counter[str] = Counter()  # and by an expression
         self._names: frozenset[str] | None = None
 
     def copy(self) -> ConsumerGroup:
@@ -108,15 +117,30 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if old is None or (old.topic_names, old.topic_regex) != (member.topic_names, member.topic_regex):
-            self._names = None
+            self._subscribe(member, 1)
+            if old is not None:
+                self._subscribe(old, -1)
 
     def remove(self, member_id: str) -> ConsumerMember:
         member = self.members.pop(member_id)
         self._release(member)
         self._forget_instance(member)
         self.target.pop(member_id, None)
-        self._names = None
+        self._subscribe(member, -1)
         return member
+
+    def _subscribe(self, member: ConsumerMember, change: int) -> None:
+        """Count a member among those that want its topics, or no longer."""
+        counted = [(self._topic_members, name) for name in member.topic_names]
+        if member.topic_regex:
+            counted.append((self._regex_members, member.topic_regex))
+        for members, wanted in counted:
+            members[wanted] += change
+            if not members[wanted]:
+                del members[wanted]
+                self._names = None
+            elif members[wanted] == change:
+                self._names = None
 
     def _forget_instance(self, member: ConsumerMember) -> None:
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
@@ -135,6 +159,7 @@ class ConsumerGroup:
             and member.is_reconciled(self.assignment_epoch)
             and self.epoch == self.assignment_epoch
             and not self.stale
+            and not self.unresolved
         )
 
     def is_free(self, topic: bytes, index: int, member_id: str) -> bool:
@@ -156,17 +181,12 @@ class ConsumerGroup:
     def topic_names(self) -> frozenset[str]:
         """All topics that some member is subscribed to, whether they exist or not."""
         if self._names is None:
-            names: set[str] = set()
-            for member in self.members.values():
-                names |= member.topic_names
-            for regex in self.used_regexes():
-                if regex in self.regexes:
-                    names |= self.regexes[regex].topics
-            self._names = frozenset(names)
+            resolved = [self.regexes[regex].topics for regex in self.used_regexes() if regex in self.regexes]
+            self._names = frozenset(self._topic_members).union(*resolved)
         return self._names
 
-    def used_regexes(self) -> set[str]:
-        return {member.topic_regex for member in self.members.values() if member.topic_regex}
+    def used_regexes(self) -> Collection[str]:
+        return self._regex_members.keys()
 
     def set_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
         if resolved is None:
@@ -179,27 +199,22 @@ class ConsumerGroup:
         return topic in self.topic_names
 
     def names_of(self, member: ConsumerMember) -> frozenset[str]:
-        """The topics of one member, by name and by expression."""
-        resolved = self.regexes.get(member.topic_regex) if member.topic_regex else None
-        return member.topic_names | resolved.topics if resolved is not None else member.topic_names
+        return names_of(member, self.regexes)
 
     def topic_ids(self, member: ConsumerMember, topics: Mapping[str, TopicImage]) -> frozenset[bytes]:
         return frozenset(topics[name].topic_id for name in self.names_of(member) if name in topics)
-
-    def specs(self, topics: Mapping[str, TopicImage]) -> dict[str, MemberSpec]:
-        """What the assignor is given."""
-        return {
-            member.member_id: MemberSpec(
-                member.instance_id, self.topic_ids(member, topics), self.target.get(member.member_id, {})
-            )
-            for member in self.members.values()
-        }
 
     @property
     def assignor(self) -> str:
         """The one that most members ask for."""
         votes = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
         return votes.most_common(1)[0][0] if votes else self.default_assignor
+
+
+def names_of(member: ConsumerMember, regexes: Mapping[str, ResolvedRegex]) -> frozenset[str]:
+    """The topics of one member, by name and by expression."""
+    resolved = regexes.get(member.topic_regex) if member.topic_regex else None
+    return member.topic_names | resolved.topics if resolved is not None else member.topic_names
 
 
 def hash_of(names: Iterable[str], topics: Mapping[str, TopicImage]) -> int:

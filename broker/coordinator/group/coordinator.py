@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from klamm.broker.coordinator.group.records import batches, group_key, offset_ke
 from klamm.broker.coordinator.group.settings import consumer_limits, group_settings
 from klamm.broker.coordinator.group.states import State
 from klamm.broker.coordinator.group.subscription import CONSUMER
+from klamm.broker.coordinator.group.target import Computed
 from klamm.broker.coordinator.internal_topic import InternalTopic
 from klamm.broker.coordinator.journal import Journal, TransactionalProducer
 from klamm.broker.coordinator.machine import Done, KeyValue, Now, Records, told
@@ -95,6 +96,7 @@ class GroupCoordinator:
             topics_by_id=lambda: controller.image.topics_by_id,
             settings=self._settings,
             failed=self._read_again,
+            elsewhere=self._elsewhere,
         )
         self._classic_members = ClassicMembers(
             self.consumers, self.classic, new_id=new_id, topics_by_id=lambda: controller.image.topics_by_id
@@ -110,6 +112,7 @@ class GroupCoordinator:
         self.deleted_count = 0
         self.expired_count = 0
         self._tasks = Tasks()
+        self._assignments: ThreadPoolExecutor | None = None
         self._gone: set[str] = set()  # topics that have been deleted, until their offsets are
         self._late_markers: dict[int, list[tuple[int, bool]]] = {}  # of partitions that are being read
         self.configure(config)
@@ -145,6 +148,21 @@ class GroupCoordinator:
     def _settings(self, group_id: str) -> consumer.GroupSettings:
         overrides = self._controller.image.group_configs.get(group_id)
         return group_settings(self._config, overrides) if overrides else self._default_settings
+
+    def _elsewhere(self, compute: Callable[[], Computed], done: Callable[[Computed | None, Now], None]) -> None:
+        self._tasks.start(self._compute(compute, done))
+
+    async def _compute(self, compute: Callable[[], Computed], done: Callable[[Computed | None, Now], None]) -> None:
+        """One assignment at a time, in a thread of its own: the interpreter lets the loop in every few milliseconds."""
+        if self._assignments is None:
+            self._assignments = ThreadPoolExecutor(1, thread_name_prefix="klamm-assign")
+        computed = None
+        try:
+            computed = await asyncio.get_running_loop().run_in_executor(self._assignments, compute)
+        finally:
+            now = self.now()
+            done(computed, now)
+            self.arm(now)
 
     def now(self) -> Now:
         return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
@@ -195,6 +213,8 @@ class GroupCoordinator:
         """No more ticks; whoever waits is told to look elsewhere."""
         self._alarm.close()
         self._tasks.cancel()
+        if self._assignments is not None:
+            self._assignments.shutdown(wait=False, cancel_futures=True)
         self.topic.close()
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:

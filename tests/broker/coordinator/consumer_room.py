@@ -15,6 +15,7 @@ from klamm.broker.coordinator.group.consumer import ConsumerGroups, GroupSetting
 from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer_records import from_records
 from klamm.broker.coordinator.group.records import ConsumerRecord, decode
+from klamm.broker.coordinator.group.target import Computed
 from klamm.broker.coordinator.machine import Done, Now, Records
 from klamm.broker.coordinator.timers import Timers
 from klamm.broker.metadata.image import PartitionImage, TopicImage
@@ -46,6 +47,7 @@ class Room:
         self.failure = ErrorCode.NONE
         self.failed: list[str] = []
         self.appended = 0
+        self.elsewhere: list[tuple[Callable[[], Computed], Callable[[Computed | None, Now], None]]] = []
         self.settings = GroupSettings(assignment_interval_ms=interval_ms)
         self.timers: Timers[TimerKey] = Timers()
         numbers = itertools.count(1)
@@ -61,6 +63,7 @@ class Room:
             topics_by_id=lambda: {one.topic_id: one for one in self.topics.values()},
             settings=lambda group: self.settings,
             failed=self.failed.append,
+            elsewhere=lambda compute, done: self.elsewhere.append((compute, done)),
         )
         self.members = ClassicMembers(
             self.consumers,
@@ -163,6 +166,12 @@ class Room:
         names = {one.topic_id: one.name for one in self.topics.values()}
         return {names[part.topic_id]: list(part.partitions) for part in response.assignment.topic_partitions}
 
+    def compute(self) -> None:
+        """Finish what is computed elsewhere."""
+        under_way, self.elsewhere = self.elsewhere, []
+        for compute, done in under_way:
+            done(compute(), self.now)
+
     def read_back(self) -> ConsumerGroup | None:
         """The group as the log has it."""
         parts = {}
@@ -215,3 +224,4 @@ def settle(*clients: ConsumerClient, rounds: int = 6) -> None:
     for _ in range(rounds):
         for client in clients:
             client.beat()
+            client.room.compute()

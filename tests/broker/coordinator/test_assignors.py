@@ -78,6 +78,56 @@ def test_uniform_with_other_subscriptions_cannot_be_made_more_even_by_one_move(
                     assert load(found[owner]) - load(found[other]) <= 1
 
 
+def plainly(members: dict[str, MemberSpec], partitions: dict[bytes, int]) -> dict[str, set[tuple[bytes, int]]]:
+    """The rule of `uniform` for unequal subscriptions, one look at everybody for each step."""
+    subscribers = {
+        topic: [name for name, member in members.items() if topic in member.topics]
+        for topic in sorted({topic for member in members.values() for topic in member.topics})
+    }
+    owned: dict[str, list[tuple[bytes, int]]] = {name: [] for name in members}
+    taken: set[tuple[bytes, int]] = set()
+    for name, member in members.items():
+        for topic in sorted(member.current):
+            for index in sorted(member.current[topic]):
+                if topic in member.topics and index < partitions[topic] and (topic, index) not in taken:
+                    owned[name].append((topic, index))
+                    taken.add((topic, index))
+    order = sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
+    for topic in order:
+        for index in range(partitions[topic]):
+            if (topic, index) not in taken:
+                owned[min(subscribers[topic], key=lambda name: len(owned[name]))].append((topic, index))
+    moved = True
+    while moved:
+        moved = False
+        for topic in order:
+            while givers := [name for name in subscribers[topic] if any(part[0] == topic for part in owned[name])]:
+                most = max(givers, key=lambda name: len(owned[name]))
+                least = min(subscribers[topic], key=lambda name: len(owned[name]))
+                if len(owned[most]) - len(owned[least]) <= 1:
+                    break
+                last = max(number for number, part in enumerate(owned[most]) if part[0] == topic)
+                owned[least].append(owned[most].pop(last))
+                moved = True
+    return {name: set(parts) for name, parts in owned.items()}
+
+
+@given(counts, st.lists(st.tuples(subscriptions, subscriptions, st.integers(0, 9)), min_size=2, max_size=7))
+def test_uniform_gives_what_a_look_at_everybody_for_each_step_gives(
+    partitions: dict[bytes, int], wishes: list[tuple[frozenset[bytes], frozenset[bytes], int]]
+) -> None:
+    members = {
+        NAMES[number]: spec(topics, {topic: frozenset(range(had % 3, had)) for topic in before})
+        for number, (topics, before, had) in enumerate(wishes)
+    }
+    if len({member.topics for member in members.values()}) > 1:
+        found = uniform(members, partitions)
+        assert plainly(members, partitions) == {
+            name: {(topic, index) for topic, indexes in part.items() for index in indexes}
+            for name, part in found.items()
+        }
+
+
 @given(counts, st.lists(subscriptions, min_size=1, max_size=7))
 def test_range_gives_runs_and_co_partitions(partitions: dict[bytes, int], wishes: list[frozenset[bytes]]) -> None:
     members = {NAMES[number]: spec(topics) for number, topics in enumerate(wishes)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from klamm.broker.coordinator.group import consumer, regexes, target
 from klamm.broker.coordinator.group.consumer_checks import check_commit, check_fetch
 from klamm.broker.coordinator.group.consumer_member import MemberState
 from klamm.protocol.errors import ErrorCode, KafkaError
@@ -403,6 +405,145 @@ class Life(RuleBasedStateMachine):
 
 TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+class LargeLife(Life):
+    """The same where each target is computed elsewhere, and each heartbeat matches one expression."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = target.SMALL, consumer.MATCHES
+        target.SMALL, consumer.MATCHES = 0, 1
+
+    @rule()
+    def compute(self) -> None:
+        self.room.compute()
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            target.SMALL, consumer.MATCHES = self.before
+
+
+TestLargeLife = LargeLife.TestCase
+TestLargeLife.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+# -- targets that are computed elsewhere
+
+
+def large(monkeypatch: pytest.MonkeyPatch, members: Mapping[str, dict[str, str]]) -> tuple[Room, list[ConsumerClient]]:
+    """A stable group, which is a large one from now on."""
+    room = Room({"t": 12})
+    clients = [ConsumerClient(room, name, ["t"], **options) for name, options in members.items()]
+    settle(*clients)
+    monkeypatch.setattr(target, "SMALL", 0)
+    return room, clients
+
+
+def test_heartbeats_are_answered_with_the_last_target_while_one_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, (a, b) = large(monkeypatch, {"a": {}, "b": {}})
+    before, epoch = dict(room.group.target), room.group.assignment_epoch
+    c = ConsumerClient(room, "c", ["t"])
+    for client in (c, a, b, c):
+        assert client.beat() is E.NONE
+    assert len(room.elsewhere) == 1
+    assert (c.epoch, c.owned) == (epoch, {})
+    assert (room.group.target, room.state) == (before, "Assigning")
+    room.compute()
+    alike(room)
+    settle(a, b, c)
+    assert room.state == "Stable"
+    assert [len(client.owned["t"]) for client in (a, b, c)] == [4, 4, 4]
+
+
+def test_who_leaves_while_a_target_is_computed_does_not_come_back_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, (a, _b) = large(monkeypatch, {"a": {}, "b": {}})
+    c = ConsumerClient(room, "c", ["t"])
+    c.beat()
+    assert room.code("b", -1) is E.NONE
+    room.compute()
+    alike(room)
+    assert set(room.group.target) == {"a", "c"}
+    assert room.group.assignment_epoch == room.group.epoch - 1
+    a.beat()
+    assert len(room.elsewhere) == 1, "what has changed meanwhile asks for another computation"
+    settle(a, c)
+    assert room.state == "Stable"
+    assert sorted(a.owned["t"] + c.owned["t"]) == list(range(12))
+
+
+def test_who_joins_while_a_target_is_computed_gets_its_share_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, (a, b) = large(monkeypatch, {"a": {}, "b": {}})
+    c, d = (ConsumerClient(room, name, ["t"]) for name in "cd")
+    c.beat()
+    d.beat()
+    room.compute()
+    alike(room)
+    assert set(room.group.target) == {"a", "b", "c"}
+    settle(a, b, c, d)
+    assert [len(client.owned["t"]) for client in (a, b, c, d)] == [3, 3, 3, 3]
+
+
+def test_a_static_member_that_comes_back_while_a_target_is_computed_has_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room, (_a, _b) = large(monkeypatch, {"a": {}, "b": {"instance_id": "i"}})
+    ConsumerClient(room, "c", ["t"]).beat()
+    assert room.code("b", -2, instance_id="i") is E.NONE
+    again = ConsumerClient(room, "b2", ["t"], instance_id="i")
+    assert again.beat() is E.NONE
+    computed = room.elsewhere[0][0]().target
+    room.compute()
+    alike(room)
+    assert room.group.target == {"a": computed["a"], "b2": computed["b"], "c": computed["c"]}
+
+
+def test_a_target_for_a_group_that_is_another_by_now_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, (a, b) = large(monkeypatch, {"a": {}, "b": {}})
+    ConsumerClient(room, "c", ["t"]).beat()
+    for name in "abc":
+        assert room.code(name, -1) is E.NONE
+    epoch, appended = room.group.assignment_epoch, room.appended
+    room.compute()
+    assert (room.group.assignment_epoch, room.group.target, room.appended) == (epoch, {}, appended)
+    for client in (a, b):
+        client.epoch = 0
+    settle(a, b)
+    ConsumerClient(room, "d", ["t"]).beat()
+    room.consumers.forget(GROUP)
+    appended = room.appended
+    room.compute()
+    assert (GROUP in room.consumers.groups, room.appended) == (False, appended)
+
+
+def test_a_computation_that_failed_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    room, (a, _b) = large(monkeypatch, {"a": {}, "b": {}})
+    ConsumerClient(room, "c", ["t"]).beat()
+    ((_, done),) = room.elsewhere
+    room.elsewhere.clear()
+    done(None, room.now)
+    a.beat()
+    assert len(room.elsewhere) == 1
+
+
+def test_a_group_with_many_expressions_matches_some_in_each_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room({f"t{number}": 1 for number in range(4)})
+    clients = [ConsumerClient(room, f"m{number}", [], subscribed_topic_regex=f"t[{number}x]") for number in range(4)]
+    settle(*clients)
+    matched: list[str] = []
+    real = regexes.matching
+    monkeypatch.setattr(regexes, "matching", lambda regex, names: matched.append(regex) or real(regex, names))
+    monkeypatch.setattr(consumer, "MATCHES", 10)
+    room.change("tx", 1)
+    counts = []
+    for client in clients:
+        client.beat()
+        counts.append(len(matched))
+    assert counts == [2, 4, 4, 4]
+    settle(*clients)
+    assert sorted(name for client in clients for name in client.owned) == ["t0", "t1", "t2", "t3", "tx"]
 
 
 def test_a_hundred_join_at_once_and_half_die_silently() -> None:

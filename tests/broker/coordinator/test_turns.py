@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from klamm.broker import turns
 from klamm.broker.controller.topics import TopicKey
+from klamm.broker.coordinator.group import target
+from klamm.broker.coordinator.group.assignors import uniform
 from klamm.broker.coordinator.group.coordinator import PIECE, GroupCoordinator
 from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import CommittedOffset
@@ -19,6 +22,7 @@ from klamm.broker.coordinator.group.pending import PendingOffsets
 from klamm.broker.coordinator.transaction.transactions import Markers
 from klamm.broker.turns import MOST
 from klamm.protocol.errors import CoordinatorLoadInProgress
+from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.embedded import NOW_MS, EmbeddedBroker
 
 DAYS_8_MS = 8 * 24 * 3600 * 1000
@@ -167,6 +171,42 @@ def test_markers_to_many_partitions_leave_turns(broker: EmbeddedBroker) -> None:
     assert outcomes == [frozenset()]
     logs = [partition.log for partition in broker.broker.partitions if partition.topic == "t"]
     assert all(log is not None and log.log_end_offset == 1 for log in logs)
+
+
+def test_the_target_of_a_large_group_is_computed_in_a_thread(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("t", partitions=4)
+
+    def beat(member_id: str, epoch: int = 0) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id=member_id, member_epoch=epoch, rebalance_timeout_ms=1000,
+            subscribed_topic_names=["t"], topic_partitions=[],
+        )  # fmt: skip
+        return broker.call(request, 1)
+
+    first = beat("a")
+    assert len(first.assignment.topic_partitions[0].partitions) == 4
+    broker.clock.advance(10_000)
+    may_go, threads = threading.Event(), []
+
+    def assign(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        assert may_go.wait(30)
+        return uniform(*arguments)
+
+    monkeypatch.setattr(target, "SMALL", 0)
+    monkeypatch.setitem(target.ASSIGNORS, "uniform", assign)
+    assert beat("b").assignment.topic_partitions == []
+    assert beat("a", first.member_epoch).error_code == 0  # the assignor is at work, and the loop is free
+    assert len(threads) == 1 and threads[0] is not threading.current_thread()
+    may_go.set()
+    groups = broker.broker.groups.consumers.groups
+    while groups["g"].computing is not None:
+        broker.run(asyncio.sleep(0.001))
+    group = groups["g"]
+    assert {name: sum(map(len, part.values())) for name, part in group.target.items()} == {"a": 2, "b": 2}
+    assert group.assignment_epoch == group.epoch
 
 
 def test_pending_offsets_of_a_group_are_those_that_a_look_at_all_finds() -> None:
