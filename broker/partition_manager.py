@@ -1,10 +1,11 @@
 """All partitions of this broker: found by name or topic id, made and removed as the metadata says.
 
 The hot paths look up ``topics[name].partitions[index]``, two dict hits and a list index. Changes come from the
-controller in two steps: `prepare` makes the logs of new partitions (in a thread, as it syncs directories), then
-`on_image` swaps everything in on the loop without an await, so no request sees half a change. Logs of removed
-partitions are renamed and deleted in a thread, as soon as nothing in the background is at their files; a crash half-way
-is finished by the next start.
+controller in three steps: `prepare` makes the logs of new partitions (in a thread, as it syncs directories) and what
+serves them, `on_image` swaps the topics in on the loop without an await, so no request sees half a change, and `settle`
+does what may follow: partitions take their configs, and those of removed topics go offline. Their logs are renamed
+and deleted in a thread, as soon as nothing in the background is at their files; a crash half-way is finished by the
+next start. What is done for each partition takes turns: a change may be one of ten thousand.
 
 A partition whose log cannot be opened is offline: it answers KAFKA_STORAGE_ERROR and keeps its place, the others are
 served. So is one that was made (`directories` remembers where) and is not found, or is found twice: none of ours begins
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.metrics.recording import escape
 from klamm.broker.partition import FileWork, Partition, end_file_work
+from klamm.broker.turns import in_turns
 from klamm.config.broker_config import BrokerConfig, topic_values
 from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.log import Log
@@ -32,7 +34,7 @@ from klamm.storage.relocation import settle
 
 if TYPE_CHECKING:
     from klamm.broker.directories import DirectoryRecord
-    from klamm.broker.metadata.image import MetadataImage, TopicImage
+    from klamm.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
     from klamm.broker.metrics import Metrics, TopicMetrics
     from klamm.broker.metrics.recording import Sample
 
@@ -81,6 +83,9 @@ class PartitionManager:
         self._unmade: dict[Key, NewLog] = {}
         self._unsaved: dict[str, TopicImage] = {}
         self._left: dict[Key, LogDir] = {}  # where partitions have been that were moved, until that is deleted
+        self._ready: dict[bytes, list[Partition]] = {}  # of topics that are about to come, or to grow
+        self._gone: list[TopicPartitions] = []
+        self._to_configure: set[str] = set()
         self._removals: list[asyncio.Task[None]] = []
         metrics.gauge("klamm_offline_partitions", "Partitions that answer KAFKA_STORAGE_ERROR.", self.offline_count)
         for name, help_text, samples in (
@@ -325,6 +330,17 @@ class PartitionManager:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._executor, self._create_logs, new, changed)
             await self._save(changed)
+            await self._make_ready(new, changed)
+
+    async def _make_ready(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
+        for topic in topics:
+            values = topic_values(self._config, image.topic_configs.get(topic.name, {}))
+            new = topic.partitions[self._present(topic) :]
+            self._ready[topic.topic_id] = [self._served(topic, each, values) async for each in in_turns(new)]
+
+    def _present(self, topic: TopicImage) -> int:
+        found = self.topics.get(topic.name)
+        return len(found.partitions) if found is not None and found.topic_id == topic.topic_id else 0
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Serve what ``new`` says from now on."""
@@ -335,20 +351,29 @@ class PartitionManager:
             if name not in new.topics or new.topics[name].topic_id != topic.topic_id
         ]
         for topic in gone:
-            self._remove(topic)
+            self._take_out(topic)
         self._swap_in(new, (topic for name, topic in new.topics.items() if old.topics.get(name) is not topic))
         if old.topic_configs is not new.topic_configs:
-            for name in old.topic_configs.keys() | new.topic_configs.keys():
-                if old.topic_configs.get(name) != new.topic_configs.get(name):
-                    self._configure(name, new)
+            for name in old.topic_configs.keys() & new.topic_configs.keys():
+                if old.topic_configs[name] != new.topic_configs[name]:
+                    self._to_configure.add(name)
 
-    def reconfigure(self, config: BrokerConfig, image: MetadataImage) -> None:
-        """The broker's own config has changed: every topic resolves its values anew."""
+    async def settle(self) -> None:
+        """Let every partition know what follows from the image; wait until the logs of removed topics are gone."""
+        names, self._to_configure = self._to_configure, set()
+        for name in names:
+            await self._configure(name)
+        gone, self._gone = self._gone, []
+        if gone:
+            await self._remove([partition for topic in gone for partition in topic.partitions])
+        await self.removed()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker's own config has changed: every topic resolves its values again, before the change settles."""
         self._config = config
         for log_dir in self.log_dirs:
             log_dir.producer_expiration_ms = config.integer("producer.id.expiration.ms")
-        for name in self.topics:
-            self._configure(name, image)
+        self._to_configure |= self.topics.keys()
 
     def relocated(self, partition: Partition, storage_log: Log, source: LogDir, target: LogDir) -> None:
         """The log of a partition is another one now, in another log dir, with the same records. On the loop."""
@@ -388,10 +413,12 @@ class PartitionManager:
             return
         if topic is None or partition is None or topic.topic_id != item.topic_id:  # deleted meanwhile
             del self._logs[key]
-            self._delete([(self._directories.pop(key), *key)])
+            self._delete([(self._directories.pop(key), TopicPartition(*key))])
             return
         partition.go_online(storage_log)
-        self._configure(item.topic, self._image)
+        values = topic_values(self._config, self._image.topic_configs.get(item.topic, {}))
+        partition.configure(values)
+        storage_log.config = LogConfig.from_values(values)
         self._unsaved[item.topic] = topic
         log.info("%s: made, and served from now on", partition.name)
 
@@ -490,62 +517,74 @@ class PartitionManager:
                     topic.name, topic.topic_id, internal=topic.internal, metrics=self._metrics.topic(topic.name)
                 )
                 self.topics[topic.name] = self.topics_by_id[topic.topic_id] = found
-            values = topic_values(self._config, image.topic_configs.get(topic.name, {}))
             for partition in topic.partitions[: len(found.partitions)]:
                 served = found.partitions[partition.index]
                 served.leader_epoch = partition.leader_epoch
                 served.set_replicas(len(partition.replicas), len(partition.isr))
-            for partition in topic.partitions[len(found.partitions) :]:
-                opened = self._logs[topic.name, partition.index]
-                served = Partition(
-                    topic.name,
-                    topic.topic_id,
-                    partition.index,
-                    opened if isinstance(opened, Log) else None,
-                    leader_epoch=partition.leader_epoch,
-                    values=values,
-                    metrics=found.metrics,
-                    internal=topic.internal,
-                    offline_reason=opened.message if isinstance(opened, KafkaError) else "",
-                )
-                served.set_replicas(len(partition.replicas), len(partition.isr))
-                found.partitions.append(served)
+            new = topic.partitions[len(found.partitions) :]
+            ready = self._ready.pop(topic.topic_id, [])
+            if len(ready) != len(new):
+                values = topic_values(self._config, image.topic_configs.get(topic.name, {}))
+                ready = [self._served(topic, each, values) for each in new]
+            found.partitions += ready
 
-    def _configure(self, name: str, image: MetadataImage) -> None:
+    def _served(self, topic: TopicImage, partition: PartitionImage, values: Mapping[str, object]) -> Partition:
+        """A partition whose log was made, or was not."""
+        opened = self._logs[topic.name, partition.index]
+        served = Partition(
+            topic.name,
+            topic.topic_id,
+            partition.index,
+            opened if isinstance(opened, Log) else None,
+            leader_epoch=partition.leader_epoch,
+            values=values,
+            metrics=self._metrics.topic(topic.name),
+            internal=topic.internal,
+            offline_reason=opened.message if isinstance(opened, KafkaError) else "",
+        )
+        served.set_replicas(len(partition.replicas), len(partition.isr))
+        return served
+
+    async def _configure(self, name: str) -> None:
         found = self.topics.get(name)
         if found is None:
             return
-        values = topic_values(self._config, image.topic_configs.get(name, {}))
+        values = topic_values(self._config, self._image.topic_configs.get(name, {}))
         config = LogConfig.from_values(values)
-        for partition in found.partitions:
+        async for partition in in_turns(found.partitions):
             partition.configure(values)
             if partition.log is not None:
                 partition.log.config = config
 
-    def _remove(self, topic: TopicImage) -> None:
+    def _take_out(self, topic: TopicImage) -> None:
+        """Nobody finds the topic any more."""
         found = self.topics.pop(topic.name, None)
         self.topics_by_id.pop(topic.topic_id, None)
         if found is None:
             return
+        self._gone.append(found)
         self._metrics.forget_topic(topic.name)
-        removed: list[tuple[LogDir, str, int]] = []
-        work: list[FileWork] = []
-        for partition in found.partitions:
-            key = (partition.topic, partition.index)
-            work += partition.file_work
-            removed += [(log_dir, *key) for log_dir in self._holders(key)]
-            for known in (self._logs, self._directories, self._unmade, self._left):
-                known.pop(key, None)
-            partition.go_offline("the topic was deleted")
         self._unsaved.pop(topic.name, None)
         if self._record is not None:
             self._record.forget(topic.name)
+
+    async def _remove(self, partitions: Iterable[Partition]) -> None:
+        """Whoever still has one of them is told; begin to delete the logs."""
+        removed: list[tuple[LogDir, TopicPartition]] = []
+        work: list[FileWork] = []
+        async for partition in in_turns(partitions):
+            key = (partition.topic, partition.index)
+            work += partition.file_work
+            removed.extend([(log_dir, TopicPartition(*key)) for log_dir in self._holders(key)])
+            for known in (self._logs, self._directories, self._unmade, self._left):
+                known.pop(key, None)
+            partition.go_offline("the topic was deleted")
         self._delete(removed, work)
 
-    def _delete(self, removed: list[tuple[LogDir, str, int]], work: Iterable[FileWork] = ()) -> None:
+    def _delete(self, removed: list[tuple[LogDir, TopicPartition]], work: Iterable[FileWork] = ()) -> None:
         self._removals.append(asyncio.get_running_loop().create_task(self._delete_after(removed, work)))
 
-    async def _delete_after(self, removed: list[tuple[LogDir, str, int]], work: Iterable[FileWork]) -> None:
+    async def _delete_after(self, removed: list[tuple[LogDir, TopicPartition]], work: Iterable[FileWork]) -> None:
         """What works on the files goes by their names, which a topic that is made again has, too: it ends first."""
         await end_file_work(work)
         await asyncio.get_running_loop().run_in_executor(self._executor, _delete_logs, removed)
@@ -616,14 +655,15 @@ def _checked(log_dir: LogDir, name: TopicPartition, found: Log, image: MetadataI
     return KafkaStorageError(reason)
 
 
-def _delete_logs(removed: list[tuple[LogDir, str, int]]) -> None:
+def _delete_logs(removed: list[tuple[LogDir, TopicPartition]]) -> None:
     """All that can be deleted; then raises the first error."""
-    failure: KafkaError | None = None
-    for log_dir, topic, index in removed:
-        try:
-            log_dir.delete_log(topic, index)
-        except KafkaError as error:
-            log.error("%s-%d: cannot be deleted: %s", topic, index, error.message)
-            failure = failure or error
-    if failure is not None:
-        raise failure
+    by_directory: dict[LogDir, list[TopicPartition]] = {}
+    for log_dir, partition in removed:
+        by_directory.setdefault(log_dir, []).append(partition)
+    failures: dict[TopicPartition, KafkaStorageError] = {}
+    for log_dir, partitions in by_directory.items():
+        failures |= log_dir.delete_logs(partitions)
+    for partition, error in failures.items():
+        log.error("%s: cannot be deleted: %s", partition, error.message)
+    for error in failures.values():
+        raise error

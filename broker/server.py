@@ -322,11 +322,11 @@ class Server:
         def on_config(old: MetadataImage, new: MetadataImage) -> None:
             if new.broker_configs is not old.broker_configs:
                 broker.configure(controller.config)
-                partitions.reconfigure(controller.config, new)
+                partitions.reconfigure(controller.config)
                 groups.configure(controller.config)
                 transactions.configure(controller.config)
 
-        controller.add_listener(partitions.on_image, partitions.prepare, partitions.removed)
+        controller.add_listener(partitions.on_image, partitions.prepare, partitions.settle)
         controller.add_listener(on_config)
         controller.add_listener(broker.topic_answers.on_image)
         controller.add_listener(groups.on_image, settle=groups.settle)

@@ -538,6 +538,35 @@ class LogDir:
                 self._with_reserve(self._forget_missing)
         return renamed
 
+    def delete_logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
+        """The same for many, with one sync of the log directory and of each checkpoint; an error for each that is not
+        deleted, or not durably."""
+        renamed: dict[TopicPartition, Path] = {}
+        failures: dict[TopicPartition, KafkaStorageError] = {}
+        for partition in partitions:
+            try:
+                renamed[partition] = self._rename(partition, paths.delete_directory, "deleted", sync=False)
+            except KafkaStorageError as error:
+                failures[partition] = error
+        try:
+            with storage_errors(str(self.path)):
+                self._filesystem.sync_directory(self.path)
+        except KafkaStorageError as error:
+            return {**dict.fromkeys(renamed, error), **failures}
+        for partition, directory in renamed.items():
+            try:
+                with storage_errors(str(partition)):
+                    if self._filesystem.exists(directory):
+                        self.remove(directory)
+            except KafkaStorageError as error:
+                failures[partition] = error
+        try:
+            with storage_errors(str(self.path)):  # after what gives space to a full disk
+                self._with_reserve(self._forget_missing)
+        except KafkaStorageError as error:
+            return {**dict.fromkeys(renamed, error), **failures}
+        return failures
+
     def hand_over(self, partition: TopicPartition) -> None:
         """A partition that another log directory takes in. Its files are here until `delete_log`, and after a crash
         they count: so the checkpoints keep what they know of it."""
@@ -555,7 +584,10 @@ class LogDir:
             self._with_reserve(self._forget_missing)
         return renamed
 
-    def _rename(self, key: TopicPartition, renaming: Callable[[Path, uuid.UUID], Path], reason: str) -> Path:
+    def _rename(
+        self, key: TopicPartition, renaming: Callable[[Path, uuid.UUID], Path], reason: str, *, sync: bool = True
+    ) -> Path:
+        """Close a partition and rename its directory, durably with `sync`. Raises KafkaStorageError."""
         with storage_errors(str(key)):
             if (log := self.logs.pop(key, None)) is not None:
                 log.abandon(reason)
@@ -565,7 +597,8 @@ class LogDir:
             renamed = renaming(directory, uuid.uuid4())
             try:
                 self._filesystem.rename(directory, renamed)
-                self._filesystem.sync_directory(self.path)
+                if sync:
+                    self._filesystem.sync_directory(self.path)
             except FileNotFoundError:
                 logger.warning("%s: its directory was gone already", key)
         return renamed

@@ -208,7 +208,8 @@ class ProducerState:
     def remove_expired(self, now_ms: int, at_most: int | None = None) -> int:
         """Forget producers that were silent for `expiration_ms` and have no open transaction; returns how many.
 
-        `now_ms` is monotonic. This is where time passes for them: one counts as idle from the first call after its last batch on.
+        `now_ms` is monotonic. This is where time passes for them: one counts as idle from the first call after its last
+        batch on.
         """
         passed_ms = now_ms - self._looked_ms if self._looked_ms is not None else 0
         self._looked_ms = now_ms

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from klamm.broker import turns
 from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
-from klamm.broker.controller.topics import TopicKey
+from klamm.broker.controller.topics import NewPartitions, NewTopic, TopicKey
 from klamm.broker.directories import DirectoryRecord
 from klamm.broker.metadata.sqlite_store import FILE_NAME
+from klamm.broker.partition import Partition
+from klamm.broker.turns import MOST
 from klamm.protocol.errors import ErrorCode, KafkaStorageError
 from klamm.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.protocol.messages.metadata import MetadataRequest
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log_dir import LogDir
+from klamm.storage.paths import TopicPartition
 from tests.support.embedded import EmbeddedBroker, batch
 
 
@@ -55,13 +62,13 @@ def test_a_deleted_topic_leaves_nothing_and_its_name_begins_anew(tmp_path: Path)
 
 
 def test_a_topic_whose_files_stay_stays_marked_for_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(log_dir: LogDir, partition: TopicPartition, *_: object, **__: object) -> Path:
         raise KafkaStorageError("read-only")
 
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t")
         with monkeypatch.context() as patch:
-            patch.setattr(LogDir, "delete_log", refuse)
+            patch.setattr(LogDir, "_rename", refuse)
             with pytest.raises(KafkaStorageError):
                 broker.run(broker.broker.controller.delete_topics([TopicKey(name="t")]))
         assert directories(broker) == ["t-0"]
@@ -92,6 +99,7 @@ def test_a_changed_topic_config_takes_effect_at_once(tmp_path: Path) -> None:
         image = broker.broker.image
         changed = image.with_topic_configs({"t": {"max.message.bytes": "1000"}})
         broker.broker.partitions.on_image(image, changed)
+        broker.run(broker.broker.partitions.settle())
         assert broker.produce("t", batch(b"x" * 2000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -348,3 +356,68 @@ def test_the_expiration_of_producers_reaches_the_logs(tmp_path: Path) -> None:
 def alter_broker(broker: EmbeddedBroker, key: str, value: str) -> None:
     update = ConfigUpdate(ResourceType.BROKER, "", [KeyUpdate(key, Op.SET, value)])
     assert broker.run(broker.broker.controller.update_configs([update])) == [None]
+
+
+def turns_of(broker: EmbeddedBroker, change: Coroutine[Any, Any, object]) -> list[int]:
+    """How many partitions were made, configured or taken offline in each turn of the loop."""
+    sizes = []
+
+    async def main() -> None:
+        nonlocal worked
+        task = asyncio.ensure_future(change)
+        while not task.done():
+            worked = 0
+            await asyncio.sleep(0)
+            sizes.append(worked)
+        await task
+
+    worked = 0
+
+    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal worked
+            worked += 1
+            return method(*arguments, **options)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "TURN_S", float("inf"))
+        for name in ("configure", "go_offline"):
+            patch.setattr(Partition, name, counted(getattr(Partition, name)))
+        broker.run(main())
+    return [size for size in sizes if size]
+
+
+def test_changes_of_many_partitions_take_turns(tmp_path: Path) -> None:
+    count = 2 * MOST + 1
+    with EmbeddedBroker(tmp_path) as broker:
+        controller = broker.broker.controller
+        # A partition that is made takes its config.
+        assert turns_of(broker, controller.create_topics([NewTopic("t", count, 1)])) == [MOST, MOST, 1]
+        assert turns_of(broker, controller.create_partitions([NewPartitions("t", 2 * count)])) == [MOST, MOST, 1]
+        assert len(broker.broker.partitions.topics["t"].partitions) == 2 * count
+        update = ConfigUpdate(ResourceType.TOPIC, "t", [KeyUpdate("retention.ms", Op.SET, "5000")])
+        assert max(turns_of(broker, controller.update_configs([update]))) == MOST
+        assert {partition.log and partition.log.config.retention_ms for partition in broker.broker.partitions} == {5000}
+        whole = ConfigUpdate(ResourceType.BROKER, "", [KeyUpdate("message.max.bytes", Op.SET, "5000")])
+        assert max(turns_of(broker, controller.update_configs([whole]))) == MOST
+        assert {partition.rules.max_message_bytes for partition in broker.broker.partitions} == {5000}
+        assert max(turns_of(broker, controller.delete_topics([TopicKey("t")]))) == MOST
+        assert directories(broker) == []
+
+
+def test_the_logs_of_deleted_topics_go_with_one_sync_of_their_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("t", partitions=5)
+        broker.create_topic("u", partitions=5)
+        synced: list[Path] = []
+        real = OsFilesystem.sync_directory
+        monkeypatch.setattr(
+            OsFilesystem, "sync_directory", lambda filesystem, path: synced.append(path) or real(filesystem, path)
+        )
+        broker.run(broker.broker.controller.delete_topics([TopicKey("t"), TopicKey("u")]))
+        assert synced.count(tmp_path / "data") <= 2  # the checkpoints are replaced there, too
+        assert directories(broker) == []
