@@ -35,3 +35,21 @@ def test_freed_blocks_go_back_to_the_kernel() -> None:
 
 def test_the_limit_of_maps_is_the_kernels() -> None:
     assert map_limit() == int(MAX_MAP_COUNT.read_text())
+
+
+COLLECTED = """
+import gc
+from klamm.broker.memory import spare_the_collector
+
+sizes = []
+spare_the_collector()
+gc.callbacks.append(lambda phase, info: sizes.append(sum(map(len, map(gc.get_objects, range(info["generation"] + 1))))))
+kept = [[] for _ in range(1_000_000)]
+print(max(sizes), gc.get_freeze_count() > 800_000)
+"""
+
+
+def test_no_collection_looks_at_what_has_survived_one() -> None:
+    most, is_frozen = subprocess.check_output([sys.executable, "-c", COLLECTED], text=True).split()
+    assert int(most) < 200_000
+    assert is_frozen == "True"
