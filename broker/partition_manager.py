@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 MOST_NAMES = 10
 """How many partitions a line of the log names."""
 
+TOPICS = 10
+"""Topics that are made or configured in one turn, if they have few partitions."""
+
 Key = tuple[str, int]
 
 
@@ -333,7 +336,7 @@ class PartitionManager:
             await self._make_ready(new, changed)
 
     async def _make_ready(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
-        for topic in topics:
+        async for topic in in_turns(topics, TOPICS):
             values = topic_values(self._config, image.topic_configs.get(topic.name, {}))
             new = topic.partitions[self._present(topic) :]
             self._ready[topic.topic_id] = [self._served(topic, each, values) async for each in in_turns(new)]
@@ -361,7 +364,7 @@ class PartitionManager:
     async def settle(self) -> None:
         """Let every partition know what follows from the image; wait until the logs of removed topics are gone."""
         names, self._to_configure = self._to_configure, set()
-        for name in names:
+        async for name in in_turns(names, TOPICS):
             await self._configure(name)
         gone, self._gone = self._gone, []
         if gone:

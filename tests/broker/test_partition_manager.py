@@ -16,6 +16,7 @@ from klamm.broker.controller.topics import NewPartitions, NewTopic, TopicKey
 from klamm.broker.directories import DirectoryRecord
 from klamm.broker.metadata.sqlite_store import FILE_NAME
 from klamm.broker.partition import Partition
+from klamm.broker.partition_manager import TOPICS
 from klamm.broker.turns import MOST
 from klamm.protocol.errors import ErrorCode, KafkaStorageError
 from klamm.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -405,6 +406,17 @@ def test_changes_of_many_partitions_take_turns(tmp_path: Path) -> None:
         assert {partition.rules.max_message_bytes for partition in broker.broker.partitions} == {5000}
         assert max(turns_of(broker, controller.delete_topics([TopicKey("t")]))) == MOST
         assert directories(broker) == []
+
+
+def test_changes_of_many_topics_take_turns(tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(2 * TOPICS + 1)]
+    with EmbeddedBroker(tmp_path) as broker:
+        controller = broker.broker.controller
+        made = turns_of(broker, controller.create_topics([NewTopic(name, 1, 1) for name in names]))
+        assert made == [TOPICS, TOPICS, 1]
+        key = [KeyUpdate("retention.ms", Op.SET, "5000")]
+        updates = [ConfigUpdate(ResourceType.TOPIC, name, key) for name in names]
+        assert turns_of(broker, controller.update_configs(updates)) == [TOPICS, TOPICS, 1]
 
 
 def test_the_logs_of_deleted_topics_go_with_one_sync_of_their_directory(
