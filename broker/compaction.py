@@ -20,11 +20,12 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from klamm.broker.turns import in_turns
 from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.cleanable import Cleanable, cleanable, is_due, make_job
 from klamm.storage.cleaned_segment import Cleaned
@@ -186,7 +187,7 @@ class Compaction:
         running: dict[asyncio.Task[None], Log] = {}
         try:
             while True:
-                while len(running) < self._worker_count and (due := self._next_due(tried)) is not None:
+                while len(running) < self._worker_count and (due := await self._next_due(tried)) is not None:
                     tried.add(due[1])
                     running[self._begin(*due)] = due[1]
                 if not running:
@@ -209,8 +210,20 @@ class Compaction:
         config = self._config()
         return config.integer("log.cleaner.threads") if config.flag("log.cleaner.enable") else 0
 
-    def _next_due(self, tried: set[Log]) -> tuple[Partition, Log, Cleanable] | None:
-        return max(self._due(tried), key=lambda candidate: candidate[2].ratio, default=None)
+    async def _next_due(self, tried: set[Log]) -> tuple[Partition, Log, Cleanable] | None:
+        """The log with the largest dirty part, of those that are due; looked for in turns."""
+        now_ms = self._retention.now_ms()
+        due: dict[Partition, Cleanable] = {}
+        async for partition, storage_log in in_turns(self._partitions.compacted()):
+            found = self._cleanable(partition, storage_log, tried, now_ms)
+            if found is not None:
+                due[partition] = found
+        for partition in sorted(due, key=lambda each: due[each].ratio, reverse=True):
+            current = partition.log  # things may have changed since
+            found = self._cleanable(partition, current, tried, now_ms) if current is not None else None
+            if current is not None and found is not None:
+                return partition, current, found
+        return None
 
     def _begin(self, partition: Partition, storage_log: Log, found: Cleanable) -> asyncio.Task[None]:
         log_dir = self._partitions.directory_of(partition)
@@ -229,19 +242,19 @@ class Compaction:
             if partition.log is storage_log:  # else the topic was deleted meanwhile
                 log.warning("%s: compaction failed, to be tried again: %s", storage_log.name, error)
 
-    def _due(self, tried: set[Log]) -> Iterator[tuple[Partition, Log, Cleanable]]:
-        now_ms = self._retention.now_ms()
-        for partition, storage_log in self._partitions.compacted():
-            if storage_log in tried or storage_log in self._uncleanable or partition.is_moving:
-                continue
-            checkpoint = self._partitions.directory_of(partition).cleaner_offset(_key(partition))
-            try:
-                found = cleanable(storage_log, checkpoint, now_ms)
-            except OSError as error:
-                log.warning("%s: compaction: %s", storage_log.name, error)
-                continue
-            if found is not None and is_due(storage_log, found):
-                yield partition, storage_log, found
+    def _cleanable(self, partition: Partition, storage_log: Log, tried: set[Log], now_ms: int) -> Cleanable | None:
+        """What of a log is due now."""
+        if partition.log is not storage_log or storage_log in tried or storage_log in self._uncleanable:
+            return None
+        if partition.is_moving or storage_log.offline_reason is not None:
+            return None
+        checkpoint = self._partitions.directory_of(partition).cleaner_offset(_key(partition))
+        try:
+            found = cleanable(storage_log, checkpoint, now_ms)
+        except OSError as error:
+            log.warning("%s: compaction: %s", storage_log.name, error)
+            return None
+        return found if found is not None and is_due(storage_log, found) else None
 
     async def _compact(self, partition: Partition, log_dir: LogDir, storage_log: Log, found: Cleanable) -> None:
         loop = asyncio.get_running_loop()
