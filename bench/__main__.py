@@ -21,6 +21,7 @@ SUITES = (
     "micro",
     "network",
     "pauses",
+    "pauses_background",
     "pipeline",
     "records",
     "recovery",
@@ -29,6 +30,8 @@ SUITES = (
     "storage",
     "transactions",
 )
+PARTS = {"pauses": ("pauses", "pauses_background")}
+"""Suites that are more than one module."""
 
 
 def main() -> int:
@@ -36,8 +39,10 @@ def main() -> int:
     if suite not in SUITES:
         print(f"SUITE={suite} is not one of {', '.join(SUITES)}", file=sys.stderr)
         return 2
-    sys.argv = [f"bench.{suite}", *sys.argv[2:]]
-    runpy.run_module(f"bench.{suite}", run_name="__main__")
+    options = sys.argv[2:]
+    for part in PARTS.get(suite, (suite,)):
+        sys.argv = [f"bench.{part}", *options]
+        runpy.run_module(f"bench.{part}", run_name="__main__")
     return 0
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
+from klamm.broker.turns import in_turns
 from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.durability import FlushNotTried
 
@@ -75,7 +76,7 @@ class Flusher:
                 asked, self._asked = self._asked, {}
                 targets = {partition: partition.log.log_end_offset for partition in asked if partition.log is not None}
                 synced = await self._sync_in_threads(list(targets.items()))
-                for partition, future in asked.items():
+                async for partition, future in in_turns(asked.items()):
                     target, outcome = targets.get(partition, 0), synced.get(partition)
                     if outcome is None or partition.log is None:
                         outcome = KafkaStorageError(f"{partition.name} is offline: {partition.offline_reason}")

@@ -18,8 +18,8 @@ LARGE_BYTES = 4 << 20
 M_TRIM_THRESHOLD = -1  # malloc.h
 M_MMAP_THRESHOLD = -3
 
-COLLECTOR_THRESHOLDS = (2_000, 5, 4)
-"""A full collection looks at 2,000 x 6 x 5 = 60,000 objects, which takes some 10 ms."""
+COLLECTOR_THRESHOLDS = (1_000, 4, 4)
+"""A full collection looks at 1,000 x 5 x 5 = 25,000 objects, which takes some 5 ms."""
 
 MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
 USUAL_MAP_COUNT = 65_530

@@ -120,7 +120,7 @@ class Upkeep:
         next_look_ms = broker.clock.wall_ms() + self._flush_tick_ms()
         waits = [
             broker.flusher.flush(partition)
-            for partition in broker.partitions.with_flush_rule()
+            async for partition in in_turns(broker.partitions.with_flush_rule())
             if partition.log is not None and partition.log.flush_due(next_look_ms)
         ]
         await asyncio.gather(*waits, return_exceptions=True)

@@ -82,7 +82,7 @@ KINDS = frozenset(WHY_FENCED)
 FENCE_AGAIN_MS = 500
 """How long to wait before a member that could not be removed is removed again."""
 
-MATCHES = 10_000
+MATCHES = 5_000
 """Topic names that are matched with expressions in one heartbeat, though at least with one expression."""
 
 Elsewhere = Callable[[Callable[[], Computed], Callable[[Computed | None, Now], None]], None]

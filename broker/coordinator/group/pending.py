@@ -41,12 +41,12 @@ class PendingOffsets:
         self._open.setdefault(transaction, {})[key] = _Pending(self._written, committed)
         self._hold(key, transaction)
 
-    def _hold(self, key: Key, *transactions: tuple[int, int]) -> None:
+    def _hold(self, key: Key, transaction: tuple[int, int]) -> None:
         holders = self._holders.get(key)
         if holders is None:
             holders = self._holders[key] = set()
             self._groups.setdefault(key[0], set()).add(key[1:])
-        holders.update(transactions)
+        holders.add(transaction)
 
     def _let_go(self, key: Key) -> None:
         del self._holders[key]
@@ -105,10 +105,11 @@ class PendingOffsets:
         return self._groups.keys()
 
     def merge(self, read: PendingOffsets) -> None:
-        """Take over what was read back of partitions that were not looked after here before."""
+        """Take over what was read back of partitions that were not looked after here before: all of their groups."""
+        assert self._groups.keys().isdisjoint(read._groups)
         self._open.update(read._open)
-        for key, holders in read._holders.items():
-            self._hold(key, *holders)
+        self._holders.update(read._holders)
+        self._groups.update(read._groups)
         self._written = max(self._written, read._written)
 
     def forget(self, index: int) -> None:
