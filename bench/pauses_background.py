@@ -224,8 +224,9 @@ class Background:
 
         async def end() -> None:
             groups.transaction_ended(3, 9, 0, commit=True)
+            await asyncio.gather(*groups._tasks._tasks)
 
-        await self.measure(f"commit of a transaction with {sizes.offsets // 10:,} offsets", end)
+        await self.measure(f"commit of a transaction with {sizes.offsets:,} offsets", end)
         gone = [TopicKey(name) for name in self._names[: len(self._names) // 10]]
         await self.measure(
             f"DeleteTopics, {len(gone):,} of the topics with these offsets",

@@ -31,7 +31,7 @@ from klamm.broker.coordinator.group.consumer_states import GroupState
 from klamm.broker.coordinator.group.expiry import Offset, expired_offsets
 from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import CommittedOffset, OffsetTable
-from klamm.broker.coordinator.group.pending import Key, PendingOffsets
+from klamm.broker.coordinator.group.pending import Key, OffsetsOfTransaction, PendingOffsets
 from klamm.broker.coordinator.group.records import batches, group_key, offset_key, offset_record
 from klamm.broker.coordinator.group.settings import consumer_limits, group_settings
 from klamm.broker.coordinator.group.states import State
@@ -370,8 +370,21 @@ class GroupCoordinator:
         self._end_transaction(index, producer_id, commit=commit)
 
     def _end_transaction(self, index: int, producer_id: int, *, commit: bool) -> None:
+        """Many offsets in turns: those that are not decided yet stay unstable."""
+        transaction = self.pending.ended(index, producer_id)
+        if transaction is not None:
+            self._decide(transaction, commit=commit)
+            if transaction.offsets:
+                self._tasks.start(self._decide_in_turns(transaction, commit=commit))
+
+    async def _decide_in_turns(self, transaction: OffsetsOfTransaction, *, commit: bool) -> None:
+        while transaction.offsets:
+            self._decide(transaction, commit=commit)
+            await asyncio.sleep(0)
+
+    def _decide(self, transaction: OffsetsOfTransaction, *, commit: bool) -> None:
         wall_ms = self._clock.wall_ms()
-        for key, committed in self.pending.end(index, producer_id, commit=commit).items():
+        for key, committed in self.pending.decide(transaction, commit=commit, at_most=PIECE).items():
             group_id, name, partition = key
             self.offsets.put(*key, committed)
             self._simple(group_id, wall_ms)

@@ -8,6 +8,7 @@ outcome is known the offset is unstable (KIP-447), whoever wrote last; unless it
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import islice
 from typing import NamedTuple
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
@@ -22,12 +23,23 @@ class _Pending(NamedTuple):
     committed: CommittedOffset | None
 
 
+class OffsetsOfTransaction:
+    """A transaction with offsets; one that has ended keeps those that `PendingOffsets.decide` has not come to."""
+
+    __slots__ = ("key", "offsets")
+
+    def __init__(self, key: tuple[int, int]) -> None:
+        self.key = key
+        self.offsets: dict[Key, _Pending] = {}
+
+
 class PendingOffsets:
     """By partition of ``__consumer_offsets`` and producer id, as markers name them."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], dict[Key, _Pending]] = {}
-        self._holders: dict[Key, set[tuple[int, int]]] = {}
+        self._open: dict[tuple[int, int], OffsetsOfTransaction] = {}
+        self._ending: set[OffsetsOfTransaction] = set()
+        self._holders: dict[Key, set[OffsetsOfTransaction]] = {}
         self._groups: dict[str, set[tuple[str, int]]] = {}  # what of each group is in `_holders`
         self._written = 0  # how much has been written so far: tells what came before what
 
@@ -36,12 +48,11 @@ class PendingOffsets:
 
     def add(self, index: int, producer_id: int, key: Key, committed: CommittedOffset) -> None:
         """A transaction commits an offset; called in the order in which they are written."""
-        transaction = (index, producer_id)
+        transaction = self._open.get((index, producer_id))
+        if transaction is None:
+            transaction = self._open[index, producer_id] = OffsetsOfTransaction((index, producer_id))
         self._written += 1
-        self._open.setdefault(transaction, {})[key] = _Pending(self._written, committed)
-        self._hold(key, transaction)
-
-    def _hold(self, key: Key, transaction: tuple[int, int]) -> None:
+        transaction.offsets[key] = _Pending(self._written, committed)
         holders = self._holders.get(key)
         if holders is None:
             holders = self._holders[key] = set()
@@ -62,34 +73,49 @@ class PendingOffsets:
 
     def _overtake(self, key: Key, serial: int) -> None:
         for transaction in self._holders.get(key, ()):
-            pending = self._open[transaction]
-            if pending[key].serial < serial:
-                pending[key] = pending[key]._replace(committed=None)
+            offsets = transaction.offsets
+            if offsets[key].serial < serial:
+                offsets[key] = offsets[key]._replace(committed=None)
 
     def drop(self, key: Key) -> None:
         """An offset is deleted: what open ones have for it never counts, and nobody waits for their outcome."""
         if key not in self._holders:
             return
         for transaction in self._holders[key]:
-            pending = self._open[transaction]
-            del pending[key]
-            if not pending:
-                del self._open[transaction]
+            del transaction.offsets[key]
+            if not transaction.offsets and self._open.get(transaction.key) is transaction:
+                del self._open[transaction.key]
         self._let_go(key)
 
     def end(self, index: int, producer_id: int, *, commit: bool) -> dict[Key, CommittedOffset]:
         """The offsets that count from now on, because their transaction has committed."""
-        decided = self._open.pop((index, producer_id), {})
-        for key in decided:
-            holders = self._holders[key]
-            holders.discard((index, producer_id))
-            if not holders:
-                self._let_go(key)
+        transaction = self.ended(index, producer_id)
+        return self.decide(transaction, commit=commit) if transaction is not None else {}
+
+    def ended(self, index: int, producer_id: int) -> OffsetsOfTransaction | None:
+        """The transaction that has a marker now, to be decided; the producer may begin another one meanwhile. Its
+        offsets stay pending until `decide` comes to them. None: it has no offsets."""
+        transaction = self._open.pop((index, producer_id), None)
+        if transaction is not None:
+            self._ending.add(transaction)
+        return transaction
+
+    def decide(
+        self, transaction: OffsetsOfTransaction, *, commit: bool, at_most: int | None = None
+    ) -> dict[Key, CommittedOffset]:
+        """Some of its offsets are not pending any more; those that count from now on."""
         counts = {}
-        for key, (serial, committed) in decided.items():
+        for key in list(islice(transaction.offsets, at_most)):
+            serial, committed = transaction.offsets.pop(key)
+            holders = self._holders[key]
+            holders.discard(transaction)
             if commit and committed is not None:
                 self._overtake(key, serial)
                 counts[key] = committed
+            if not holders:
+                self._let_go(key)
+        if not transaction.offsets:
+            self._ending.discard(transaction)
         return counts
 
     def is_pending(self, key: Key) -> bool:
@@ -114,10 +140,14 @@ class PendingOffsets:
 
     def forget(self, index: int) -> None:
         """A partition of the topic is not looked after here any more."""
-        for transaction in [transaction for transaction in self._open if transaction[0] == index]:
-            self.end(*transaction, commit=False)
+        for transaction in [each for each in (*self._open.values(), *self._ending) if each.key[0] == index]:
+            self._open.pop(transaction.key, None)
+            self.decide(transaction, commit=False)
 
     def clear(self) -> None:
+        for transaction in self._ending:
+            transaction.offsets.clear()
+        self._ending.clear()
         self._open.clear()
         self._holders.clear()
         self._groups.clear()

@@ -173,6 +173,47 @@ def test_markers_to_many_partitions_leave_turns(broker: EmbeddedBroker) -> None:
     assert all(log is not None and log.log_end_offset == 1 for log in logs)
 
 
+def test_a_transaction_with_many_offsets_is_decided_in_turns(broker: EmbeddedBroker) -> None:
+    broker.create_topic("t")
+    groups = broker.broker.groups
+    last = ("g", "t", 3 * PIECE)
+    for index in range(3 * PIECE + 1):
+        groups.pending.add(0, 7, ("g", "t", index), CommittedOffset(1))
+
+    async def end() -> list[tuple[int, bool]]:
+        seen = []
+        groups.transaction_ended(0, 7, 0, commit=True)
+        groups.pending.add(0, 7, ("g", "t", 0), CommittedOffset(2))  # the next transaction of this producer
+        while groups.pending.is_pending(last):
+            seen.append((len(groups.offsets), groups.pending.is_pending(("g", "t", 1))))
+            await asyncio.sleep(0)
+        return seen
+
+    seen = broker.run(end())
+    assert {(PIECE, False), (2 * PIECE, False), (3 * PIECE, False)} <= set(seen)
+    assert len(groups.offsets) == 3 * PIECE + 1
+    assert groups.offsets.get("g", "t", 0) == CommittedOffset(1)
+    groups.transaction_ended(0, 7, 0, commit=True)
+    assert groups.offsets.get("g", "t", 0) == CommittedOffset(2)
+    assert len(groups.pending) == 0
+
+
+def test_what_is_read_again_is_decided_by_the_log(broker: EmbeddedBroker) -> None:
+    groups = broker.broker.groups
+    for index in range(3 * PIECE):
+        groups.pending.add(0, 7, ("g", "t", index), CommittedOffset(1))
+
+    async def end() -> None:
+        groups.transaction_ended(0, 7, 0, commit=True)
+        groups._read_again("g")
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    broker.run(end())
+    assert len(groups.offsets) == 0
+    assert not groups.pending.is_pending(("g", "t", 0))
+
+
 def test_the_target_of_a_large_group_is_computed_in_a_thread(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
