@@ -152,6 +152,8 @@ class Background:
         await self.alter("flush.ms", "9223372036854775807")()
         await self.alter("segment.ms", "1")()
         await self.append_to_all()
+        await asyncio.sleep(0.01)
+        await self.append_to_all()
         await self.measure(f"flushes of {every} rolled segments", jobs["flushes of rolled segments"])
         await self.measure("checkpoints of all of them", jobs["checkpoints"])
         await self.alter("cleanup.policy", "compact")()

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from klamm.broker import turns
 from klamm.broker import upkeep as upkeep_module
+from klamm.broker.partition import Partition
 from klamm.broker.partition_manager import PartitionManager
 from klamm.broker.upkeep import Job, Upkeep, _repeat
 from tests.support.embedded import EmbeddedBroker, batch
@@ -139,3 +141,33 @@ def test_a_job_goes_on_after_it_failed_or_had_no_period(
         "upkeep: it: no period",
         "upkeep: it failed",
     ]
+
+
+def test_flushes_of_many_partitions_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_S", float("inf"))
+    count = 2 * turns.MOST + 1
+    with EmbeddedBroker(tmp_path) as broker, ThreadPoolExecutor(1) as disk:
+        broker.create_topic("t", partitions=count, config={"flush.ms": 1000})
+        for index in range(count):
+            assert broker.produce("t", batch(b"x"), partition=index).error_code == 0
+        broker.clock.advance(1000)
+        flushed = [0]
+        real = Partition.flushed
+
+        def counted(partition: Partition, up_to: int) -> None:
+            flushed[-1] += 1
+            real(partition, up_to)
+
+        monkeypatch.setattr(Partition, "flushed", counted)
+        (job,) = (job for job in Upkeep(broker.broker, disk).jobs() if job.name == "flushes")
+
+        async def main() -> None:
+            task = asyncio.ensure_future(job.run())
+            while not task.done():
+                flushed.append(0)
+                await asyncio.sleep(0)
+            await task
+
+        broker.run(main())
+        assert sum(flushed) == count
+        assert max(flushed) <= turns.MOST

@@ -17,7 +17,7 @@ changes all the time.
 All of it is a `Change`: it counts when its records are appended, in the same turn and in one batch. What cannot be
 appended has not happened. What is appended and does not become durable is in memory and may not be in the log: the
 shell is told by ``failed`` and reads the partition again. Source: Kafka's GroupMetadataManager; KIP-848, 1071, 1251,
-1263. Differs from it in that expressions are resolved at once, not some heartbeats later.
+1263. Differs from it in that expressions are resolved at once; those of a group with very many, some heartbeats later.
 """
 
 from __future__ import annotations
