@@ -62,6 +62,10 @@ A group whose members set `group.protocol=consumer` (KIP-848) is assigned by the
 subscriptions or topics; the target assignment is computed for it; each member goes to it at its own pace, with its own
 epoch. Nobody waits for anybody but for partitions that another member has not given up.
 
+The target of a large group (more than 2,000 members, subscriptions and partitions together) is computed in a thread.
+Heartbeats are answered with the last target meanwhile; the new one counts for the epoch that it was computed for, and
+what has changed since is in the next.
+
 {GROUPS.states("state | a group in it")}
 {MEMBERS.states("member state | a member in it")}
 {MEMBERS.drawing(MemberState.STABLE)}
