@@ -9,12 +9,12 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis.fetch_together import WokenFetches
-from klamm.broker.apis.turns import Turns
 from klamm.broker.compaction import Compaction
 from klamm.broker.metadata.answers import TopicAnswers
 from klamm.broker.relocations import Relocations
 from klamm.broker.retention import Retention
 from klamm.broker.scrub import Scrubber
+from klamm.broker.turns import Turns
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller

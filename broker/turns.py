@@ -1,5 +1,8 @@
 """Long work on the loop in short turns.
 
+A large request is handled in pieces, each in a turn of `Turns`: one in each iteration of the loop, whichever request
+asks. As all such requests share one queue, many at a time take longer, but keep the loop no longer than one does.
+
 What looks at thousands of partitions, groups or offsets would keep the loop from everybody else: it goes over them with
 `in_turns`, and between two turns requests are served. So nothing that is looked at need be there any more when its turn
 comes, and what must change together is done for one item, without an await.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from time import perf_counter
 from typing import Any, TypeVar
@@ -32,6 +36,33 @@ async def in_turns(items: Iterable[T], most: int = MOST) -> AsyncIterator[T]:
         if count >= most or perf_counter() >= end:
             await asyncio.sleep(0)
             count, end = 0, perf_counter() + TURN_S
+
+
+class Turns:
+    """The queue of those that wait for their turn."""
+
+    __slots__ = ("_waiting", "taken")
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.taken = 0
+
+    async def next(self) -> None:
+        """Wait for a turn: at least until the next iteration of the loop."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._give)
+        await turn
+
+    def _give(self) -> None:
+        turn = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._give)
+        if not turn.done():
+            self.taken += 1
+            turn.set_result(None)
 
 
 class Tasks:

@@ -5,7 +5,7 @@ compiled codecs and the handler. A handler that has its answer returns it; one t
 and the connection keeps its place in the order of responses.
 
 A large request, one of more than `SMALL_ELEMENTS`, would keep the loop from others for too long: it is decoded in a
-thread, handled in pieces (`pieces`), each in a turn of its own (`turns`), and its response is encoded in the thread.
+thread, handled in pieces (`pieces`), each in a turn of its own (`Turns`), and its response is encoded in the thread.
 Beyond `klamm.request.max.elements` the connection is closed.
 
 Bad input (FAULTS, network rows 2-8): an unknown API or version, a header or body that does not decode, closes the

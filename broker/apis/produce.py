@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from klamm.broker.apis import produce_again
 from klamm.broker.apis.pieces import PIECE_ELEMENTS
 from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, code_for, failure, refused, writable
-from klamm.broker.apis.turns import TURN_S
 from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
 from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.errors import ErrorCode, InvalidRequiredAcks, KafkaError
@@ -54,6 +53,7 @@ COORDINATOR_ERRORS = frozenset(
 )
 MAGIC_WITH_PRODUCERS = 2
 ABORTABLE_FROM = 11
+TURN_S = 0.01  # how long the partitions of a request may keep the loop
 ADDS_PARTITIONS_FROM = 12  # version 2 of the transaction protocol
 
 
