@@ -20,8 +20,8 @@ from klamm.protocol.records.batch import Record, encode_batch, read_header
 from klamm.protocol.records.validate import ValidBatch
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir, NewLog
 
 EVERYTHING = 1 << 62

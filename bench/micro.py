@@ -26,7 +26,7 @@ from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.validate import AppendRules, validate
 from klamm.protocol.schema import Message
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.index import OffsetIndex
+from klamm.storage.log.index import OffsetIndex
 from tests.support.embedded import NOW_MS, EmbeddedBroker, batch, encode_frame
 
 RECORDS = bytes(170)  # about one record of 100 bytes

@@ -27,12 +27,13 @@ from pathlib import Path
 
 from bench.pauses import Probe
 from klamm.broker.apis.dispatcher import Dispatcher
+from klamm.broker.background.compaction import Failed
+from klamm.broker.background.upkeep import Upkeep
 from klamm.broker.broker import Broker
-from klamm.broker.compaction import Failed
 from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
 from klamm.broker.controller.topics import NewTopic, TopicKey
-from klamm.broker.coordinator.group.consumer_group import ConsumerGroup, ResolvedRegex
-from klamm.broker.coordinator.group.consumer_member import ConsumerMember
+from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedRegex
+from klamm.broker.coordinator.group.consumer.consumer_member import ConsumerMember
 from klamm.broker.coordinator.group.loader import Replay as GroupReplay
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.transaction.coordinator import EXPIRY
@@ -47,7 +48,6 @@ from klamm.broker.network.limits import NetworkLimits
 from klamm.broker.network.network import Network
 from klamm.broker.server import Server
 from klamm.broker.turns import in_turns
-from klamm.broker.upkeep import Upkeep
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.records.batch import Record, encode_batch
 

@@ -47,10 +47,10 @@ from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, encode_batch, read_header
 from klamm.protocol.records.validate import ValidBatch
-from klamm.storage.cleanable import cleanable, make_job
-from klamm.storage.cleaner import Cleaner
+from klamm.storage.compaction.cleanable import cleanable, make_job
+from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log_config import LogConfig
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_process import BrokerProcess
 

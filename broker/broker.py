@@ -8,24 +8,24 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.fetch_together import WokenFetches
-from klamm.broker.compaction import Compaction
+from klamm.broker.background.compaction import Compaction
+from klamm.broker.background.relocations import Relocations
+from klamm.broker.background.retention import Retention
+from klamm.broker.background.scrub import Scrubber
+from klamm.broker.fetch.fetch_together import WokenFetches
 from klamm.broker.metadata.answers import TopicAnswers
-from klamm.broker.relocations import Relocations
-from klamm.broker.retention import Retention
-from klamm.broker.scrub import Scrubber
 from klamm.broker.turns import Turns
 
 if TYPE_CHECKING:
+    from klamm.broker.background.flusher import Flusher
     from klamm.broker.controller.controller import Controller
     from klamm.broker.coordinator.group.coordinator import GroupCoordinator
     from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
-    from klamm.broker.fetch_session import FetchSessions
-    from klamm.broker.flusher import Flusher
+    from klamm.broker.coordinator.transaction.producer_ids import ProducerIds
+    from klamm.broker.fetch.fetch_session import FetchSessions
     from klamm.broker.metadata.image import MetadataImage
     from klamm.broker.metrics import Metrics, TopicMetrics
-    from klamm.broker.partition_manager import PartitionManager
-    from klamm.broker.producer_ids import ProducerIds
+    from klamm.broker.partitions.partition_manager import PartitionManager
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
 

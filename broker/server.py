@@ -23,6 +23,8 @@ from functools import partial
 import uvloop
 
 from klamm.broker.apis.dispatcher import Dispatcher
+from klamm.broker.background.flusher import Flusher
+from klamm.broker.background.upkeep import Upkeep
 from klamm.broker.broker import Broker
 from klamm.broker.controller.controller import Controller
 from klamm.broker.controller.startup import WrongCluster
@@ -30,23 +32,21 @@ from klamm.broker.coordinator.group import group_metrics
 from klamm.broker.coordinator.group.coordinator import GroupCoordinator
 from klamm.broker.coordinator.transaction import transaction_metrics
 from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
-from klamm.broker.directories import DirectoryRecord
-from klamm.broker.fetch_session import FetchSessions
-from klamm.broker.flusher import Flusher
-from klamm.broker.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
-from klamm.broker.interim_http import InterimHttp
+from klamm.broker.coordinator.transaction.producer_ids import ProducerIds
+from klamm.broker.fetch.fetch_session import FetchSessions
 from klamm.broker.memory import give_back_what_is_freed, map_limit, spare_the_collector
 from klamm.broker.metadata import paths
 from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import StoreError
 from klamm.broker.metrics import Metrics
+from klamm.broker.metrics.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
+from klamm.broker.metrics.interim_http import InterimHttp
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits, raise_descriptor_limit
 from klamm.broker.network.network import Network
-from klamm.broker.partition_manager import PartitionManager
-from klamm.broker.producer_ids import ProducerIds
+from klamm.broker.partitions.directories import DirectoryRecord
+from klamm.broker.partitions.partition_manager import PartitionManager
 from klamm.broker.stop_signal import StopRequested, StopSignal
-from klamm.broker.upkeep import Upkeep
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.records import check
@@ -171,7 +171,7 @@ class Server:
         """With a new store: take over what Apache Kafka left in the log dirs, if anything."""
         if store.exists(paths.CLUSTER_ID) or not any(log_dir.partitions_on_disk() for log_dir in self._log_dirs):
             return
-        from klamm.broker.moving.takeover import CannotTakeOver, take_over  # rarely needed
+        from klamm.broker.offline.takeover import CannotTakeOver, take_over  # rarely needed
 
         try:
             take_over(store, self.config, self._log_dirs, self._filesystem, os.urandom)

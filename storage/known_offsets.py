@@ -15,7 +15,7 @@ from pathlib import Path
 from klamm.storage import checkpoints, paths
 from klamm.storage.checkpoints import CheckpointError
 from klamm.storage.filesystem import Filesystem
-from klamm.storage.log import Log
+from klamm.storage.log.log import Log
 from klamm.storage.paths import TopicPartition
 
 logger = logging.getLogger(__name__)

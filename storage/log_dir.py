@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeVar
 
 from klamm.protocol.errors import KafkaStorageError
 from klamm.protocol.wire import uuid_to_text
-from klamm.storage import checkpoints, paths, scrub_state
+from klamm.storage import checkpoints, paths
 from klamm.storage.checkpoints import CheckpointError, MetaProperties
 from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import (
@@ -45,14 +45,15 @@ from klamm.storage.filesystem import (
 )
 from klamm.storage.identity import WrongOwner, identify
 from klamm.storage.known_offsets import KnownOffsets
-from klamm.storage.loader import LogDamaged
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery_pool import LARGE_BYTES, WORKER_BYTES, Outcome, Progress, RecoveryPool, unchecked
-from klamm.storage.recovery_worker import Task
+from klamm.storage.recovery.loader import LogDamaged
+from klamm.storage.recovery.recovery_pool import LARGE_BYTES, WORKER_BYTES, Outcome, Progress, RecoveryPool, unchecked
+from klamm.storage.recovery.recovery_worker import Task
 from klamm.storage.reserve import Reserve
-from klamm.storage.scrub_state import KnownDamage, ScrubState
+from klamm.storage.scrub import scrub_state
+from klamm.storage.scrub.scrub_state import KnownDamage, ScrubState
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from klamm.protocol.messages.consumer_group_describe import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
-    from klamm.broker.coordinator.group.consumer_member import ConsumerMember
+    from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
+    from klamm.broker.coordinator.group.consumer.consumer_member import ConsumerMember
     from klamm.broker.metadata.image import TopicImage
 
 CLASSIC, CONSUMER = 0, 1

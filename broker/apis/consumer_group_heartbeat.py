@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic_group import Client
+from klamm.broker.coordinator.group.classic.classic_group import Client
 from klamm.broker.coordinator.group.parked import Parked
 from klamm.protocol.errors import KafkaError, UnsupportedVersion
 from klamm.protocol.messages.consumer_group_heartbeat import (

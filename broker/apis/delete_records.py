@@ -26,7 +26,7 @@ from klamm.protocol.messages.delete_records import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.partition import Partition
+    from klamm.broker.partitions.partition import Partition
 
 TO_HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis.common import GROUP_OPERATIONS, NOT_ASKED, unseen
-from klamm.broker.coordinator.group.states import State
+from klamm.broker.coordinator.group.classic.states import State
 from klamm.protocol.errors import GroupIdNotFound, KafkaError
 from klamm.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -21,7 +21,7 @@ from klamm.protocol.messages.describe_groups import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.coordinator.group.classic_group import ClassicGroup
+    from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
 
 NOT_FOUND_FROM = 6
 

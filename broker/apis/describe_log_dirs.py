@@ -24,7 +24,7 @@ from klamm.protocol.messages.describe_log_dirs import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.partition import Partition
+    from klamm.broker.partitions.partition import Partition
     from klamm.storage.log_dir import LogDir
 
 UNKNOWN = -1

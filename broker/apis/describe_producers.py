@@ -22,7 +22,7 @@ from klamm.protocol.messages.describe_producers import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.storage.producer import Producer
+    from klamm.storage.log.producer import Producer
 
 
 def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:

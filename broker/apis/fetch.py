@@ -22,9 +22,9 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis import fetch_again
-from klamm.broker.apis.fetch_again import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
-from klamm.broker.fetch_session import named
+from klamm.broker.fetch.fetch_session import named
+from klamm.broker.memos import fetch_again
+from klamm.broker.memos.fetch_again import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
 from klamm.broker.network.file_pieces import FilePiece, ShortFile
 from klamm.broker.network.promise import Promise
 from klamm.protocol.errors import (
@@ -51,11 +51,11 @@ from klamm.protocol.regions import FileRegion
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
-    from klamm.broker.apis.fetch_together import Found
     from klamm.broker.broker import Broker
-    from klamm.broker.fetch_session import FetchedPartition, FetchSession
-    from klamm.broker.partition import Partition
-    from klamm.broker.partition_manager import PartitionManager
+    from klamm.broker.fetch.fetch_session import FetchedPartition, FetchSession
+    from klamm.broker.fetch.fetch_together import Found
+    from klamm.broker.partitions.partition import Partition
+    from klamm.broker.partitions.partition_manager import PartitionManager
 
 HARD_LIMIT_UP_TO = 2  # these versions are cut at max_bytes, even inside a message
 MAGIC_0_UP_TO = 1

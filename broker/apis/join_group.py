@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic import NO_MEMBER
-from klamm.broker.coordinator.group.classic_group import Client
+from klamm.broker.coordinator.group.classic.classic import NO_MEMBER
+from klamm.broker.coordinator.group.classic.classic_group import Client
 from klamm.broker.coordinator.group.parked import Parked
 from klamm.broker.coordinator.names import ID_BYTES, check_names
 from klamm.protocol.errors import KafkaError

@@ -31,7 +31,7 @@ from klamm.protocol.messages.list_offsets import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.partition import Partition
+    from klamm.broker.partitions.partition import Partition
 
 LATEST = -1
 EARLIEST = -2

@@ -52,7 +52,7 @@ def _matcher(pattern: str | None) -> Callable[[str], object]:
     """Whether a name matches as a whole. Raises InvalidRegularExpression."""
     if not pattern:
         return lambda name: True
-    from klamm.broker.coordinator.group.regexes import compiled  # a library that few need
+    from klamm.broker.coordinator.group.consumer.regexes import compiled  # a library that few need
 
     matches: Callable[[str], object] = compiled(pattern).fullmatch
     return matches

@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group import old_offsets
-from klamm.broker.coordinator.group.consumer_checks import check_commit
+from klamm.broker.coordinator.group.consumer.consumer_checks import check_commit
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.offset_commit import (
@@ -24,7 +24,7 @@ from klamm.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from klamm.protocol.wire import fits_string
-from klamm.storage.log_config import LONG_MAX
+from klamm.storage.log.log_config import LONG_MAX
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.states import State
+from klamm.broker.coordinator.group.classic.states import State
 from klamm.protocol.errors import ErrorCode, GroupIdNotFound, InvalidGroupId, NonEmptyGroup
 from klamm.protocol.messages.offset_delete import (
     OffsetDeleteRequest,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.apis.common import unseen
 from klamm.broker.coordinator.group import old_offsets
-from klamm.broker.coordinator.group.consumer_checks import check_fetch
+from klamm.broker.coordinator.group.consumer.consumer_checks import check_fetch
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.group.pending import Key
 from klamm.protocol.errors import ErrorCode, KafkaError

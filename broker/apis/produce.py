@@ -19,10 +19,10 @@ from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from klamm.broker.apis import produce_again
 from klamm.broker.apis.pieces import PIECE_ELEMENTS
 from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, code_for, failure, refused, writable
 from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
+from klamm.broker.memos import produce_again
 from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.errors import ErrorCode, InvalidRequiredAcks, KafkaError
 from klamm.protocol.messages.produce import (
@@ -39,9 +39,9 @@ from klamm.protocol.records.validate import NotAtOnce, ValidBatch, validate
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.partition import Partition
-    from klamm.broker.partition_manager import TopicPartitions
-    from klamm.storage.verification import VerificationGuard
+    from klamm.broker.partitions.partition import Partition
+    from klamm.broker.partitions.partition_manager import TopicPartitions
+    from klamm.storage.log.verification import VerificationGuard
 
 remember = produce_again.remember
 

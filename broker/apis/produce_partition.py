@@ -17,8 +17,8 @@ from klamm.protocol.messages.produce import BatchIndexAndErrorMessage, Partition
 from klamm.protocol.records.validate import NotOneBatch
 
 if TYPE_CHECKING:
-    from klamm.broker.partition import Partition
-    from klamm.broker.partition_manager import TopicPartitions
+    from klamm.broker.partitions.partition import Partition
+    from klamm.broker.partitions.partition_manager import TopicPartitions
 
 ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics
 TOPIC_IDS_FROM = 13

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from klamm.storage.scrub_state import KnownDamage
+    from klamm.storage.scrub.scrub_state import KnownDamage
 
 
 def add_arguments(parser: argparse.ArgumentParser, default: str) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def say_if_damaged(damage: Sequence[KnownDamage]) -> None:
-    from klamm.broker.backup.known_damage import told
+    from klamm.broker.offline.known_damage import told
 
     if damage:
         print(told(damage), file=sys.stderr)

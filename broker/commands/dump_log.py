@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from klamm.storage.dump.decoders import RecordDecoder
+    from klamm.storage.tools.dump.decoders import RecordDecoder
 
 DESCRIPTION: Final = """\
 Show what log files hold: .log (batches and records), .index, .timeindex, .txnindex, .snapshot (producers),
@@ -67,8 +67,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from klamm.storage.dump.files import DumpOptions, dump_files
-    from klamm.storage.dump.index_files import IndexMode
+    from klamm.storage.tools.dump.files import DumpOptions, dump_files
+    from klamm.storage.tools.dump.index_files import IndexMode
 
     decode = _decoder(options)
     mode = IndexMode.SHOW
@@ -106,7 +106,7 @@ def _names_decoder(options: argparse.Namespace) -> bool:
 def _decoder(options: argparse.Namespace) -> RecordDecoder:
     """Raises ConfigError for a name that no decoder has."""
     from klamm.config.definitions import ConfigError
-    from klamm.storage.dump import decoders
+    from klamm.storage.tools.dump import decoders
 
     if options.offsets_decoder:
         return decoders.offsets

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from klamm.storage.clock import SystemClock
     from klamm.storage.filesystem import OsFilesystem, describe
     from klamm.storage.paths import LOCK, partition_directory
-    from klamm.storage.repair import Mode, Repair, RepairError
+    from klamm.storage.tools.repair import Mode, Repair, RepairError
 
     partition: TopicPartition = options.partition
     logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(levelname)s %(message)s")

@@ -49,7 +49,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from klamm.storage.clock import SystemClock
     from klamm.storage.filesystem import OsFilesystem, describe
-    from klamm.storage.verify.run import verify
+    from klamm.storage.tools.verify.run import verify
 
     log_dirs: Sequence[Path] = options.log_dirs or load(options.config, (), os.environ).log_dirs
     filesystem, clock = OsFilesystem(), SystemClock()

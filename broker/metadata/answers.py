@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from klamm.broker.metadata.image import MetadataImage, TopicImage
-    from klamm.broker.partition_manager import PartitionManager
+    from klamm.broker.partitions.partition_manager import PartitionManager
 
 Kind = tuple[int, int]
 """Version and authorized operations: what an answer depends on beside the topic."""

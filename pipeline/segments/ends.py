@@ -6,8 +6,8 @@ from klamm.pipeline.segments.files import OpenSegment, Segment, index_entries
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid
 from klamm.protocol.records.control import EndMarker, read_end_marker
+from klamm.storage.log.producer import SnapshotError, parse_snapshot
 from klamm.storage.paths import SNAPSHOT_SUFFIX, offset_file
-from klamm.storage.producer import SnapshotError, parse_snapshot
 
 
 def log_end_offset(listed: list[Segment]) -> int:

@@ -19,8 +19,8 @@ from klamm.pipeline.segments.files import HEAD_BYTES, OpenSegment, Segment
 from klamm.pipeline.segments.retries import retried
 from klamm.protocol.records.batch import CONTROL_FLAG, NO_PRODUCER_ID, TRANSACTIONAL_FLAG, read_header
 from klamm.protocol.records.columnar.heads import Bytes, Heads
+from klamm.storage.log.transaction_index import ENTRY, AbortedTransaction, entries
 from klamm.storage.paths import TXN_INDEX_SUFFIX
-from klamm.storage.transaction_index import ENTRY, AbortedTransaction, entries
 
 if TYPE_CHECKING:
     from klamm.pipeline.segments.directories import LogDirs

@@ -71,7 +71,7 @@ SPINNING = """
 import logging, sys, time
 from klamm.broker import server, stop_signal
 from klamm.broker.apis import list_groups
-from klamm.broker.coordinator.alarm import Alarm
+from klamm.broker.coordinator.runtime.alarm import Alarm
 from klamm.config.load import load
 
 def spin(*_):

@@ -15,15 +15,15 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from klamm.__main__ import main
-from klamm.broker.backup.manifest import CannotBackUp
-from klamm.broker.backup.restoring import restore_snapshot
+from klamm.broker.offline.manifest import CannotBackUp
+from klamm.broker.offline.restoring import restore_snapshot
 from klamm.broker.server import Server
 from klamm.config.load import load
 from klamm.storage import paths as storage_paths
-from klamm.storage import scrub_state
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFile, OsFilesystem, OsLock
-from klamm.storage.scrub_state import DamagedRange, KnownDamage, ScrubState
+from klamm.storage.scrub import scrub_state
+from klamm.storage.scrub.scrub_state import DamagedRange, KnownDamage, ScrubState
 from tests.support.broker_process import BrokerProcess
 
 CONFIG = {"segment.bytes": "1048576", "retention.ms": "-1"}

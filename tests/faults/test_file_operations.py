@@ -37,22 +37,22 @@ from typing import Any
 
 import pytest
 
-from klamm.broker import relocations as relocations_module
-from klamm.broker.compaction import Compaction, Damaged, Failed, Swap
-from klamm.broker.flusher import Flusher
+from klamm.broker.background import relocations as relocations_module
+from klamm.broker.background.compaction import Compaction, Damaged, Failed, Swap
+from klamm.broker.background.flusher import Flusher
+from klamm.broker.background.relocations import Relocations
+from klamm.broker.background.retention import Retention
 from klamm.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from klamm.broker.metrics import Metrics
-from klamm.broker.partition import Partition
-from klamm.broker.partition_manager import PartitionManager
-from klamm.broker.relocations import Relocations
-from klamm.broker.retention import Retention
+from klamm.broker.partitions.partition import Partition
+from klamm.broker.partitions.partition_manager import PartitionManager
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
-from klamm.storage import cleaner as cleaner_module
-from klamm.storage.cleaner import Job, Result
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.compaction import cleaner as cleaner_module
+from klamm.storage.compaction.cleaner import Job, Result
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from tests.faults.campaign import scaled, seeded
 from tests.storage.batches import end_transaction, read_bytes, valid

@@ -13,23 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from klamm.broker.moving.export import FEATURES
+from klamm.broker.offline.export import FEATURES
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord
 from klamm.protocol.cluster_metadata.topics import ConfigRecord
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
 from klamm.protocol.schema import Message
 from klamm.storage import paths
 from klamm.storage.checkpoints import format_partition_metadata
-from klamm.storage.cleanable import cleanable
-from klamm.storage.cleaner import Cleaner
+from klamm.storage.compaction.cleanable import cleanable
+from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import replace_file
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
-from klamm.storage.swap import Swap, announce, carry_out
-from tests.broker.moving.kafka_directory import METADATA, make_directory, topic_id, topic_records, write_snapshot
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.swap import Swap, announce, carry_out
+from tests.broker.offline.kafka_directory import METADATA, make_directory, topic_id, topic_records, write_snapshot
 from tests.clients.moving import EARLIEST, LATEST, connected, offset_of, read_all
 from tests.storage.batches import DIRECTORY, open_log
-from tests.storage.test_cleaner import append, compact, contents, job_of
+from tests.storage.compaction.test_cleaner import append, compact, contents, job_of
 from tests.support.apache_kafka import apache_kafka
 from tests.support.manual_clock import START_MS
 from tests.support.memory_filesystem import Crash, MemoryFilesystem

@@ -9,10 +9,10 @@ from klamm.protocol.records.batch import Record, batches, encode_batch, read_hea
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.control import EndMarker, end_marker_batch
 from klamm.protocol.records.validate import ValidBatch
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
-from klamm.storage.results import AppendResult
-from klamm.storage.retention import due
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.results import AppendResult
+from klamm.storage.log.retention import due
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from klamm.broker.metrics import TopicMetrics
-from klamm.broker.partition import Partition
+from klamm.broker.partitions.partition import Partition
 from klamm.config.broker_config import BrokerConfig, topic_values
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
-from klamm.storage.cleanable import cleanable, make_job
-from klamm.storage.cleaner import Cleaner
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.compaction.cleanable import cleanable, make_job
+from klamm.storage.compaction.cleaner import Cleaner
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
 from tests.storage.batches import batch, read_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from klamm.protocol.records.batch import Record, batches, records
 from klamm.protocol.records.control import read_end_marker
-from klamm.storage.log import Log
+from klamm.storage.log.log import Log
 
 
 def read_committed(log: Log, *, max_bytes: int = 1 << 20, start: int | None = None) -> list[Record]:

@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
 from klamm.protocol.records.compression import Codec
-from klamm.storage.cleanable import cleanable, make_job
-from klamm.storage.cleaner import Cleaner
 from klamm.storage.clock import SystemClock
+from klamm.storage.compaction.cleanable import cleanable, make_job
+from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from tests.storage.batches import all_records, batch, read_bytes, valid
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_process import wait_for

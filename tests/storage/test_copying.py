@@ -11,8 +11,8 @@ import pytest
 from klamm.storage.clock import SystemClock
 from klamm.storage.copying import CHUNK_BYTES, Copied, copy_file, copy_partition
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from tests.storage.batches import batch
 from tests.support.memory_filesystem import MemoryFilesystem
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from klamm.protocol.records.batch import batches
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
 from tests.storage.batches import batch, read_bytes

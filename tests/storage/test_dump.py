@@ -13,12 +13,12 @@ from klamm.protocol.group_records import GroupMetadataKey, GroupMetadataValue, M
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_set
-from klamm.storage.dump import decoders
-from klamm.storage.dump.files import DumpOptions, dump_files
-from klamm.storage.dump.index_files import IndexMode
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
+from klamm.storage.tools.dump import decoders
+from klamm.storage.tools.dump.files import DumpOptions, dump_files
+from klamm.storage.tools.dump.index_files import IndexMode
 from tests.storage.batches import batch, fill
 from tests.support.manual_clock import START_MS, ManualClock
 

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from tests.storage.batches import all_offsets
 from tests.support.apache_kafka import apache_kafka
 from tests.support.manual_clock import START_MS

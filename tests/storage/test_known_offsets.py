@@ -7,7 +7,7 @@ from pathlib import Path
 
 from klamm.storage import paths
 from klamm.storage.known_offsets import KnownOffsets
-from klamm.storage.log import Log
+from klamm.storage.log.log import Log
 from klamm.storage.paths import TopicPartition
 from tests.storage.batches import fill, open_log
 from tests.support.memory_filesystem import MemoryFilesystem

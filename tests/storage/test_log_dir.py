@@ -14,8 +14,8 @@ from klamm.protocol.wire import uuid_to_text
 from klamm.storage import paths
 from klamm.storage.clock import Clock
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import CreationLeftOver, LogDir, LogDirError, LogDirLocked, NewLog
 from klamm.storage.paths import TopicPartition
 from tests.storage.batches import all_offsets, fill

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from klamm.protocol.records.batch import batches, stamp
-from klamm.storage.follower import append_assigned
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.copies.follower import append_assigned
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from tests.storage.batches import EVERYTHING, batch, open_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
 from tests.storage.batches import fill

@@ -17,12 +17,13 @@ from klamm.protocol.errors import UnsupportedForMessageFormat
 from klamm.protocol.records.batch import BatchHeader, Record, batches, crc_is_valid, encode_batch, records
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_message, encode_set
-from klamm.storage import paths, retention
-from klamm.storage.cleanable import cleanable, make_job
-from klamm.storage.cleaner import Cleaner
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
-from klamm.storage.segment import Segment
+from klamm.storage import paths
+from klamm.storage.compaction.cleanable import cleanable, make_job
+from klamm.storage.compaction.cleaner import Cleaner
+from klamm.storage.log import retention
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.segment import Segment
 from tests.storage.batches import DIRECTORY, all_offsets, all_records, batch, fill, open_log, read_bytes
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
@@ -219,7 +220,7 @@ def test_torn_tails_are_cut(seed: int, cut: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_damage_in_the_middle_is_found_and_never_cut(magic: int) -> None:
-    from klamm.storage.loader import LogDamaged
+    from klamm.storage.recovery.loader import LogDamaged
 
     made, filesystem = old_log(magic)
     path = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)

@@ -19,12 +19,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from klamm.protocol.errors import UnsupportedForMessageFormat
 from klamm.protocol.records.batch import Record, batches, records
 from klamm.storage import paths
-from klamm.storage.cleanable import cleanable, make_job
-from klamm.storage.cleaner import Cleaner
 from klamm.storage.clock import SystemClock
+from klamm.storage.compaction.cleanable import cleanable, make_job
+from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from tests.storage.batches import batch, read_bytes
 from tests.storage.test_apache_kafka import batches_of, kafka_dump
 from tests.support.apache_kafka import apache_kafka

@@ -14,12 +14,12 @@ import pytest
 
 from klamm.protocol.regions import FileRegion
 from klamm.storage import filesystem as filesystem_module
-from klamm.storage import index
-from klamm.storage import segment as segment_module
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log import index
+from klamm.storage.log import segment as segment_module
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.open_files import OPEN_FILES, OpenFiles, limit_for_logs
 from tests.storage.batches import all_offsets, batch, read_bytes
 from tests.support.manual_clock import START_MS

@@ -11,8 +11,8 @@ import pytest
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage import paths
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from tests.storage.batches import DIRECTORY, all_offsets, fill, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem

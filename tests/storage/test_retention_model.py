@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
-from klamm.storage.retention import JUMP_MS, TRUST_AFTER_SECONDS, TrustedTime, breach, due
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.retention import JUMP_MS, TRUST_AFTER_SECONDS, TrustedTime, breach, due
 from tests.storage.batches import advance, all_offsets, batch, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log_config import LogConfig
 from tests.storage.batches import all_offsets, batch, fill, open_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem

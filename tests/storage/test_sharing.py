@@ -9,11 +9,11 @@ import pytest
 from klamm.storage import paths
 from klamm.storage.copying import copy_partition
 from klamm.storage.filesystem import make_durable_directory
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.paths import TopicPartition
-from klamm.storage.repair import Mode, Repair
 from klamm.storage.sharing import own_files
+from klamm.storage.tools.repair import Mode, Repair
 from tests.storage.batches import DIRECTORY, all_offsets, batch, fill, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from klamm.storage import paths
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
-from klamm.storage.transaction_index import AbortedTransaction, entries
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.transaction_index import AbortedTransaction, entries
 from tests.storage.batches import batch, end_transaction, open_log, transact
 from tests.storage.read_committed import read_committed
 from tests.support.manual_clock import START_MS, ManualClock

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from klamm.storage import paths
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
-from klamm.storage.producer import parse_snapshot
-from klamm.storage.transaction_index import check, entries
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.producer import parse_snapshot
+from klamm.storage.log.transaction_index import check, entries
 from tests.storage.batches import batch, end_transaction, transact
 from tests.storage.read_committed import read_committed
 from tests.support.apache_kafka import apache_kafka

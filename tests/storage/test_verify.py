@@ -18,12 +18,12 @@ from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.control import EndMarker, end_marker_batch
 from klamm.storage.copying import copy_partition
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from klamm.storage.log import Log
-from klamm.storage.log_config import LogConfig
+from klamm.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
+from klamm.storage.log.log import Log
+from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
-from klamm.storage.verify.run import Verified, verify
+from klamm.storage.tools.verify.run import Verified, verify
 from tests.storage.batches import batch, valid
 from tests.support.manual_clock import START_MS, ManualClock
 
@@ -331,7 +331,7 @@ def test_records_are_read_only_if_asked(data: Path) -> None:
 
 
 def test_worker_processes_find_the_same(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.storage.verify.run.ALONE_BYTES", 0)
+    monkeypatch.setattr("klamm.storage.tools.verify.run.ALONE_BYTES", 0)
     flip(logs(data)[1], 300)
     seen: list[tuple[int, int]] = []
     result = verify(

@@ -14,8 +14,8 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, TypeVar
 
-from klamm.storage.cleaned_segment import Cleaned
-from klamm.storage.cleaner import Cleaner, Job, Result
+from klamm.storage.compaction.cleaned_segment import Cleaned
+from klamm.storage.compaction.cleaner import Cleaner, Job, Result
 from klamm.storage.filesystem import Filesystem
 
 T = TypeVar("T")

@@ -18,41 +18,42 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.features import GROUP_VERSION
-from klamm.broker.coordinator.alarm import Alarm
-from klamm.broker.coordinator.answer import Answer
-from klamm.broker.coordinator.group import classic, consumer
-from klamm.broker.coordinator.group.classic import ClassicGroups, GroupLimits, TimerKey
-from klamm.broker.coordinator.group.classic_group import ClassicGroup
-from klamm.broker.coordinator.group.classic_members import ClassicMembers
-from klamm.broker.coordinator.group.consumer import ConsumerGroups
-from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
-from klamm.broker.coordinator.group.consumer_records import from_records
-from klamm.broker.coordinator.group.consumer_states import GroupState
+from klamm.broker.coordinator.group.classic import classic
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups, GroupLimits, TimerKey
+from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
+from klamm.broker.coordinator.group.classic.states import State
+from klamm.broker.coordinator.group.consumer import consumer
+from klamm.broker.coordinator.group.consumer.classic_members import ClassicMembers
+from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups
+from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
+from klamm.broker.coordinator.group.consumer.consumer_records import from_records
+from klamm.broker.coordinator.group.consumer.consumer_states import GroupState
+from klamm.broker.coordinator.group.consumer.target import Computed
 from klamm.broker.coordinator.group.expiry import Offset, expired_offsets
 from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import CommittedOffset, OffsetTable
 from klamm.broker.coordinator.group.pending import Key, OffsetsOfTransaction, PendingOffsets
 from klamm.broker.coordinator.group.records import batches, group_key, offset_key, offset_record
 from klamm.broker.coordinator.group.settings import consumer_limits, group_settings
-from klamm.broker.coordinator.group.states import State
 from klamm.broker.coordinator.group.subscription import CONSUMER
-from klamm.broker.coordinator.group.target import Computed
-from klamm.broker.coordinator.internal_topic import InternalTopic
-from klamm.broker.coordinator.journal import Journal, TransactionalProducer
-from klamm.broker.coordinator.machine import Done, KeyValue, Now, Records, told
-from klamm.broker.coordinator.timers import Timers
+from klamm.broker.coordinator.runtime.alarm import Alarm
+from klamm.broker.coordinator.runtime.answer import Answer
+from klamm.broker.coordinator.runtime.internal_topic import InternalTopic
+from klamm.broker.coordinator.runtime.journal import Journal, TransactionalProducer
+from klamm.broker.coordinator.runtime.machine import Done, KeyValue, Now, Records, told
+from klamm.broker.coordinator.runtime.timers import Timers
 from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.broker.turns import Tasks, in_turns
 from klamm.protocol.errors import ErrorCode, InvalidGroupId
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.wire import MAX_STRING_BYTES, ZERO_UUID, fits_string
-from klamm.storage.retention import TrustedTime
+from klamm.storage.log.retention import TrustedTime
 
 if TYPE_CHECKING:
+    from klamm.broker.background.flusher import Flusher
     from klamm.broker.controller.controller import Controller
-    from klamm.broker.flusher import Flusher
     from klamm.broker.metadata.image import MetadataImage
-    from klamm.broker.partition_manager import PartitionManager
+    from klamm.broker.partitions.partition_manager import PartitionManager
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
 

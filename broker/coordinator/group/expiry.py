@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from klamm.broker.coordinator.group.classic_group import ClassicGroup
-from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
+from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
+from klamm.broker.coordinator.group.classic.states import State
+from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.offsets import Topics
-from klamm.broker.coordinator.group.states import State
 
 Offset = tuple[str, int]  # topic, partition
 

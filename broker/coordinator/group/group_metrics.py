@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.consumer_states import GroupState
-from klamm.broker.coordinator.group.states import State
+from klamm.broker.coordinator.group.classic.states import State
+from klamm.broker.coordinator.group.consumer.consumer_states import GroupState
 
 if TYPE_CHECKING:
     from klamm.broker.coordinator.group.coordinator import GroupCoordinator

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic_group import ClassicGroup, Member
-from klamm.broker.coordinator.group.consumer_group import FIRST_EPOCH, ConsumerGroup, hash_of
-from klamm.broker.coordinator.group.consumer_member import ClassicProtocols, ConsumerMember, Epochs
-from klamm.broker.coordinator.group.states import State
+from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Member
+from klamm.broker.coordinator.group.classic.states import State
+from klamm.broker.coordinator.group.consumer.consumer_group import FIRST_EPOCH, ConsumerGroup, hash_of
+from klamm.broker.coordinator.group.consumer.consumer_member import ClassicProtocols, ConsumerMember, Epochs
 from klamm.broker.coordinator.group.subscription import (
     CONSUMER,
     parse_assignment,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
-from klamm.broker.coordinator.machine import KeyValue
+from klamm.broker.coordinator.runtime.machine import KeyValue
 from klamm.protocol.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,

@@ -17,15 +17,16 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.features import TRANSACTION_VERSION
-from klamm.broker.coordinator.alarm import Alarm
-from klamm.broker.coordinator.answer import Answer
-from klamm.broker.coordinator.internal_topic import InternalTopic
-from klamm.broker.coordinator.journal import Journal
-from klamm.broker.coordinator.machine import Done, KeyValue, Now
 from klamm.broker.coordinator.names import check_names
-from klamm.broker.coordinator.timers import Timers
+from klamm.broker.coordinator.runtime.alarm import Alarm
+from klamm.broker.coordinator.runtime.answer import Answer
+from klamm.broker.coordinator.runtime.internal_topic import InternalTopic
+from klamm.broker.coordinator.runtime.journal import Journal
+from klamm.broker.coordinator.runtime.machine import Done, KeyValue, Now
+from klamm.broker.coordinator.runtime.timers import Timers
 from klamm.broker.coordinator.transaction.loader import Replay
 from klamm.broker.coordinator.transaction.markers import EndsTransactions, MarkerWriter, Unmarked
+from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
 from klamm.broker.coordinator.transaction.records import transaction_key, transaction_value
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import (
@@ -41,22 +42,21 @@ from klamm.broker.coordinator.transaction.transactions import (
     Transactions,
 )
 from klamm.broker.metadata.image import TRANSACTION_TOPIC
-from klamm.broker.producer_ids import NO_PRODUCER_ID
 from klamm.broker.turns import in_turns
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.records.compression import Codec
-from klamm.storage.retention import TrustedTime
+from klamm.storage.log.retention import TrustedTime
 
 if TYPE_CHECKING:
+    from klamm.broker.background.flusher import Flusher
     from klamm.broker.controller.controller import Controller
-    from klamm.broker.flusher import Flusher
+    from klamm.broker.coordinator.transaction.producer_ids import ProducerIds
     from klamm.broker.metadata.image import MetadataImage
-    from klamm.broker.partition import Partition
-    from klamm.broker.partition_manager import PartitionManager
-    from klamm.broker.producer_ids import ProducerIds
+    from klamm.broker.partitions.partition import Partition
+    from klamm.broker.partitions.partition_manager import PartitionManager
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
-    from klamm.storage.verification import VerificationGuard
+    from klamm.storage.log.verification import VerificationGuard
 
 log = logging.getLogger(__name__)
 

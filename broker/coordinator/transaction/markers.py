@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from klamm.broker.coordinator.machine import Now
+from klamm.broker.coordinator.runtime.machine import Now
 from klamm.broker.coordinator.transaction.transaction import TopicPartition
 from klamm.broker.coordinator.transaction.transactions import Markers
 from klamm.broker.metadata.image import OFFSETS_TOPIC
@@ -21,9 +21,9 @@ from klamm.broker.turns import MOST, Tasks, in_turns
 from klamm.protocol.errors import InvalidProducerEpoch, KafkaError, TransactionCoordinatorFenced
 
 if TYPE_CHECKING:
-    from klamm.broker.flusher import Flusher
-    from klamm.broker.partition import Partition
-    from klamm.broker.partition_manager import PartitionManager
+    from klamm.broker.background.flusher import Flusher
+    from klamm.broker.partitions.partition import Partition
+    from klamm.broker.partitions.partition_manager import PartitionManager
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from klamm.broker.coordinator.state_table import StateTable, Transition
+from klamm.broker.coordinator.runtime.state_table import StateTable, Transition
 
 
 class State(Enum):

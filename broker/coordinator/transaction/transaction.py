@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
 from klamm.broker.coordinator.transaction.states import TABLE, State
-from klamm.broker.producer_ids import NO_PRODUCER_ID
 
 NO_EPOCH = -1
 MAX_EPOCH = 2**15 - 1

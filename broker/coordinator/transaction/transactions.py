@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from klamm.broker.coordinator import machine
-from klamm.broker.coordinator.machine import Done, Now
-from klamm.broker.coordinator.timers import Timers
+from klamm.broker.coordinator.runtime import machine
+from klamm.broker.coordinator.runtime.machine import Done, Now
+from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import (
     EPOCH_BUMP_FROM,
@@ -26,7 +27,6 @@ from klamm.broker.coordinator.transaction.transaction import (
     TopicPartition,
     Transaction,
 )
-from klamm.broker.producer_ids import NO_PRODUCER_ID
 from klamm.protocol.errors import ErrorCode
 
 TIMEOUT, RETRY = "timeout", "retry"

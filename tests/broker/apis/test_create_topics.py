@@ -15,7 +15,7 @@ from klamm.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from klamm.protocol.wire import ZERO_UUID
-from klamm.storage.log import Log
+from klamm.storage.log.log import Log
 from tests.support.embedded import EmbeddedBroker
 
 

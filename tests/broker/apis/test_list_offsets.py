@@ -18,7 +18,7 @@ from klamm.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from klamm.storage.filesystem import OsFile
-from klamm.storage.timestamps import Search
+from klamm.storage.log.timestamps import Search
 from tests.support.embedded import NOW_MS, EmbeddedBroker, batch
 
 
@@ -141,6 +141,6 @@ def test_a_disk_that_fails_in_a_search(filled: EmbeddedBroker, monkeypatch: pyte
     monkeypatch.setattr(OsFile, "read_at", fail)
     monkeypatch.setattr(OsFile, "modified_ms", fail)
     if version == 0:  # asks for the age of a file without timestamps
-        monkeypatch.setattr("klamm.storage.timestamps.NO_TIMESTAMP", NOW_MS + 20)
+        monkeypatch.setattr("klamm.storage.log.timestamps.NO_TIMESTAMP", NOW_MS + 20)
     expected = ErrorCode.NOT_LEADER_OR_FOLLOWER if version < 3 else ErrorCode.KAFKA_STORAGE_ERROR
     assert ask(filled, version, NOW_MS, max_num_offsets=1).error_code == expected

@@ -11,7 +11,7 @@ from klamm.protocol.records import message_set
 from klamm.protocol.records.batch import Record, batches, records
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_set
-from klamm.storage.follower import append_assigned
+from klamm.storage.copies.follower import append_assigned
 from tests.broker.apis.test_fetch import MAX, partitions, request
 from tests.broker.apis.test_list_offsets import ask
 from tests.storage.test_old_kafka import expected, unpack

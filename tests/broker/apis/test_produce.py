@@ -13,7 +13,7 @@ from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, encode_batch, read_header, records, seal
 from klamm.protocol.records.message_set import encode_set
-from klamm.storage.log import Log
+from klamm.storage.log.log import Log
 from tests.support.embedded import NOW_MS, CloseConnection, EmbeddedBroker, batch, decode_reply, encode_frame
 
 BATCH_VERSIONS = range(3, 13)

@@ -11,7 +11,7 @@ import pytest
 
 from klamm.broker.coordinator.transaction.coordinator import EXPIRY
 from klamm.broker.metrics.exposition import Exposition
-from klamm.broker.partition import Partition
+from klamm.broker.partitions.partition import Partition
 from klamm.protocol.errors import ErrorCode, KafkaStorageError
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.protocol.messages.delete_groups import DeleteGroupsRequest

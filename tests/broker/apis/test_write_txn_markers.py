@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from klamm.broker.partition import Partition
+from klamm.broker.partitions.partition import Partition
 from klamm.protocol.errors import ErrorCode, InvalidTxnState, KafkaError
 from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

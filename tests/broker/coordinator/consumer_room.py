@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from klamm.broker.coordinator.group import classic, consumer
-from klamm.broker.coordinator.group.classic import ClassicGroups, GroupLimits, TimerKey
-from klamm.broker.coordinator.group.classic_group import Client
-from klamm.broker.coordinator.group.classic_members import ClassicMembers
-from klamm.broker.coordinator.group.consumer import ConsumerGroups, GroupSettings
-from klamm.broker.coordinator.group.consumer_group import ConsumerGroup
-from klamm.broker.coordinator.group.consumer_records import from_records
+from klamm.broker.coordinator.group.classic import classic
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups, GroupLimits, TimerKey
+from klamm.broker.coordinator.group.classic.classic_group import Client
+from klamm.broker.coordinator.group.consumer import consumer
+from klamm.broker.coordinator.group.consumer.classic_members import ClassicMembers
+from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups, GroupSettings
+from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
+from klamm.broker.coordinator.group.consumer.consumer_records import from_records
+from klamm.broker.coordinator.group.consumer.target import Computed
 from klamm.broker.coordinator.group.records import ConsumerRecord, decode
-from klamm.broker.coordinator.group.target import Computed
-from klamm.broker.coordinator.machine import Done, Now, Records
-from klamm.broker.coordinator.timers import Timers
+from klamm.broker.coordinator.runtime.machine import Done, Now, Records
+from klamm.broker.coordinator.runtime.timers import Timers
 from klamm.broker.metadata.image import PartitionImage, TopicImage
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.consumer_group_heartbeat import (

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from klamm.broker.coordinator.group.classic import ClassicGroups, GroupLimits
-from klamm.broker.coordinator.group.classic_group import ClassicGroup, Client
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups, GroupLimits
+from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client
 from klamm.broker.coordinator.group.records import KeyValue
-from klamm.broker.coordinator.machine import Done, Now, Records
+from klamm.broker.coordinator.runtime.machine import Done, Now, Records
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.heartbeat import HeartbeatRequest
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.broker.coordinator.group.assignors import ASSIGNORS, Assignment, MemberSpec, range_, uniform
+from klamm.broker.coordinator.group.consumer.assignors import ASSIGNORS, Assignment, MemberSpec, range_, uniform
 
 TOPICS = [bytes([number]) * 16 for number in range(5)]
 NAMES = [f"m{number}" for number in range(7)]

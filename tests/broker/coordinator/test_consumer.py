@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from klamm.broker.coordinator.group import consumer, regexes, target
-from klamm.broker.coordinator.group.consumer_checks import check_commit, check_fetch
-from klamm.broker.coordinator.group.consumer_member import MemberState
+from klamm.broker.coordinator.group.consumer import consumer, regexes, target
+from klamm.broker.coordinator.group.consumer.consumer_checks import check_commit, check_fetch
+from klamm.broker.coordinator.group.consumer.consumer_member import MemberState
 from klamm.protocol.errors import ErrorCode, KafkaError
 from tests.broker.coordinator.consumer_room import GROUP, REVOKE_MS, SESSION_MS, ConsumerClient, Room, settle
 

@@ -11,7 +11,7 @@ import pytest
 
 from klamm.broker.controller.features import GROUP_VERSION, FeatureUpdate, UpgradeType
 from klamm.broker.metrics.exposition import Exposition
-from klamm.broker.partition import Partition
+from klamm.broker.partitions.partition import Partition
 from klamm.protocol.errors import ErrorCode, NotEnoughReplicas
 from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from klamm.broker.coordinator.internal_topic import partition_of
+from klamm.broker.coordinator.runtime.internal_topic import partition_of
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.delete_groups import DeleteGroupsRequest
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from klamm.broker.coordinator.group import classic, consumer_records
+from klamm.broker.coordinator.group.classic import classic
+from klamm.broker.coordinator.group.consumer import consumer_records
 from klamm.broker.coordinator.transaction import coordinator as transaction_coordinator
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.broker.coordinator.group.classic_group import ClassicGroup, Client
-from klamm.broker.coordinator.group.consumer import JOIN, SYNC
+from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client
+from klamm.broker.coordinator.group.consumer.consumer import JOIN, SYNC
 from klamm.broker.coordinator.group.records import GroupRecord, decode, group_key
 from klamm.broker.coordinator.group.subscription import (
     parse_assignment,

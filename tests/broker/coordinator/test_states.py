@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from klamm.broker.coordinator.group.classic_group import ClassicGroup
-from klamm.broker.coordinator.group.states import MEANINGS, TABLE, TRANSITIONS, State, render
+from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
+from klamm.broker.coordinator.group.classic.states import MEANINGS, TABLE, TRANSITIONS, State, render
 
 DOCS = Path(__file__).parents[3] / "docs" / "groups.md"
 
 
 def test_docs_show_the_table_that_the_code_goes_by() -> None:
-    assert DOCS.read_text() == render(), "run: python -m klamm.broker.coordinator.group.states > docs/groups.md"
+    assert DOCS.read_text() == render(), "run: python -m klamm.broker.coordinator.group.classic.states > docs/groups.md"
 
 
 def test_every_state_is_explained_and_can_be_reached() -> None:

@@ -13,14 +13,14 @@ import pytest
 
 from klamm.broker import turns
 from klamm.broker.controller.topics import TopicKey
-from klamm.broker.coordinator.group import target
-from klamm.broker.coordinator.group.assignors import uniform
+from klamm.broker.coordinator.group.consumer import target
+from klamm.broker.coordinator.group.consumer.assignors import uniform
 from klamm.broker.coordinator.group.coordinator import PIECE, GroupCoordinator
 from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.group.pending import PendingOffsets
 from klamm.broker.coordinator.transaction.transactions import Markers
-from klamm.broker.partition import Partition
+from klamm.broker.partitions.partition import Partition
 from klamm.broker.turns import MOST
 from klamm.protocol.errors import CoordinatorLoadInProgress
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

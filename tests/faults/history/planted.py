@@ -14,17 +14,17 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from klamm.broker import flusher
-from klamm.broker.coordinator.group.classic_group import ClassicGroup
+from klamm.broker.background import flusher
+from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
 from klamm.broker.coordinator.group.coordinator import GroupCoordinator
 from klamm.broker.coordinator.transaction.markers import MarkerWriter
 from klamm.broker.coordinator.transaction.transactions import Transactions
-from klamm.broker.partition import Partition
+from klamm.broker.partitions.partition import Partition
 from klamm.protocol.errors import KafkaError, OutOfOrderSequenceNumber
-from klamm.storage import loader
-from klamm.storage.log import Log
-from klamm.storage.producer_state import Producer, ProducerState
-from klamm.storage.results import AppendResult
+from klamm.storage.log.log import Log
+from klamm.storage.log.producer_state import Producer, ProducerState
+from klamm.storage.log.results import AppendResult
+from klamm.storage.recovery import loader
 
 Patch = AbstractContextManager[Any]
 RARELY: Final = 0.05

@@ -10,8 +10,8 @@ from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.pipeline.segments import LogDirs, Piece, read_piece
 from klamm.protocol.records.batch import BatchHeader, Record, batches, encode_batch, read_header, records, stamp
 from klamm.protocol.records.control import end_marker_batch
-from klamm.storage.index import OFFSET_ENTRY
-from klamm.storage.transaction_index import ENTRY, VERSION
+from klamm.storage.log.index import OFFSET_ENTRY
+from klamm.storage.log.transaction_index import ENTRY, VERSION
 
 T0 = TopicPartition("t", 0)
 LIMIT = 1 << 24

@@ -17,8 +17,8 @@ from klamm.pipeline.ranges import OffsetRange
 from klamm.pipeline.segments import LogDirs, files, read_piece, reading, retries
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.storage.filesystem import OsFilesystem
+from klamm.storage.log.swap import Swap, announce, carry_out
 from klamm.storage.paths import SEGMENT_SUFFIXES, offset_file
-from klamm.storage.swap import Swap, announce, carry_out
 from tests.pipeline.segments.building import T0, Partition, Row, rows, stored, whole
 
 Latest = dict[bytes | None, tuple[int, bytes | None]]

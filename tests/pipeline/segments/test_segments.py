@@ -382,7 +382,7 @@ def test_beyond_the_last_stable_offset_read_committed_is_refused(tmp_path: Path)
 
 
 def test_a_producer_snapshot_shortens_the_search(tmp_path: Path) -> None:
-    from klamm.storage.producer import Producer, format_snapshot
+    from klamm.storage.log.producer import Producer, format_snapshot
 
     partition = Partition(tmp_path)
     partition.produce([b"x"] * 3, producer=9)

@@ -1,0 +1,161 @@
+"""Deleting old segments while the broker runs: what may go is decided in `storage.retention`, here is who does what.
+
+On the loop: look at the logs, move log starts, take segments out of the lists; each is one step without an await. In
+the disk thread, before: the log starts are made durable; after: the files get the suffix `.deleted`, and are removed
+when `file.delete.delay.ms` has passed, on a full disk at once. A start finishes what a crash left half-way: segments
+below the log start go in the next round, `.deleted` files at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from klamm.broker.turns import in_turns
+from klamm.protocol.errors import KafkaError
+from klamm.storage.filesystem import NoSpace, describe
+from klamm.storage.log.log import Log
+from klamm.storage.log.retention import Breach, TrustedTime, due, log_deleted
+from klamm.storage.paths import TopicPartition
+
+if TYPE_CHECKING:
+    from klamm.broker.partitions.partition import Partition
+    from klamm.broker.partitions.partition_manager import PartitionManager
+    from klamm.storage.clock import Clock
+    from klamm.storage.log_dir import LogDir
+
+log = logging.getLogger(__name__)
+
+
+class _Doomed(NamedTuple):
+    due: float  # monotonic seconds
+    log: Log
+    files: list[Path]
+
+
+class Retention:
+    """Verbs: `check` all logs, `drop` what is below the log start of some, `sweep` files whose delay has passed."""
+
+    def __init__(self, partitions: PartitionManager, clock: Clock, disk: Executor | None) -> None:
+        self._partitions = partitions
+        self._clock = clock
+        self._disk = disk
+        self._time = TrustedTime(clock)
+        self._doomed: deque[_Doomed] = deque()
+
+    def now_ms(self) -> int:
+        """The wall clock, as far as it is believed when data is at stake."""
+        return self._time.now_ms()
+
+    async def check(self) -> None:
+        """Let every log lose what `retention.ms`, `retention.bytes` and its log start say."""
+        now_ms = self.now_ms()
+        found: dict[Partition, Breach] = {}
+        async for partition in in_turns(self._partitions):
+            breach = _due(partition, now_ms)
+            if breach is not None:
+                found[partition] = breach
+        if found:
+            await self.drop({partition: breach.log_start_offset for partition, breach in found.items()})
+        for partition, breach in found.items():
+            if partition.log is not None:
+                log_deleted(partition.log, breach)
+
+    async def drop(self, log_starts: Mapping[Partition, int]) -> None:
+        """Let the logs begin at these offsets, durably first, then in memory, and let the segments below go.
+
+        On a full disk that lets nothing be written, segments go first, which gives it space; where a log begins is told
+        by the names of its files then. Raises KafkaStorageError for the log starts that are not durable after that:
+        they have not moved, but to where a segment begins.
+        """
+        try:
+            await self._make_durable(log_starts)
+        except NoSpace as error:
+            log.warning("%s: segments are deleted before it is written where logs begin", error.message)
+            whole = {partition: _segment_start(partition, offset) for partition, offset in log_starts.items()}
+            await self._delete_below(whole, at_once=True)
+            await self._make_durable(log_starts)
+        await self._delete_below(log_starts)
+
+    async def _make_durable(self, log_starts: Mapping[Partition, int]) -> None:
+        """A partition may move to another log directory meanwhile: then it is that one's checkpoint that counts."""
+        places = {each: self._partitions.directory_of(each) for each in log_starts if each.log is not None}
+        while places:
+            wanted: dict[LogDir, dict[TopicPartition, int]] = {}
+            for partition, log_dir in places.items():
+                key = TopicPartition(partition.topic, partition.index)
+                wanted.setdefault(log_dir, {})[key] = log_starts[partition]
+            await asyncio.get_running_loop().run_in_executor(self._disk, _raise_log_starts, wanted)
+            found = {each: self._partitions.directory_of(each) for each in places if each.log is not None}
+            places = {each: log_dir for each, log_dir in found.items() if log_dir is not places[each]}
+
+    async def _delete_below(self, log_starts: Mapping[Partition, int], *, at_once: bool = False) -> None:
+        """Move log starts in memory; segments below them leave the list, and their files the disk after the delay."""
+        loop = asyncio.get_running_loop()
+        for partition, offset in log_starts.items():
+            storage_log = partition.log
+            if storage_log is None:
+                continue
+            storage_log.advance_log_start(min(offset, storage_log.log_end_offset))
+            removed = storage_log.detach_unreachable()
+            if not removed:
+                continue
+            try:
+                files = await loop.run_in_executor(self._disk, storage_log.retire, removed)
+                if at_once or storage_log.no_room:
+                    await loop.run_in_executor(self._disk, storage_log.unlink_files, files)
+                else:
+                    self.doom(storage_log, files)
+            except KafkaError as error:  # found again below the log start after the next start
+                log.warning("%s", error.message)
+
+    def doom(self, storage_log: Log, files: list[Path]) -> None:
+        """Remove these when ``file.delete.delay.ms`` has passed."""
+        due = self._clock.monotonic() + storage_log.config.file_delete_delay_ms / 1000
+        self._doomed.append(_Doomed(due, storage_log, files))
+
+    async def sweep(self) -> None:
+        """Remove the files whose delay has passed."""
+        now = self._clock.monotonic()
+        due = [doomed for doomed in self._doomed if doomed.due <= now]
+        if due:
+            self._doomed = deque(doomed for doomed in self._doomed if doomed.due > now)
+            await asyncio.get_running_loop().run_in_executor(self._disk, _unlink, due)
+
+
+def _due(partition: Partition, now_ms: int) -> Breach | None:
+    storage_log = partition.log
+    if storage_log is None or storage_log.offline_reason is not None:
+        return None
+    try:
+        return due(storage_log, now_ms)
+    except (KafkaError, OSError) as error:
+        log.warning("%s: retention: %s", partition.name, describe(error) if isinstance(error, OSError) else error)
+        return None
+
+
+def _segment_start(partition: Partition, offset: int) -> int:
+    """Where the segment that holds `offset` begins, or the log, if that is above."""
+    storage_log = partition.log
+    if storage_log is None:
+        return 0
+    begins = [segment.base_offset for segment in storage_log.segments if segment.base_offset <= offset]
+    return max(storage_log.log_start_offset, begins[-1] if begins else 0)
+
+
+def _raise_log_starts(wanted: Mapping[LogDir, Mapping[TopicPartition, int]]) -> None:
+    for log_dir, offsets in wanted.items():
+        log_dir.raise_log_starts(offsets)
+
+
+def _unlink(due: list[_Doomed]) -> None:
+    for doomed in due:
+        try:
+            doomed.log.unlink_files(doomed.files)
+        except KafkaError as error:  # the next start tries again
+            log.warning("%s", error.message)

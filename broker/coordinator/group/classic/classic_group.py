@@ -1,0 +1,418 @@
+"""One classic group and its members: what they are, without when things happen (that is `classic`).
+
+The leader is the member that computes the assignment; the first to join. Among the protocols that every member knows
+each member votes for the one it likes best, the most votes win. A static member (KIP-345) has a group instance id that
+outlives its member ids; who joins with it takes the place of the one before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from klamm.broker.coordinator.group.classic.states import TABLE, State
+from klamm.broker.coordinator.group.subscription import CONSUMER, subscribed_topics
+from klamm.protocol.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    FencedInstanceId,
+    IllegalGeneration,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from klamm.protocol.group_records import GroupMetadataValue, MemberMetadata
+from klamm.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from klamm.protocol.messages.sync_group import SyncGroupResponse
+from klamm.protocol.wire import Malformed
+
+log = logging.getLogger(__name__)
+
+CLASSIC = "classic"
+NO_TIMESTAMP = -1
+NO_GENERATION = -1
+REBALANCE_IN_PROGRESS = int(ErrorCode.REBALANCE_IN_PROGRESS)
+
+JoinReply = Callable[[JoinGroupResponse], None]
+SyncReply = Callable[[SyncGroupResponse], None]
+Protocols = Sequence[tuple[str, bytes]]
+
+
+class Client(NamedTuple):
+    """Who sends a request, as far as a group remembers it."""
+
+    client_id: str
+    host: str
+    version: int
+    """The API version of the request."""
+
+
+class Member:
+    """One member. At most one JoinGroup and one SyncGroup of it are parked here."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "join_reply",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_reply",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+        is_new: bool = False,
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = is_new  # has not had the answer to its first JoinGroup: it cannot send heartbeats
+        self.join_reply: JoinReply | None = None
+        self.sync_reply: SyncReply | None = None
+
+    @property
+    def waits(self) -> bool:
+        """A parked request is as good as a heartbeat."""
+        return self.join_reply is not None or self.sync_reply is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+
+class ClassicGroup:
+    """State and members of one group. ``state_timestamp_ms`` is wall time, -1 when unknown (old records)."""
+
+    __slots__ = (
+        "_awaiting_join",
+        "_supported",
+        "generation_id",
+        "group_id",
+        "leader",
+        "members",
+        "new_member_added",
+        "pending_members",
+        "pending_sync",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "subscribed_topics",
+    )
+    kind = CLASSIC
+
+    def __init__(self, group_id: str, state: State = State.EMPTY, *, state_timestamp_ms: int = NO_TIMESTAMP) -> None:
+        self.group_id = group_id
+        self.state = state
+        self.previous_state = state
+        self.state_timestamp_ms = state_timestamp_ms
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_members: set[str] = set()  # were given an id and have not come back with it yet
+        self.pending_sync: set[str] = set()  # have their generation and have not asked for the assignment yet
+        self.new_member_added = False
+        self.subscribed_topics: frozenset[str] | None = None  # None: not known, or not a consumer group
+        self._supported: dict[str, int] = {}  # protocol -> how many members know it
+        self._awaiting_join = 0
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def go_to(self, state: State, wall_ms: int) -> None:
+        assert TABLE.permits(self.state, state), f"{self.group_id}: {self.state.value} -> {state.value}"
+        self.previous_state, self.state = self.state, state
+        self.state_timestamp_ms = wall_ms
+
+    @property
+    def awaiting_join(self) -> int:
+        """How many members have a JoinGroup parked."""
+        return self._awaiting_join
+
+    @property
+    def all_have_joined(self) -> bool:
+        return self._awaiting_join == len(self.members) and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of its members; 0 if all are negative."""
+        return max([0, *(member.rebalance_timeout_ms for member in self.members.values())])
+
+    @property
+    def is_consumer_group(self) -> bool:
+        return self.protocol_type == CONSUMER
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether the group consumes the topic; a consumer group whose topics are not known may consume any."""
+        if self.subscribed_topics is None:
+            return self.is_consumer_group
+        return topic in self.subscribed_topics
+
+    def next_generation(self, wall_ms: int) -> None:
+        """The join is over: those who are here are the members."""
+        self.generation_id += 1
+        self.pending_sync.clear()
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.refresh_subscription()
+        self.go_to(State.COMPLETING_REBALANCE if self.members else State.EMPTY, wall_ms)
+
+    def refresh_subscription(self) -> None:
+        """Find out which topics the members consume."""
+        self.subscribed_topics = None
+        if not self.is_consumer_group or (self.members and self.protocol_name is None):
+            return
+        topics: set[str] = set()
+        try:
+            for member in self.members.values():
+                topics |= subscribed_topics(member.metadata(self.protocol_name))
+        except Malformed as error:
+            log.warning("group %s: the subscriptions do not parse: %s", self.group_id, error)
+            return
+        self.subscribed_topics = frozenset(topics)
+
+    # -- members ------------------------------------------------------------------------------------------------
+
+    def add(self, member: Member, reply: JoinReply | None = None) -> None:
+        self.members[member.member_id] = member
+        self.pending_members.discard(member.member_id)
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        self._count(member.protocols, 1)
+        if self.leader is None:
+            self.leader = member.member_id
+        if reply is not None:
+            self.park_join(member, reply)
+
+    def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
+        self._count(member.protocols, -1)
+        self._count(protocols, 1)
+        member.protocols = protocols
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def remove(self, member_id: str) -> Member | None:
+        """Take a member out. Its parked requests must have been answered."""
+        self.pending_members.discard(member_id)
+        self.pending_sync.discard(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        assert not member.waits, f"{self.group_id}: {member_id} would never be answered"
+        self._count(member.protocols, -1)
+        if member.group_instance_id is not None and self.static_members.get(member.group_instance_id) == member_id:
+            del self.static_members[member.group_instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def replace_static(self, instance_id: str, old_id: str, new_id: str) -> Member:
+        """Let the static member go on under a new member id. Its parked requests must have been answered."""
+        member = self.members[old_id]
+        assert not member.waits
+        member.member_id = new_id
+        self.members = {new_id if key == old_id else key: value for key, value in self.members.items()}
+        self.static_members[instance_id] = new_id
+        if old_id in self.pending_sync:
+            self.pending_sync.remove(old_id)
+            self.pending_sync.add(new_id)
+        if self.leader == old_id:
+            self.leader = new_id
+        return member
+
+    def elect_leader_among_joined(self) -> bool:
+        """Whether somebody who has joined leads; another member takes over from a leader that has not."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].join_reply is None:
+            joined = next((member for member in self.members.values() if member.join_reply is not None), None)
+            if joined is None:
+                return False
+            self.leader = joined.member_id
+        return True
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+        """The member that a request comes from; raises UnknownMemberId or FencedInstanceId."""
+        if instance_id is not None:
+            current = self.static_members.get(instance_id)
+            if current is None:
+                raise UnknownMemberId(f"group {self.group_id} has no static member {instance_id!r}")
+            if current != member_id:
+                raise FencedInstanceId(f"group {self.group_id}: {instance_id!r} is {current!r} now, not {member_id!r}")
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"group {self.group_id} has no member {member_id!r}")
+        return member
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool = False
+    ) -> None:
+        """Whether an OffsetCommit may enter; raises a KafkaError with the code for the answer.
+
+        One of a transaction need not be of a member: who fences it is the transaction coordinator.
+        """
+        if self.state is State.DEAD:
+            raise CoordinatorNotAvailable(f"group {self.group_id} is dead")
+        if generation_id < 0 and self.state is State.EMPTY:
+            return  # a consumer without group management, or an administrator
+        if generation_id < 0 and not member_id and instance_id is None:
+            if transactional:
+                return
+            raise UnknownMemberId(f"group {self.group_id} has members, and the commit is of none of them")
+        self.check_member(member_id, instance_id)
+        if generation_id != self.generation_id:
+            raise IllegalGeneration(f"group {self.group_id} is at generation {self.generation_id}")
+        if self.state is State.COMPLETING_REBALANCE and not transactional:
+            raise RebalanceInProgress(f"group {self.group_id} waits for its assignment")
+
+    # -- protocols ----------------------------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether a member with these protocols can be in the group."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type) and any(True for _ in names)
+        count = len(self.members)
+        return protocol_type == self.protocol_type and any(self._supported.get(name, 0) == count for name in names)
+
+    def select_protocol(self) -> str:
+        """The protocol that the members vote for."""
+        count = len(self.members)
+        candidates = {name for name, knowing in self._supported.items() if knowing == count}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next((name for name, _ in member.protocols if name in candidates), None)
+            assert choice is not None, f"{self.group_id}: {member.member_id} has no protocol in common with the others"
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def _count(self, protocols: Protocols, by: int) -> None:
+        for name in {name for name, _ in protocols}:
+            count = self._supported.get(name, 0) + by
+            if count:
+                self._supported[name] = count
+            else:
+                del self._supported[name]
+
+    # -- parked requests ----------------------------------------------------------------------------------------
+
+    def park_join(self, member: Member, reply: JoinReply) -> None:
+        if member.join_reply is None:
+            self._awaiting_join += 1
+        else:  # the client gave up on the first one and asks again
+            member.join_reply(JoinGroupResponse(error_code=REBALANCE_IN_PROGRESS, member_id=member.member_id))
+        member.join_reply = reply
+
+    def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
+        """Answer the parked JoinGroup, if there is one."""
+        reply, member.join_reply = member.join_reply, None
+        if reply is not None:
+            self._awaiting_join -= 1
+            reply(response)
+
+    @staticmethod
+    def answer_sync(member: Member, response: SyncGroupResponse) -> bool:
+        """Answer the parked SyncGroup; whether there was one."""
+        reply, member.sync_reply = member.sync_reply, None
+        if reply is None:
+            return False
+        reply(response)
+        return True
+
+    def answer_all(self, code: int) -> None:
+        """Answer whatever is parked with an error."""
+        for member in self.members.values():
+            self.answer(member, code)
+
+    def answer(self, member: Member, code: int) -> None:
+        """Answer what this member has parked with an error."""
+        self.answer_join(member, JoinGroupResponse(error_code=code, member_id=member.member_id))
+        self.answer_sync(member, SyncGroupResponse(error_code=code))
+
+    # -- as others see it ---------------------------------------------------------------------------------------
+
+    def joined_members(self) -> list[JoinGroupResponseMember]:
+        """What the leader is told."""
+        return [
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(self.protocol_name),
+            )
+            for member in self.members.values()
+        ]
+
+    def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
+        """What the log keeps; ``assignments`` by member id where they are not the members' own yet."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.leader,
+            current_state_timestamp=self.state_timestamp_ms,
+            members=[
+                MemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol_name),
+                    assignment=(member.assignment if assignments is None else assignments.get(member.member_id, b"")),
+                )
+                for member in self.members.values()
+            ],
+        )
+
+    @classmethod
+    def from_record(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+        """The group as the log has it: Stable, or Empty."""
+        group = cls(
+            group_id,
+            State.STABLE if value.members else State.EMPTY,
+            state_timestamp_ms=value.current_state_timestamp,
+        )
+        group.generation_id = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol_name = value.protocol
+        if value.members:
+            group.leader = value.leader
+        for stored in value.members:
+            rebalance_timeout_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
+            group.add(
+                Member(
+                    stored.member_id,
+                    group_instance_id=stored.group_instance_id,
+                    client_id=stored.client_id,
+                    client_host=stored.client_host,
+                    rebalance_timeout_ms=rebalance_timeout_ms,
+                    session_timeout_ms=stored.session_timeout,
+                    protocols=((value.protocol or "", bytes(stored.subscription)),),
+                    assignment=bytes(stored.assignment),
+                )
+            )
+        if group.leader not in group.members:
+            group.leader = next(iter(group.members), None)
+        group.refresh_subscription()
+        return group

@@ -1,0 +1,1 @@
+"""What all coordinators share: timers, the writer of their records, the topic that holds them."""

@@ -1,0 +1,310 @@
+"""A topic in which a coordinator keeps its state: made when it is first asked for, read back at the start.
+
+What the coordinator looks after is spread over the partitions by the hash of a key (group id, transactional id). A key
+is answered for when its partition is led here and has been read: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS
+before. A partition that cannot be read to its end has no coordinator (COORDINATOR_NOT_AVAILABLE): with half of the log,
+what was acknowledged would go back. It is tried again after a pause, which grows; the others do not wait for it. All
+methods run on the loop; the bytes are read and taken apart in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from klamm.broker.controller.configs import automatic_topic
+from klamm.protocol.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    CorruptMessage,
+    KafkaError,
+    NotCoordinator,
+)
+from klamm.protocol.records.batch import batches
+from klamm.protocol.wire import ZERO_UUID
+
+if TYPE_CHECKING:
+    from klamm.broker.controller.controller import Controller
+    from klamm.broker.metadata.image import MetadataImage
+    from klamm.broker.partitions.partition import Partition
+    from klamm.broker.partitions.partition_manager import PartitionManager
+    from klamm.config.broker_config import BrokerConfig
+    from klamm.protocol.regions import FileRegion
+
+log = logging.getLogger(__name__)
+
+READ_AGAIN_S = 1.0  # a partition that could not be read is left alone for so long, each time for twice as long,
+READ_AGAIN_MAX_S = 60.0  # until it is for so long
+
+
+class Replay(Protocol):
+    """Takes the log of a partition piece by piece, in any thread."""
+
+    def read(self, data: bytes, offset: int) -> int:
+        """Take the whole batches in `data`, records from `offset` on; the offset to go on with."""
+        ...
+
+
+R = TypeVar("R", bound=Replay)
+
+
+class InternalTopic(Generic[R]):
+    """One such topic. `make_replay(partition)` begins to read a partition, `take(index, replay)` is given the result
+    and may take several turns of the loop for it, `forget` is called when the topic is gone."""
+
+    def __init__(
+        self,
+        name: str,
+        buffer_key: str,
+        config: BrokerConfig,
+        *,
+        controller: Controller,
+        partitions: PartitionManager,
+        executor: Executor,
+        make_replay: Callable[[Partition], R],
+        take: Callable[[int, R], Awaitable[None]],
+        forget: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.partition_count = 0
+        self._buffer_key = buffer_key
+        self._controller = controller
+        self._partitions = partitions
+        self._executor = executor
+        self._make_replay = make_replay
+        self._take = take
+        self._forget = forget
+        self._topic_id = ZERO_UUID
+        self._loaded: set[int] = set()
+        self._pauses: dict[int, asyncio.TimerHandle] = {}  # partitions that could not be read, until the next try
+        self._failures: Counter[int] = Counter()
+        self._load_task: asyncio.Task[None] | None = None
+        self._creation: asyncio.Task[KafkaError | None] | None = None
+        self._said = ""
+        self._take_topic()
+
+    # -- which keys are ours ------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a coordinator for every key."""
+        return self.partition_count > 0
+
+    @property
+    def loading(self) -> bool:
+        """Whether there are keys that cannot be answered for yet."""
+        if len(self._loaded) == self.partition_count:
+            return False
+        return any(index not in self._loaded and self._is_readable(index) for index in range(self.partition_count))
+
+    def index_of(self, key: str) -> int:
+        """The partition that a key belongs to; -1 while the topic does not exist."""
+        return partition_of(key, self.partition_count) if self.partition_count else -1
+
+    def partition_for(self, key: str) -> Partition | None:
+        return self._partitions.get(self.name, self.index_of(key))
+
+    def check(self, key: str) -> None:
+        """Raise NotCoordinator, CoordinatorNotAvailable or CoordinatorLoadInProgress unless the key is looked after
+        here."""
+        if not self.partition_count:
+            raise NotCoordinator(f"there is no {self.name} yet")
+        index = self.index_of(key)
+        if index not in self._loaded:
+            self.start()
+            if index in self._pauses:
+                raise CoordinatorNotAvailable(f"{self.name}-{index} could not be read")
+            if not self._is_readable(index):
+                raise NotCoordinator(f"{self.name}-{index} is offline")
+            if index not in self._loaded:
+                raise CoordinatorLoadInProgress(f"{self.name}-{index} is being read")
+
+    def is_loaded(self, index: int) -> bool:
+        """Whether a partition has been read."""
+        return index in self._loaded
+
+    def unload(self, index: int) -> bool:
+        """A partition must be read again; whether it had been read. The caller forgets what was in it."""
+        if index not in self._loaded:
+            return False
+        self._loaded.discard(index)
+        asyncio.get_running_loop().call_soon(self.start)
+        return True
+
+    def _is_readable(self, index: int) -> bool:
+        partition = self._partitions.get(self.name, index)
+        return partition is not None and partition.log is not None and index not in self._pauses
+
+    # -- making it ----------------------------------------------------------------------------------------------
+
+    async def find(self) -> None:
+        """Make sure that there is a coordinator for every key; raises CoordinatorNotAvailable."""
+        if self.partition_count:
+            return
+        if self._creation is None:
+            self._creation = asyncio.get_running_loop().create_task(self._create())
+        error = await asyncio.shield(self._creation)
+        if error is not None:
+            if error.message != self._said:
+                self._said = error.message
+                log.error("%s cannot be made: %s", self.name, error.message)
+            raise CoordinatorNotAvailable(f"{self.name} cannot be made: {error.message}")
+
+    async def _create(self) -> KafkaError | None:
+        try:
+            new = automatic_topic(self.name, self.config)
+            result = (await self._controller.create_topics([new]))[0]
+        except KafkaError as error:
+            return error
+        finally:
+            self._creation = None
+        return None if self.name in self._controller.image.topics else result.error
+
+    def on_image(self, new: MetadataImage) -> None:
+        """The topic may have come or gone."""
+        ours = new.topics.get(self.name)
+        if ours is None or ours.topic_id != self._topic_id:
+            if self.partition_count:
+                log.warning("%s was deleted, and everything in it", self.name)
+                self._forget()
+            self._take_topic()
+            if self.partition_count:
+                self.start()
+
+    def _take_topic(self) -> None:
+        """Kafka, too, counts the partitions once: adding some while it runs moves no key."""
+        topic = self._controller.image.topics.get(self.name)
+        self.partition_count = len(topic.partitions) if topic is not None else 0
+        self._topic_id = topic.topic_id if topic is not None else ZERO_UUID
+        self._loaded.clear()
+        self._end_pauses()
+
+    # -- reading it ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to read what is not read yet. May be called again."""
+        if self._load_task is None and self.loading:
+            self._load_what_is_empty()
+            if self.loading:
+                self._load_task = asyncio.get_running_loop().create_task(self._load())
+
+    async def loaded(self) -> None:
+        """Wait until every partition is read."""
+        self.start()
+        if self._load_task is not None:
+            await self._load_task
+
+    def close(self) -> None:
+        """Whoever asks from now on is told to look elsewhere."""
+        if self._load_task is not None:
+            self._load_task.cancel()
+        self._end_pauses()
+        self._forget()
+        self.partition_count = 0
+
+    def _load_what_is_empty(self) -> None:
+        for index in range(self.partition_count):
+            partition = self._partitions.get(self.name, index)
+            if partition is not None and partition.log is not None and not _has_data(partition):
+                self._loaded.add(index)
+
+    async def _load(self) -> None:
+        try:
+            while self.loading:  # a pause may end, and the topic be replaced, while others are read
+                await self._load_each(self._topic_id)
+        finally:
+            self._load_task = None
+
+    async def _load_each(self, topic_id: bytes) -> None:
+        for index in range(self.partition_count):
+            partition = self._partitions.get(self.name, index)
+            if index in self._loaded or partition is None or not self._is_readable(index):
+                continue
+            try:
+                replay = await self._read(partition)
+                if self._topic_id != topic_id:
+                    return
+                await self._take(index, replay)
+                if self._topic_id != topic_id:
+                    self._forget()
+                    return
+                self._loaded.add(index)
+                del self._failures[index]
+            except Exception as error:  # whatever it is, it is about this partition
+                if self._topic_id != topic_id:
+                    self._forget()
+                    return
+                self._pause(partition, index, error)
+
+    def _pause(self, partition: Partition, index: int, error: Exception) -> None:
+        """Leave a partition that could not be read alone for a while."""
+        pause_s = min(READ_AGAIN_S * 2 ** self._failures[index], READ_AGAIN_MAX_S)
+        self._failures[index] += 1
+        self._loaded.discard(index)
+        self._pauses[index] = asyncio.get_running_loop().call_later(pause_s, self._try_again, index)
+        log.error(
+            "%s: what it holds cannot be read, the next try is in %.0f s: %s",
+            partition.name,
+            pause_s,
+            error.message if isinstance(error, KafkaError) else repr(error),
+            exc_info=None if isinstance(error, KafkaError | OSError | EOFError) else error,
+        )
+
+    def _try_again(self, index: int) -> None:
+        del self._pauses[index]
+        self.start()
+
+    def _end_pauses(self) -> None:
+        for handle in self._pauses.values():
+            handle.cancel()
+        self._pauses.clear()
+        self._failures.clear()
+
+    async def _read(self, partition: Partition) -> R:
+        """Find the pieces here, read and take them apart in the thread. Raises what a damaged log makes of that."""
+        loop = asyncio.get_running_loop()
+        replay = self._make_replay(partition)
+        size = self.config.integer(self._buffer_key)
+        storage_log = partition.online_log()
+        offset, end = storage_log.log_start_offset, storage_log.log_end_offset
+        cut = False  # the last piece ended within a batch
+        while offset < end:
+            region = storage_log.read(offset, max_bytes=size, max_offset=end).region
+            if region is None and not cut:
+                break  # all that was behind is compacted away
+            following = offset
+            if region is not None:
+                following, cut = await loop.run_in_executor(self._executor, _absorb, replay, region, offset)
+            if following <= offset:
+                raise CorruptMessage(f"there is no whole batch at offset {offset}, but the log goes on to {end}")
+            offset = following
+        return replay
+
+
+def partition_of(key: str, partition_count: int) -> int:
+    """The partition that a key belongs to: by Java's hash of its UTF-16 units."""
+    units = key.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if value & 0x80000000:
+        value = 0x100000000 - value
+        if value == 0x80000000:
+            value = 0  # Java cannot negate its smallest int; Kafka takes 0 for it
+    return value % partition_count
+
+
+def _has_data(partition: Partition) -> bool:
+    return partition.log_end_offset > partition.log_start_offset
+
+
+def _absorb(replay: Replay, region: FileRegion, offset: int) -> tuple[int, bool]:
+    """In the thread: the offset to go on with, and whether the piece ends within a batch."""
+    data = region.read()
+    following = replay.read(data, offset)
+    return following, sum(header.size_bytes for _, header in batches(data)) < len(data)

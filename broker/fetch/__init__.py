@@ -1,0 +1,1 @@
+"""What fetches share: sessions, and those that wait for the same data."""

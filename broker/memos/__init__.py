@@ -1,0 +1,1 @@
+"""Requests that a connection repeats, answered without decoding them again."""

@@ -1,0 +1,72 @@
+"""What the scrubber knows to be damaged goes with a snapshot and comes back with it: such bytes are shared as they are,
+and must not be served as good ones until they are found again.
+
+A snapshot has it as a log dir has it, in `klamm.scrub` (`storage.scrub_state`); none when nothing is damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from klamm.broker.offline.manifest import TopicEntry
+from klamm.protocol.wire import uuid_to_text
+from klamm.storage import paths
+from klamm.storage.filesystem import Filesystem
+from klamm.storage.paths import TopicPartition
+from klamm.storage.scrub import scrub_state
+from klamm.storage.scrub.scrub_state import DamagedRange, KnownDamage, ScrubState
+
+
+def take(
+    filesystem: Filesystem, log_dirs: Iterable[Path], target: Path, entries: Iterable[TopicEntry]
+) -> tuple[KnownDamage, ...]:
+    """Write down what is known of the partitions that were taken, and tell it. Raises OSError."""
+    ids = {TopicPartition(entry.name, each.index): entry.topic_id for entry in entries for each in entry.partitions}
+    found = []
+    for log_dir in log_dirs:
+        for known in scrub_state.load(filesystem, log_dir).damage:
+            if ids.get(known.partition) == known.topic_id:
+                directory = paths.partition_directory(target, known.partition.topic, known.partition.partition)
+                ranges = tuple(each for each in known.ranges if _is_there(filesystem, directory, each))
+                found += [replace(known, ranges=ranges)] if ranges else []
+    if found:
+        scrub_state.save(filesystem, target, ScrubState(damage=found))
+    return tuple(found)
+
+
+def bring_back(
+    filesystem: Filesystem, snapshot: Path, log_dir: Path, restored: dict[TopicPartition, tuple[TopicPartition, bytes]]
+) -> list[KnownDamage]:
+    """Let the log dir know what is damaged of partitions of the snapshot: under which name and id each is there now.
+
+    Raises OSError.
+    """
+    added = []
+    for known in scrub_state.load(filesystem, snapshot).damage:
+        if known.partition in restored:
+            partition, topic_id = restored[known.partition]
+            added.append(KnownDamage(partition, uuid_to_text(topic_id), known.ranges))
+    if added:
+        state = scrub_state.load(filesystem, log_dir)
+        names = {known.partition for known in added}
+        state.damage = [*(known for known in state.damage if known.partition not in names), *added]
+        scrub_state.save(filesystem, log_dir, state)
+    return added
+
+
+def told(damage: Iterable[KnownDamage]) -> str:
+    """One line for the operator."""
+    ranges = [
+        f"{known.partition} offsets [{each.first_offset}, {each.next_offset})"
+        for known in damage
+        for each in known.ranges
+    ]
+    return f"known to be damaged, and not served: {', '.join(ranges)}"
+
+
+def _is_there(filesystem: Filesystem, directory: Path, damaged: DamagedRange) -> bool:
+    """The segment may have been deleted, or replaced by a smaller one."""
+    path = paths.offset_file(directory, damaged.segment, paths.LOG_SUFFIX)
+    return filesystem.exists(path) and filesystem.open_read(path).size() >= damaged.end_position

@@ -1,0 +1,1 @@
+"""The partitions of this broker, and where their logs are."""

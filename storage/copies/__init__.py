@@ -1,0 +1,1 @@
+"""Logs copied elsewhere: moves between log directories, snapshots, followers."""

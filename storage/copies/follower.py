@@ -1,0 +1,61 @@
+"""Appending what another log has given its offsets: what a replica fetches from its leader, or a tool brings back.
+
+    append_assigned(log, data)       any number of whole batches, of any magic
+Offsets are taken as they are. They must ascend, from the log end on; gaps are allowed, the leader's cleaner makes them.
+All batches are checked before the first is written. The leader epoch is the batch's own; messages of the formats before
+0.11 have none, and clear the epoch cache. A last batch that is cut short, as fetches cut it, is left out.
+
+Nothing is asked of producers: the leader did. What they did is noted as it is after a start.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import CorruptMessage
+from klamm.protocol.records.batch import BatchHeader, batches, crc_is_valid
+from klamm.storage.filesystem import Buffer
+
+if TYPE_CHECKING:
+    from klamm.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class UnexpectedOffset(Exception):
+    """What was sent does not continue the log: the replica has to find out where the two part."""
+
+
+def append_assigned(log: Log, data: Buffer, *, leader_epoch: int | None = None) -> int:
+    """Append the batches in `data`; returns how many. The caller holds no reference to the memory that it may change.
+
+    With `leader_epoch`, that of the leader who was asked, batches of a later epoch and all behind them are left for the
+    next fetch: he cannot know them, but that a truncation of his ran between his answer and its sending (KAFKA-18723).
+    Raises UnexpectedOffset or CorruptMessage: nothing was appended; KafkaStorageError: the first batches may have been.
+    """
+    view = memoryview(data)
+    found = _checked(log, view, leader_epoch)
+    for position, head in found:
+        log.append_as_follower(view[position : position + head.size_bytes], head)
+    return len(found)
+
+
+def _checked(log: Log, data: memoryview, leader_epoch: int | None) -> list[tuple[int, BatchHeader]]:
+    found: list[tuple[int, BatchHeader]] = []
+    next_offset = log.log_end_offset
+    for position, head in batches(data):
+        if not crc_is_valid(data, head, position):
+            raise CorruptMessage(f"{log.name}: wrong CRC of the batch at offset {head.base_offset}")
+        if head.base_offset < next_offset or head.last_offset_delta < 0:
+            what = "the log ends at" if not found else "the batch before it ends at"
+            raise UnexpectedOffset(f"{log.name}: batch at offset {head.base_offset}, {what} {next_offset}")
+        if leader_epoch is not None and head.leader_epoch > leader_epoch:
+            logger.warning(
+                "%s: batch of leader_epoch=%d from a leader of epoch %d left out: base_offset=%d",
+                log.name, head.leader_epoch, leader_epoch, head.base_offset,
+            )  # fmt: skip
+            break
+        found.append((position, head))
+        next_offset = head.next_offset
+    return found

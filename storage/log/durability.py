@@ -1,0 +1,159 @@
+"""What of a log survives a power cut, and the flush that makes it more.
+
+Batches below `flushed_offset` survive. Below `recovery_point <= flushed_offset` their indexes do, too, so a start need
+not look there. Both move only after a sync that succeeded; after one that failed the log is offline until it is
+recovered from disk (what the kernel could not write it may have dropped, and a second sync that succeeds would lie).
+
+A flush blocks and runs in a thread beside appends and reads. What cuts the log, or takes files away, holds `lock`.
+Appends set `directory_unsynced` and `first_unflushed_ms` without it, after what they stand for; a flush resets them
+only when it has found them set, before it syncs. So a mark that is set between two of its steps stays.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import KafkaStorageError
+from klamm.storage import paths
+from klamm.storage.filesystem import Filesystem, describe
+
+if TYPE_CHECKING:
+    from klamm.storage.log.log import Log
+    from klamm.storage.log.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""No sync fails with these: a file could not be opened for it."""
+
+
+class FlushNotTried(KafkaStorageError):
+    """Nothing was lost, and nothing is known to be durable: the next flush may succeed."""
+
+
+class Durability:
+    """The durable part of one log."""
+
+    __slots__ = (
+        "_filesystem",
+        "directory_unsynced",
+        "first_unflushed_ms",
+        "flushed_offset",
+        "lock",
+        "recovery_point",
+    )
+
+    def __init__(
+        self, filesystem: Filesystem, recovery_point: int, flushed_offset: int, first_unflushed_ms: int | None
+    ) -> None:
+        self._filesystem = filesystem
+        self.recovery_point = recovery_point
+        self.flushed_offset = flushed_offset
+        self.first_unflushed_ms = first_unflushed_ms
+        self.directory_unsynced = True  # names in the directory may not be durable
+        self.lock = threading.Lock()
+
+    def cut_at(self, log_end_offset: int) -> None:
+        """The log ends there now."""
+        self.recovery_point = min(self.recovery_point, log_end_offset)
+        self.flushed_offset = min(self.flushed_offset, log_end_offset)
+
+    def is_due(self, log: Log, now_ms: int) -> bool:
+        unflushed = log.log_end_offset - self.flushed_offset
+        if unflushed <= 0:
+            return False
+        first = self.first_unflushed_ms
+        if first is not None and now_ms < first:  # the clock was set back
+            first = self.first_unflushed_ms = now_ms
+        config = log.config
+        return unflushed >= config.flush_messages or (first is not None and now_ms - first >= config.flush_ms)
+
+    def flush(self, log: Log, up_to: int | None) -> int:
+        """See `Log.flush`."""
+        with self.lock:
+            target = log.log_end_offset if up_to is None else min(up_to, log.log_end_offset)
+            if target <= self.recovery_point and not self.directory_unsynced:
+                return self.flushed_offset
+            if log.offline_reason is not None:
+                raise KafkaStorageError(f"{log.name}: offline: {log.offline_reason}")
+            segments = self._unsynced_segments(log.segments, target)
+            try:
+                files = [segment.file for segment, _ in segments]
+            except OSError as error:
+                kind = FlushNotTried if error.errno in NO_DESCRIPTOR else KafkaStorageError
+                raise kind(f"{log.name}: not flushed now: {describe(error)}") from error
+            first_unflushed_ms = self._take_first_unflushed(log, target)
+            directory_unsynced = self.directory_unsynced
+            if directory_unsynced:  # else it may be set by now: what set it is for the next flush
+                self.directory_unsynced = False  # before the directory is synced: changes since then set it again
+            checked = target
+            try:
+                for file, (segment, following) in zip(files, segments, strict=True):
+                    file.sync()
+                    if following is not None and not self._sync_indexes(log, segment, following):
+                        checked = min(checked, segment.base_offset)
+                if directory_unsynced:
+                    log.leader_epochs.sync()
+                    self._filesystem.sync_directory(log.directory)
+            except OSError as error:
+                if error.errno in NO_DESCRIPTOR:
+                    self._not_tried(directory_unsynced, first_unflushed_ms)
+                    raise FlushNotTried(f"{log.name}: not flushed now: {describe(error)}") from error
+                log.sync_failed(error)
+                raise KafkaStorageError(f"{log.name}: flush failed: {describe(error)}") from error
+            self.recovery_point = max(self.recovery_point, checked)
+            self.flushed_offset = max(self.flushed_offset, target)
+            return self.flushed_offset
+
+    def _take_first_unflushed(self, log: Log, target: int) -> int | None:
+        """The mark, which is reset unless batches above `target` need it. They are not younger than it."""
+        first_unflushed_ms = self.first_unflushed_ms
+        if first_unflushed_ms is not None:  # else an append may have set it by now
+            self.first_unflushed_ms = None
+            if log.log_end_offset > target:
+                self.first_unflushed_ms = first_unflushed_ms
+        return first_unflushed_ms
+
+    def _not_tried(self, directory_unsynced: bool, first_unflushed_ms: int | None) -> None:
+        self.directory_unsynced |= directory_unsynced
+        if first_unflushed_ms is not None:
+            self.first_unflushed_ms = first_unflushed_ms
+
+    def _unsynced_segments(self, segments: list[Segment], target: int) -> list[tuple[Segment, Segment | None]]:
+        """The segments with offsets in [recovery point, target), each with the one that follows it.
+
+        One that ends at the recovery point may have been rolled since the last flush, with indexes to sync.
+        """
+        first = max(0, bisect_left([segment.base_offset for segment in segments], self.recovery_point) - 1)
+        return [
+            (segment, following)
+            for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=True)
+            # A frozen one was synced before it was compacted, and its names are another's now.
+            if segment.base_offset < target and not segment.is_frozen
+        ]
+
+    def _sync_indexes(self, log: Log, segment: Segment, following: Segment) -> bool:
+        """Make indexes and snapshot of a complete segment durable; False when they cannot be written now.
+
+        An OSError is a failed sync.
+        """
+        try:
+            files = segment.write_indexes()
+            snapshot = paths.offset_file(log.directory, following.base_offset, paths.SNAPSHOT_SUFFIX)
+            if self._filesystem.exists(snapshot):
+                files.append(self._filesystem.open(snapshot))
+        except OSError as error:
+            logger.warning(
+                "%s: indexes of segment %d not written, the next unclean start makes them anew: %s",
+                log.name, segment.base_offset, describe(error),
+            )  # fmt: skip
+            self.directory_unsynced = True
+            return False
+        for file in files:
+            file.sync()
+        return True

@@ -1,0 +1,125 @@
+"""Which leader epoch began at which offset, so that a returning replica finds where its log parted from the leader's.
+
+`leader-epoch-checkpoint` (Apache Kafka's text format):
+    0            version
+    2            number of lines that follow
+    0 0          epoch, its start offset
+    5 1200
+It is written at each new epoch and after truncation, and made durable when the log is flushed. Every batch carries
+its epoch, so a file that is missing or garbage is rebuilt from the batches, and one that is behind after a crash is
+completed by recovery.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from klamm.storage import paths
+from klamm.storage.checkpoints import CheckpointError, format_lines, parse_lines
+from klamm.storage.filesystem import Filesystem, replace_file
+from klamm.storage.log.results import EpochEnd
+
+UNKNOWN = EpochEnd(-1, -1)
+
+
+class EpochCache:
+    """Epochs and their start offsets, both strictly ascending."""
+
+    __slots__ = ("_entries", "_filesystem", "dirty", "latest", "path", "unsynced")
+
+    def __init__(self, filesystem: Filesystem, directory: Path) -> None:
+        self._filesystem = filesystem
+        self.path = directory / paths.LEADER_EPOCH_CHECKPOINT
+        self._entries: list[tuple[int, int]] = []
+        self.latest = -1
+        self.dirty = False
+        self.unsynced = False
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """(epoch, start offset)"""
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Batches of `epoch` begin at `start_offset`; what contradicts that goes, later epochs included.
+
+        The latest epoch keeps its start, unless it is to begin earlier. Negative epochs are no epochs.
+        """
+        if epoch < 0 or (epoch == self.latest and start_offset >= self._entries[-1][1]):
+            return
+        kept = [entry for entry in self._entries if entry[0] < epoch and entry[1] < start_offset]
+        self._set([*kept, (epoch, start_offset)])
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """The largest known epoch not above `epoch`, and where it ends. As in KIP-101 and KIP-279."""
+        if epoch < 0 or not self._entries or epoch > self.latest:
+            return UNKNOWN
+        if epoch == self.latest:
+            return EpochEnd(epoch, log_end_offset)
+        index = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
+        if index == 0:  # older than all we know: it ended where our first epoch begins
+            return EpochEnd(epoch, self._entries[0][1])
+        return EpochEnd(self._entries[index - 1][0], self._entries[index][1])
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch of the record at `offset`, -1 when it is not known."""
+        index = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        return self._entries[index - 1][0] if index else -1
+
+    def truncate_from_end(self, offset: int) -> None:
+        """The log now ends at `offset`."""
+        self._set([entry for entry in self._entries if entry[1] < offset])
+
+    def truncate_from_start(self, offset: int) -> None:
+        """The log now begins at `offset`."""
+        index = bisect_right(self._entries, offset, key=lambda entry: entry[1])
+        if (index and self._entries[index - 1][1] != offset) or index > 1:
+            self._set([(self._entries[index - 1][0], offset), *self._entries[index:]])
+
+    def load(self) -> bool:
+        """Read the file; False when it must be rebuilt: it is missing or garbage."""
+        try:
+            rows = parse_lines(self._filesystem.read_bytes(self.path))
+            entries = [(int(epoch), int(offset)) for epoch, offset in rows]
+        except (FileNotFoundError, CheckpointError, ValueError):
+            return False
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(entries)):
+            return False
+        self._set(entries)
+        self.dirty = False
+        return True
+
+    def clear(self) -> None:
+        self._set([])
+
+    def write(self) -> None:
+        """Write the file if something changed; it is not durable yet."""
+        if self.dirty:
+            replace_file(self._filesystem, self.path, self.content(), sync=False)
+            self.dirty = False
+            self.unsynced = True
+
+    def sync(self) -> None:
+        """Make what was written durable, but for its name: the caller syncs the directory. May run in a thread."""
+        if self.unsynced:
+            self.unsynced = False  # before it is opened: it may be replaced meanwhile
+            try:
+                file = self._filesystem.open(self.path)
+            except OSError:
+                self.unsynced = True
+                raise
+            file.sync()
+
+    def content(self) -> bytes:
+        return format_lines([f"{epoch} {offset}" for epoch, offset in self._entries])
+
+    def _set(self, entries: list[tuple[int, int]]) -> None:
+        if entries != self._entries:
+            self._entries = entries
+            self.latest = entries[-1][0] if entries else -1
+            self.dirty = True

@@ -1,0 +1,165 @@
+"""What the batches of a log say about producers and transactions, told again after a start or a truncation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from klamm.protocol.errors import InvalidRecord
+from klamm.protocol.records.batch import BatchHeader
+from klamm.protocol.records.control import EndMarker, read_end_marker
+from klamm.protocol.records.crc import BytesLike
+from klamm.storage import paths
+from klamm.storage.checkpoints import CheckpointError
+from klamm.storage.filesystem import Filesystem, describe, unlink_if_exists
+from klamm.storage.log.log_config import LONG_MAX
+from klamm.storage.log.producer import SnapshotError
+from klamm.storage.log.producer_state import ProducerState
+from klamm.storage.log.segment import Segment
+from klamm.storage.log.transaction_index import AbortedTransaction, check, is_as_listed, parse_list
+
+logger = logging.getLogger(__name__)
+
+
+def replay(
+    producers: ProducerState, segment: Segment, position: int, head: BatchHeader, data: BytesLike | None = None
+) -> AbortedTransaction | None:
+    """Take note of a batch that is in the log at `position`; the transaction that it aborts, if it is such a marker."""
+    if not head.is_control:
+        return producers.replay(head)
+    if not head.has_producer_id:
+        return None
+    return producers.replay(head, _marker(segment, position, head, data))
+
+
+def _marker(segment: Segment, position: int, head: BatchHeader, data: BytesLike | None = None) -> EndMarker | None:
+    """The marker in a control batch; None where it says nothing of a transaction."""
+    try:
+        return read_end_marker(segment.file.read_at(head.size_bytes, position) if data is None else data, head)
+    except InvalidRecord as error:
+        logger.warning("%s: control batch at offset %d: %s", segment.path, head.base_offset, error.message)
+        return None
+
+
+def load_producers(
+    producers: ProducerState,
+    segments: list[Segment],
+    end_offset: int,
+    filesystem: Filesystem,
+    now_ms: int,
+    directory: Path,
+    snapshots: list[int],
+) -> None:
+    """Bring `producers` to `end_offset`, from the newest good snapshot (`snapshots`, ascending) and the batches behind.
+
+    Snapshots above `end_offset` and bad ones are removed, from the list, too.
+    """
+    start = -1
+    producers.clear()
+    while snapshots:
+        path = paths.offset_file(directory, snapshots[-1], paths.SNAPSHOT_SUFFIX)
+        if snapshots[-1] <= end_offset:
+            try:
+                written_ms = min(filesystem.open_read(path).modified_ms(), now_ms)
+                producers.load(filesystem.read_bytes(path), written_ms)
+                start = snapshots[-1]
+                break
+            except (SnapshotError, OSError) as error:
+                logger.warning("%s: bad producer snapshot %s: %s", directory.name, path.name, error)
+        unlink_if_exists(filesystem, path)
+        snapshots.pop()
+    if start == end_offset:
+        return
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):
+        if following is not None and following.base_offset <= start:
+            continue
+        for position, head in segment.heads():
+            if start <= head.base_offset < end_offset:
+                replay(producers, segment, position, head)
+
+
+def open_transaction_indexes(
+    segments: list[Segment],
+    end_offset: int,
+    filesystem: Filesystem,
+    names: Collection[str],
+    snapshots: Sequence[int],
+    doubtful: Collection[int] = (),
+) -> None:
+    """Take over the indexes of segments up to `end_offset` that are not scanned; what does not fit is made anew.
+
+    `names` are in the directory, `snapshots` those of producers. `doubtful` are the base offsets of segments that have
+    lost other indexes: theirs are compared with the batches.
+    """
+    has_indexes = any(name.endswith((paths.TXN_INDEX_SUFFIX, paths.TXN_INDEX_LIST)) for name in names)
+    if not segments or not (has_indexes or doubtful):
+        return
+    listed = _read_list(segments[0].directory, filesystem, names)
+    ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+    for index, (segment, end) in enumerate(zip(segments, ends, strict=True)):
+        try:
+            _open_transaction_index(segment, end, filesystem, names, listed.get(segment.base_offset))
+            if segment.base_offset in doubtful:
+                _compare_with_batches(segment)
+        except ValueError as error:
+            logger.warning("%s: made anew: %s", segment.transaction_index.path, error)
+            _rebuild_transaction_index(segments[: index + 1], filesystem, snapshots)
+
+
+def _read_list(directory: Path, filesystem: Filesystem, names: Collection[str]) -> dict[int, tuple[int, int]]:
+    if paths.TXN_INDEX_LIST not in names:
+        return {}
+    try:
+        return parse_list(filesystem.read_bytes(directory / paths.TXN_INDEX_LIST))
+    except CheckpointError as error:
+        logger.warning("%s: %s: %s", directory.name, paths.TXN_INDEX_LIST, error)
+        return {}
+
+
+def _open_transaction_index(
+    segment: Segment, end_offset: int, filesystem: Filesystem, names: Collection[str], listed: tuple[int, int] | None
+) -> None:
+    """Raises ValueError."""
+    path = segment.transaction_index.path
+    if path.name not in names:
+        if listed is not None:
+            raise ValueError("it is missing")
+        return
+    content = filesystem.read_bytes(path)
+    check(content, segment.base_offset, end_offset)
+    if listed is not None and not is_as_listed(content, listed):
+        raise ValueError(f"its {len(content)} bytes are not what was written")
+    segment.transaction_index.open_existing(len(content))
+
+
+def _compare_with_batches(segment: Segment) -> None:
+    """Raises ValueError where other transactions are aborted than the index says."""
+    index = segment.transaction_index
+    known = [index.entry(at).last_offset for at in range(index.count)]
+    if known != [head.base_offset for position, head in segment.heads() if _is_abort(segment, position, head)]:
+        raise ValueError(f"its {index.count} entries are not those of the batches")
+
+
+def _is_abort(segment: Segment, position: int, head: BatchHeader) -> bool:
+    marker = _marker(segment, position, head) if head.is_control else None
+    return marker is not None and not marker.is_commit
+
+
+def _rebuild_transaction_index(segments: list[Segment], filesystem: Filesystem, snapshots: Sequence[int]) -> None:
+    """Make the index of the last of the segments anew from the batches."""
+    *before, segment = segments
+    producers = ProducerState(segment.directory.name, expiration_ms=LONG_MAX)
+    known = [offset for offset in snapshots if offset <= segment.base_offset]
+    load_producers(producers, before, segment.base_offset, filesystem, 0, segment.directory, known)
+    index = segment.transaction_index
+    index.clear()
+    for position, head in segment.heads():
+        aborted = replay(producers, segment, position, head)
+        if aborted is not None:
+            index.append(aborted)
+    try:
+        if index.is_in_use:
+            index.write_out().sync()
+    except OSError as error:
+        logger.warning("%s: not written: %s", index.path, describe(error))

@@ -1,0 +1,517 @@
+"""One segment of a log: a `.log` file of whole batches, and its indexes.
+
+The file is named after its base offset; every batch in it has offsets from there on, ascending, not more than 2^31 - 1
+above it. A segment is written at its end only. An append that fails half-way is cut back at once, so what `size_bytes`
+counts is always whole batches; what a crash leaves behind is the business of recovery (`loader.py`).
+
+With `preallocate` the disk is asked for the whole file when it is made, so that appends do not run out of space nor
+scatter it: behind `size_bytes` it has zeros then, which are cut off when the segment is rolled or closed, and after a
+crash by recovery. When the disk has not so much, the segment does without.
+
+Readers hold the file itself, not the segment: its descriptor closes when the last of them lets go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from klamm.protocol.errors import CorruptMessage
+from klamm.protocol.records.batch import BatchHeader
+from klamm.storage import paths
+from klamm.storage.filesystem import Buffer, File, Filesystem, describe, unlink_if_exists
+from klamm.storage.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.scan import find_offset, heads
+from klamm.storage.log.transaction_index import TransactionIndex
+from klamm.storage.open_files import OPEN_FILES
+from klamm.storage.scrub.scrub_state import DamagedRange
+
+logger = logging.getLogger(__name__)
+
+KNOWN_READS = 64  # of readers in different places
+
+
+class Segment:
+    """Batches with offsets from `base_offset` on."""
+
+    __slots__ = (
+        "__weakref__",
+        "_file",
+        "_filesystem",
+        "_index_interval_bytes",
+        "_index_rebuilt",
+        "_log_path",
+        "_max_offset_entries",
+        "_max_time_entries",
+        "_next_offsets",
+        "_next_reads",
+        "_preallocate_bytes",
+        "_suffix",
+        "_unindexed_bytes",
+        "_was_used",
+        "base_offset",
+        "created_ms",
+        "damage",
+        "directory",
+        "first_timestamp",
+        "is_frozen",
+        "is_preallocated",
+        "largest_timestamp",
+        "last_batch_offset",
+        "last_batch_position",
+        "offset_index",
+        "offset_of_largest",
+        "roll_jitter_ms",
+        "size_bytes",
+        "time_index",
+        "transaction_index",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        directory: Path,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        segment_index_bytes: int,
+        created_ms: int,
+        roll_jitter_ms: int = 0,
+        size_bytes: int = 0,
+        suffix: str = "",
+        preallocate_bytes: int = 0,
+    ) -> None:
+        self._filesystem = filesystem
+        self.directory = directory
+        self.base_offset = base_offset
+        self._suffix = suffix
+        self._log_path = paths.offset_file(directory, base_offset, paths.LOG_SUFFIX + suffix)
+        self._file: File | None = None
+        self.size_bytes = size_bytes
+        self.offset_index = OffsetIndex(
+            filesystem, paths.offset_file(directory, base_offset, paths.INDEX_SUFFIX + suffix), base_offset
+        )
+        self.time_index = TimeIndex(
+            filesystem, paths.offset_file(directory, base_offset, paths.TIME_INDEX_SUFFIX + suffix), base_offset
+        )
+        self.transaction_index = TransactionIndex(
+            filesystem, paths.offset_file(directory, base_offset, paths.TXN_INDEX_SUFFIX + suffix)
+        )
+        self.set_index_limits(index_interval_bytes, segment_index_bytes)
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.first_timestamp: int | None = None  # None: not known yet; -1: the first batch has none
+        self.largest_timestamp: int | None = NO_TIMESTAMP if size_bytes == 0 else None  # None: not loaded
+        self.offset_of_largest = base_offset
+        self.last_batch_offset = -1
+        self.last_batch_position = -1
+        self._unindexed_bytes = 0
+        self.writable = True
+        self._index_rebuilt = False
+        self._was_used = False
+        self.is_frozen = False
+        self.damage: tuple[DamagedRange, ...] = ()  # what the scrubber has found, in order
+        self._next_reads: dict[int, tuple[int, BatchHeader]] = {}  # where readers who go on, or have waited, will ask
+        self._next_offsets: dict[int, int] = {}  # by where a read was cut
+        self._preallocate_bytes = preallocate_bytes
+        self.is_preallocated = False
+
+    def set_index_limits(self, index_interval_bytes: int, segment_index_bytes: int) -> None:
+        self._index_interval_bytes = index_interval_bytes
+        self._max_offset_entries = segment_index_bytes // OFFSET_ENTRY.size
+        self._max_time_entries = segment_index_bytes // TIME_ENTRY.size - 1  # one slot is kept for the roll
+
+    @property
+    def path(self) -> Path:
+        return self._log_path
+
+    @property
+    def file(self) -> File:
+        """The `.log` file, opened when first asked for."""
+        self._was_used = True
+        file = self._file
+        if file is None:
+            file = self._file = self._filesystem.open(self._log_path)
+            OPEN_FILES.opened(self)
+        return file
+
+    def let_go(self) -> bool:
+        """See `open_files.Holder`."""
+        if self._was_used and self._file is not None:
+            self._was_used = False
+            return True
+        if not self.is_frozen:
+            self._file = None
+        return False
+
+    def create(self, *, exclusive: bool = False) -> None:
+        """Make the file of a new, empty segment. Indexes of that name are somebody's leftovers, so is a file, unless
+        `exclusive`: then it is a FileExistsError."""
+        self.transaction_index.clear()
+        file = self._filesystem.open(self._log_path, create=True, exclusive=exclusive)
+        if file.size():
+            file.truncate(0)
+        self._file = file
+        OPEN_FILES.opened(self)
+        if self._preallocate_bytes:
+            self._preallocate(file)
+
+    def _preallocate(self, file: File) -> None:
+        try:
+            file.allocate(self._preallocate_bytes)
+            self.is_preallocated = True
+        except OSError as error:
+            logger.warning(
+                "%s: %d bytes not preallocated: %s", self._log_path, self._preallocate_bytes, describe(error)
+            )
+            file.truncate(0)
+
+    def trim(self) -> None:
+        """Cut off what is preallocated behind the batches."""
+        if self.is_preallocated:
+            self.file.truncate(self.size_bytes)
+            self.is_preallocated = False
+
+    def open_existing(self, size_bytes: int) -> None:
+        """Take over the files of a closed segment, whole and with good indexes."""
+        self.size_bytes = size_bytes
+        self.largest_timestamp = None
+        self.offset_index.open_existing(self._filesystem.open_read(self.offset_index.path).size())
+        self.time_index.open_existing(self._filesystem.open_read(self.time_index.path).size())
+        if self._filesystem.exists(self.transaction_index.path):
+            self.transaction_index.open_existing(self._filesystem.open_read(self.transaction_index.path).size())
+
+    def takes(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig) -> bool:
+        """Whether a batch may go in here still: there is room, and it has not been filling for too long, in record time
+        when its first batch has a timestamp. An empty segment takes any batch that its offsets reach."""
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return False
+        if self.size_bytes == 0:
+            return True
+        if (
+            self.size_bytes + size_bytes > config.segment_bytes
+            or self.offset_index.count >= self._max_offset_entries
+            or self.time_index.count >= self._max_time_entries
+        ):
+            return False
+        first = self.first_timestamp
+        if first is None:
+            first = self.load_first_timestamp()
+        in_record_time = first != NO_TIMESTAMP and timestamp != NO_TIMESTAMP
+        age_ms = timestamp - first if in_record_time else now_ms - self.created_ms
+        return age_ms <= config.segment_ms - self.roll_jitter_ms
+
+    def append(self, data: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch at the end; OSError leaves the segment as it was."""
+        position = self.size_bytes
+        try:
+            (self._file or self.file).write_at(data, position)
+        except OSError:
+            self._cut_back(position)
+            raise
+        if max_timestamp > self.largest_timestamp:  # type: ignore[operator]  # loaded before the first append
+            self.largest_timestamp = max_timestamp
+            self.offset_of_largest = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self._unindexed_bytes > self._index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.largest_timestamp, self.offset_of_largest)  # type: ignore[arg-type]
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += size
+        self.size_bytes = position + size
+        self.last_batch_offset = base_offset
+        self.last_batch_position = position
+
+    def _cut_back(self, position: int) -> None:
+        """Take back a partial write. If even that fails, nothing may be written behind the torn bytes."""
+        try:
+            self.file.truncate(position)
+        except OSError:
+            self.writable = False
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """Position and head of the first batch whose last offset is at least `offset`.
+
+        Raises CorruptMessage where it is known to be damaged, or turns out to be: what is behind must not be skipped.
+        """
+        if self.damage:
+            return self._find_around_damage(offset)
+        if (known := self._next_reads.get(offset)) is not None:
+            return known
+        at_the_end = offset >= self.last_batch_offset >= 0
+        start = self.last_batch_position if at_the_end else max(0, self.offset_index.lookup(offset))
+        found = find_offset(self.file, start, self.size_bytes, offset)
+        doubtful = not at_the_end and start > 0 and (found is None or found[0] == start)
+        if doubtful and not self._index_rebuilt and self._lies(start, offset):
+            logger.warning(
+                "%s: index does not fit, rebuilding it: offset=%d position=%d", self._log_path, offset, start
+            )
+            self.rebuild_indexes()
+            self._index_rebuilt = True
+            return self.find(offset)
+        if found is None and (whole := self._whole_until(start)) < self.size_bytes:
+            raise CorruptMessage(f"{self._log_path}: no whole batch at position {whole}, looked for offset {offset}")
+        if found is not None and at_the_end:
+            self._note_read(offset, found)  # all who wait for it are going to ask
+        return found
+
+    def _whole_until(self, position: int) -> int:
+        """Where the whole batches from `position` on end."""
+        for at, head in heads(self.file, position, self.size_bytes):
+            position = at + head.size_bytes
+        return position
+
+    def _find_around_damage(self, offset: int) -> tuple[int, BatchHeader] | None:
+        start = max(0, self.offset_index.lookup(offset))
+        for damage in self.damage:
+            if damage.next_offset <= offset:
+                start = max(start, damage.end_position)
+        end = self.good_end(start)
+        found = find_offset(self.file, start, end, offset)
+        if found is None and end < self.size_bytes:
+            raise CorruptMessage(f"{self._log_path}: offset {offset} is damaged, or what would come behind it")
+        return found
+
+    def good_end(self, position: int) -> int:
+        """Where known damage begins at or behind `position`, or the end."""
+        return min(
+            (damage.position for damage in self.damage if damage.end_position > position), default=self.size_bytes
+        )
+
+    def _lies(self, position: int, offset: int) -> bool:
+        """Whether an index entry is wrong that was found for `offset`: never is one behind what is looked up.
+
+        No batch at or above `offset` may be right, where it was compacted away.
+        """
+        head = next(self.heads(position), None)
+        if head is None:
+            return True
+        # Before 0.11 Kafka put the first offset of what was appended there.
+        return head[1].last_offset > offset and head[1].magic == 2
+
+    def next_offset_at(self, start: int, stop: int) -> int:
+        """The offset after the last whole batch in [start, stop), where `start` begins a batch; -1 when none is."""
+        next_offset = -1
+        for _, head in heads(self.file, max(start, self.offset_index.floor_of_position(stop)), stop):
+            next_offset = head.last_offset + 1
+        if next_offset < 0 and start < stop:  # the indexed batch itself is cut
+            for _, head in heads(self.file, start, stop):
+                next_offset = head.last_offset + 1
+        return next_offset
+
+    def offset_behind(self, start: int, stop: int) -> int:
+        """The same or, where the batch that is cut at `stop` is in the index, its base offset: one look at the file."""
+        if (known := self._next_offsets.get(stop)) is not None:
+            return known
+        indexed = self.offset_index.floor_of_position(stop)
+        if indexed <= start:
+            return self.next_offset_at(start, stop)
+        next_offset = -1
+        for _, head in self.heads(indexed):
+            if head.size_bytes > stop - indexed:
+                next_offset = head.base_offset if next_offset < 0 else next_offset
+                self._note_read(next_offset, (indexed, head))
+                self._next_offsets[stop] = next_offset
+                break
+            indexed += head.size_bytes
+            next_offset = head.last_offset + 1
+        return next_offset
+
+    def _note_read(self, offset: int, found: tuple[int, BatchHeader]) -> None:
+        """Of an offset that will be asked for; to be called before a cut is noted."""
+        if max(len(self._next_reads), len(self._next_offsets)) >= KNOWN_READS:
+            self.forget_reads()
+        self._next_reads[offset] = found
+
+    def forget_reads(self) -> None:
+        """Look the next offset of every reader up again."""
+        self._next_reads.clear()
+        self._next_offsets.clear()
+
+    def heads(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        return heads(self.file, position, self.size_bytes)
+
+    def last_heads(self, index_entries: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and head of the last batches, as far back as that many entries of the offset index."""
+        index = self.offset_index
+        return self.heads(index.entry(index.count - index_entries)[1] if index.count > index_entries else 0)
+
+    def position_of(self, offset: int) -> int:
+        """Of a batch at or before the one that holds `offset`."""
+        return self.offset_index.lookup(offset) if offset > self.base_offset else 0
+
+    def position_of_timestamp(self, timestamp: int) -> int:
+        """Of a batch at or before the first one with a timestamp at or after `timestamp`."""
+        _, offset = self.time_index.lookup(timestamp)
+        return self.offset_index.lookup(offset)
+
+    def load_largest_timestamp(self) -> int:
+        """The largest timestamp: that of the last time index entry, which was made when the segment was closed."""
+        if self.largest_timestamp is None:
+            self.largest_timestamp, self.offset_of_largest = self.time_index.last()
+        return self.largest_timestamp
+
+    def _search_largest_timestamp(self) -> None:
+        """The largest timestamp, from the last time index entry and the batches behind it."""
+        timestamp, offset = self.time_index.last()
+        for _, head in self.heads(self.offset_index.lookup(offset)):
+            if head.max_timestamp > timestamp:
+                timestamp, offset = head.max_timestamp, head.last_offset
+        self.largest_timestamp, self.offset_of_largest = timestamp, offset
+
+    def load_first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, -1 when there is none."""
+        if self.first_timestamp is None:
+            found = next(self.heads(), None)
+            if found is None:
+                return NO_TIMESTAMP
+            self.first_timestamp = found[1].max_timestamp
+        return self.first_timestamp
+
+    def load_end(self) -> int:
+        """Find the end of a cleanly closed segment from its last index entry; the offset behind its last batch.
+
+        Raises ValueError when index and file do not belong together.
+        """
+        start = self.offset_index.entry(self.offset_index.count - 1)[1] if self.offset_index.count else 0
+        next_offset = self.base_offset
+        position = start
+        for at, head in self.heads(start):
+            next_offset = head.last_offset + 1
+            position = at + head.size_bytes
+            self.last_batch_offset, self.last_batch_position = head.base_offset, at
+        if position != self.size_bytes:
+            raise ValueError(f"{self._log_path}: batches end at {position} of {self.size_bytes} bytes")
+        self._unindexed_bytes = self.size_bytes - start
+        return next_offset
+
+    def indexes_are_sane(self, end_offset: int) -> bool:
+        """Whether the last entries point into the segment; `end_offset` is where it ends."""
+        if self.offset_index.count:
+            offset, position = self.offset_index.entry(self.offset_index.count - 1)
+            if not (self.base_offset <= offset < end_offset and 0 <= position < self.size_bytes):
+                return False
+        if self.time_index.count:
+            timestamp, offset = self.time_index.last()
+            if not (self.base_offset <= offset < end_offset and timestamp >= 0):
+                return False
+        elif self.size_bytes:  # a closed segment has an entry, if it has timestamps
+            return self.load_first_timestamp() == NO_TIMESTAMP
+        return True
+
+    def become_inactive(self) -> None:
+        """Complete the time index; nothing is appended after this."""
+        if self.size_bytes:
+            self.time_index.maybe_append(self.load_largest_timestamp(), self.offset_of_largest)
+
+    def write_indexes(self) -> list[File]:
+        """Bring the files up to date, nothing is appended now; returns the indexes to be synced.
+
+        OSError when the disk refuses.
+        """
+        self.trim()
+        files = [self.offset_index.write_out(), self.time_index.write_out()]
+        if self.transaction_index.is_in_use:
+            files.append(self.transaction_index.write_out())
+        return files
+
+    @property
+    def index_bytes(self) -> tuple[int, int]:
+        """The sizes of the offset and the time index, without what is preallocated."""
+        return self.offset_index.count * OFFSET_ENTRY.size, self.time_index.count * TIME_ENTRY.size
+
+    def sync_indexes(self) -> None:
+        for file in self.write_indexes():
+            file.sync()
+
+    def truncate(self, offset: int) -> int:
+        """Remove the batch that holds `offset` and all behind it; returns the bytes cut."""
+        found = self.find(offset)
+        if found is None:
+            self.load_largest_timestamp()  # it may be the active one from now on
+            return 0
+        position, head = found
+        cut = self.size_bytes - position
+        self.file.truncate(position)
+        self.is_preallocated = False
+        self.size_bytes = position
+        self.forget_reads()
+        self.damage = tuple(damage for damage in self.damage if damage.end_position <= position)
+        self.offset_index.truncate(head.base_offset)
+        self.time_index.truncate(head.base_offset)
+        self.transaction_index.truncate(head.base_offset)
+        self.last_batch_offset = self.last_batch_position = -1
+        if position == 0:
+            self.first_timestamp = None
+        if head.magic < 2:  # the entries of an old Kafka may point into what is cut
+            self.rebuild_indexes()
+        self.load_end()
+        self._search_largest_timestamp()
+        return cut
+
+    def rebuild_indexes(self) -> None:
+        """Make offset and time index anew from the batches, which are known to be good."""
+        self.forget_reads()
+        self.offset_index.clear()
+        self.time_index.clear()
+        self.reset_accounting()
+        for position, head in self.heads():
+            self.account(position, head)
+
+    def reset_accounting(self) -> None:
+        self.largest_timestamp, self.offset_of_largest = NO_TIMESTAMP, self.base_offset
+        self.first_timestamp = None
+        self.last_batch_offset = self.last_batch_position = -1
+        self._unindexed_bytes = 0
+
+    def account(self, position: int, head: BatchHeader) -> None:
+        """Take note of a batch that is in the file already, as `append` does for a new one."""
+        if head.max_timestamp > self.largest_timestamp:  # type: ignore[operator]
+            self.largest_timestamp, self.offset_of_largest = head.max_timestamp, head.last_offset
+        if position == 0:
+            self.first_timestamp = head.max_timestamp
+        if (
+            self._unindexed_bytes > self._index_interval_bytes
+            and head.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+        ):
+            self.offset_index.append(head.last_offset, position)
+            self.time_index.maybe_append(self.largest_timestamp, self.offset_of_largest)  # type: ignore[arg-type]
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += head.size_bytes
+        self.last_batch_offset, self.last_batch_position = head.base_offset, position
+
+    def sync(self) -> None:
+        """Make the batches durable."""
+        self.file.sync()
+
+    def close(self) -> None:
+        """Let go of the file; it closes when no reader holds it any more."""
+        self._file = None
+
+    def files(self) -> list[Path]:
+        """The names of its files; an index may be missing. The log comes first: without it the others are leftovers."""
+        return [
+            paths.offset_file(self.directory, self.base_offset, suffix + self._suffix)
+            for suffix in paths.SEGMENT_SUFFIXES
+        ]
+
+    def freeze(self) -> None:
+        """Hold on to the files as they are, for readers: others will take their names. Nothing is written any more."""
+        self.is_frozen = True
+        OPEN_FILES.settle()
+        assert self.file is not None
+        self.offset_index.freeze()
+        self.time_index.freeze()
+        self.transaction_index.freeze()
+
+    def delete(self) -> None:
+        for path in self.files():
+            unlink_if_exists(self._filesystem, path)
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Segment({self.directory.name}, base_offset={self.base_offset}, size_bytes={self.size_bytes})"

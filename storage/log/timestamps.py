@@ -1,0 +1,192 @@
+"""Finding records by their timestamps: the only place where a log looks at records, and at a batch or two of them.
+
+Timestamps need not ascend, so an answer is the first record in the order of offsets. Time indexes tell where to begin:
+no batch before that place reaches the timestamp; offset indexes, where the log starts: nothing below is looked at.
+
+That may still be long reads from a cold disk, and a batch that inflates to a hundred megabytes. So a search is made
+where appends are made, and run in another thread.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+
+from klamm.protocol.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    KafkaStorageError,
+    UnsupportedCompressionType,
+    UnsupportedForMessageFormat,
+)
+from klamm.protocol.records.batch import UNKNOWN_COUNT, BatchHeader, records
+from klamm.storage.filesystem import describe
+from klamm.storage.log.index import NO_TIMESTAMP
+from klamm.storage.log.results import TimestampOffset
+from klamm.storage.log.scan import heads
+from klamm.storage.log.segment import Segment
+
+DECOMPRESS_LIMIT = 100 << 20
+"""How far a batch is inflated, at least."""
+
+
+class Search:
+    """Looks for one record in the segments of this moment: the first at or above the log start with a timestamp at or
+    after `timestamp`, or, with None, the first that has the largest.
+
+    Only the newest segment changes while it runs, so that one is asked here and now for what it has in memory.
+    `is_served` tells whether a segment still belongs to the log: in one whose files are gone nothing is found.
+    """
+
+    __slots__ = (
+        "_active",
+        "_is_served",
+        "_largest",
+        "_limit",
+        "_log_start",
+        "_name",
+        "_range",
+        "_segments",
+        "_timestamp",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        segments: Sequence[Segment],
+        log_start_offset: int,
+        timestamp: int | None,
+        *,
+        is_served: Callable[[Segment], bool],
+        max_decompressed_bytes: int = DECOMPRESS_LIMIT,
+    ) -> None:
+        first = max(0, bisect_right(segments, log_start_offset, key=lambda segment: segment.base_offset) - 1)
+        self._name = name
+        self._segments = segments[first:]
+        self._log_start = log_start_offset
+        self._timestamp = timestamp
+        self._is_served = is_served
+        self._limit = max(DECOMPRESS_LIMIT, max_decompressed_bytes)
+        active = self._active = segments[-1]
+        self._largest = active.load_largest_timestamp()
+        wanted = self._largest if timestamp is None else timestamp
+        self._range = (active.position_of(log_start_offset), active.position_of_timestamp(wanted), active.size_bytes)
+
+    def run(self) -> TimestampOffset | None:
+        """The answer; None when no record fits.
+
+        Raises KafkaStorageError, CorruptMessage for a damaged batch, or UnsupportedForMessageFormat when nothing is
+        found in a log that ends with messages of format 0, which has no timestamps.
+        """
+        try:
+            found = self._find()
+            if found is None and self._ends_without_timestamps():
+                raise UnsupportedForMessageFormat(f"{self._name}: messages of format 0 have no timestamps")
+            return found
+        except OSError as error:
+            raise KafkaStorageError(f"{self._name}: {describe(error)}") from error
+        except (InvalidRecord, UnsupportedCompressionType) as error:
+            raise CorruptMessage(f"{self._name}: a stored batch is damaged: {error.message}") from error
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
+            raise KafkaStorageError(f"{self._name}: an index or a batch is damaged: {error}") from error
+
+    def _find(self) -> TimestampOffset | None:
+        if self._timestamp is not None:
+            return self._first(self._timestamp)
+        timestamp = max(self._largest_of(segment) for segment in self._segments)
+        if timestamp == NO_TIMESTAMP:
+            return None
+        return self._first(timestamp) or self._first_of_largest()
+
+    def _ends_without_timestamps(self) -> bool:
+        for segment in reversed(self._segments):
+            if segment.size_bytes:
+                try:
+                    return [head.magic for _, head in segment.last_heads(1)][-1:] == [0]
+                except FileNotFoundError:
+                    if self._is_served(segment):
+                        raise
+        return False
+
+    def _first(self, timestamp: int) -> TimestampOffset | None:
+        for segment in self._segments:
+            if self._largest_of(segment) < timestamp:
+                continue
+            for position, head in self._heads(segment, timestamp):
+                if head.max_timestamp < timestamp:
+                    continue
+                for found in self._records(segment, position, head):
+                    if found.timestamp >= timestamp:
+                        return found
+        return None
+
+    def _first_of_largest(self) -> TimestampOffset | None:
+        """The slow way, for when the record with the largest timestamp is below the log start, or compacted away.
+
+        Walks headers only, of as few segments as may have the answer, and looks into two batches of each.
+        """
+        best: TimestampOffset | None = None
+        for segment in sorted(self._segments, key=self._largest_of, reverse=True):
+            if best is not None and self._largest_of(segment) < best.timestamp:
+                break
+            found = self._largest_in(segment)
+            if found is not None and (best is None or _rank(found) > _rank(best)):
+                best = found
+        return best
+
+    def _largest_in(self, segment: Segment) -> TimestampOffset | None:
+        best: TimestampOffset | None = None  # within the batch where the log starts
+        largest, place = NO_TIMESTAMP, None  # of the batches behind it
+        for position, head in self._heads(segment, None):
+            if head.base_offset < self._log_start or (
+                head.record_count == UNKNOWN_COUNT and best is None and place is None
+            ):
+                best = max(self._records(segment, position, head), key=_rank, default=None)
+            elif head.max_timestamp > largest:
+                largest, place = head.max_timestamp, (position, head)
+        if place is not None and (best is None or largest > best.timestamp):
+            best = max(self._records(segment, *place), key=_rank, default=best)
+        return best if best is not None and best.timestamp > NO_TIMESTAMP else None
+
+    def _heads(self, segment: Segment, timestamp: int | None) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and head of the batches above the log start that may hold records of the timestamp, or any."""
+        try:
+            if segment is self._active:
+                start, timestamp_start, end = self._range
+            else:
+                start, timestamp_start, end = segment.position_of(self._log_start), 0, segment.size_bytes
+                if timestamp is not None:
+                    timestamp_start = segment.position_of_timestamp(timestamp)
+            if timestamp is not None:
+                start = max(start, timestamp_start)
+            for position, head in heads(segment.file, start, end):
+                # Compaction leaves empty batches, for their producer's sake.
+                if head.last_offset >= self._log_start and head.record_count:
+                    yield position, head
+        except FileNotFoundError:
+            if self._is_served(segment):
+                raise
+
+    def _records(self, segment: Segment, position: int, head: BatchHeader) -> Iterator[TimestampOffset]:
+        """The records of a batch that are above the log start."""
+        if head.is_log_append_time and head.record_count != UNKNOWN_COUNT:
+            yield TimestampOffset(head.max_timestamp, max(head.base_offset, self._log_start), head.leader_epoch)
+            return
+        for record in records(segment.file.read_at(head.size_bytes, position), head, self._limit):
+            if record.offset >= self._log_start:
+                yield TimestampOffset(record.timestamp, record.offset, head.leader_epoch)
+
+    def _largest_of(self, segment: Segment) -> int:
+        return self._largest if segment is self._active else segment.load_largest_timestamp()
+
+
+def _rank(found: TimestampOffset) -> tuple[int, int]:
+    """The larger timestamp is better, then the lower offset."""
+    return found.timestamp, -found.offset
+
+
+def last_written_ms(segment: Segment) -> int:
+    """The largest timestamp of a segment; when it has none, when its file was last written."""
+    timestamp = segment.load_largest_timestamp()
+    return timestamp if timestamp != NO_TIMESTAMP else segment.file.modified_ms()

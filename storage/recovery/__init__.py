@@ -1,0 +1,1 @@
+"""What a start does with the files it finds: checks, rebuilds, completes, or leaves a log offline."""

@@ -1,0 +1,105 @@
+"""Which bytes of a segment are no good batches, and which offsets are lost with them.
+
+The check is that of recovery, but it does not end at the first bad batch: it looks for the next good one. A bad batch
+whose length leads to a good one (or to the end) is taken at its word; else every position is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from klamm.protocol.errors import CorruptMessage
+from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
+from klamm.storage.filesystem import File
+from klamm.storage.log.scan import batches
+from klamm.storage.recovery.recovery import find_batch_after, problem_of
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [position, end_position) of a segment; the offsets [first_offset, next_offset) are lost."""
+
+    position: int
+    end_position: int
+    first_offset: int
+    next_offset: int
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"position={self.position} size_bytes={self.end_position - self.position} "
+            f"offsets=[{self.first_offset}, {self.next_offset}): {self.problem}"
+        )
+
+
+def find_damage(
+    file: File,
+    base_offset: int,
+    end_position: int,
+    *,
+    next_offset: int | None = None,
+    end_offset: int | None = None,
+    on_batch: Callable[[BatchHeader], None] = lambda _: None,
+) -> Iterator[Damage]:
+    """All of it in the first `end_position` bytes of the segment, in order.
+
+    Offsets are expected from `next_offset` (default: the base offset) to below `end_offset`, where the next segment
+    begins; None: not known. `on_batch` is told every good batch. Raises OSError.
+    """
+    position = 0
+    due = base_offset if next_offset is None else next_offset
+    while position < end_position:
+        problem, size = "no whole batch", 0
+        for at, head, data in batches(file, position, end_position):
+            found = _problem(head, data, due, base_offset, end_offset)
+            if found is not None:
+                problem, size = found, head.size_bytes
+                break
+            on_batch(head)
+            due = head.last_offset + 1
+            position = at + head.size_bytes
+        if position >= end_position:
+            return
+        good = _next_good(file, position, size, end_position, due, end_offset)
+        if good is None:
+            yield Damage(position, end_position, due, due if end_offset is None else max(due, end_offset), problem)
+            return
+        yield Damage(position, good[0], due, good[1].base_offset, problem)
+        position = good[0]
+
+
+def _problem(head: BatchHeader, data: memoryview, due: int, base_offset: int, end_offset: int | None) -> str | None:
+    problem = problem_of(head, data, due, base_offset)
+    if problem is None and end_offset is not None and head.last_offset >= end_offset:
+        problem = f"last offset {head.last_offset} where the next segment begins with {end_offset}"
+    return problem
+
+
+def _next_good(
+    file: File, position: int, size: int, end_position: int, due: int, end_offset: int | None
+) -> tuple[int, BatchHeader] | None:
+    """Position and head of the next good batch behind the bad one at `position`, of that size if it has one."""
+    if size and position + size == end_position:
+        return None
+    if size and (head := _good_at(file, position + size, end_position, due, end_offset)) is not None:
+        return position + size, head
+    at = position
+    while (found := find_batch_after(file, at + 1, end_position, due)) is not None:
+        head = _good_at(file, found, end_position, due, end_offset)
+        if head is not None:
+            return found, head
+        at = found
+    return None
+
+
+def _good_at(file: File, position: int, end_position: int, due: int, end_offset: int | None) -> BatchHeader | None:
+    try:
+        head = read_header(file.read_at(min(HEADER_BYTES, end_position - position), position))
+    except CorruptMessage:
+        return None
+    if head.base_offset < due or position + head.size_bytes > end_position:
+        return None
+    if end_offset is not None and head.last_offset >= end_offset:
+        return None
+    return head if crc_is_valid(file.read_at(head.size_bytes, position), head) else None

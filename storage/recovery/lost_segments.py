@@ -1,0 +1,27 @@
+"""Segments that have lost their `.log`: what their other files tell. The loader, `klamm verify` and `klamm repair` ask
+here, so that they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from klamm.storage import paths
+from klamm.storage.filesystem import Filesystem
+from klamm.storage.log.scan import heads
+
+
+def lost_segments(filesystem: Filesystem, directory: Path, names: Collection[str]) -> list[int]:
+    """Base offsets of the segments of a partition that are lost; `names` are those in its directory.
+
+    Of such there are indexes between the first and the last segment, but no log; and no other segment has the offset,
+    or the indexes would be left over, nobody's. Raises OSError.
+    """
+    return [offset for offset in paths.without_log(names) if not _is_in_another(filesystem, directory, names, offset)]
+
+
+def _is_in_another(filesystem: Filesystem, directory: Path, names: Collection[str], offset: int) -> bool:
+    bases = [parsed[0] for name in names if (parsed := paths.parse_offset_file(name)) and parsed[1] == paths.LOG_SUFFIX]
+    before = max(base_offset for base_offset in bases if base_offset < offset)
+    file = filesystem.open_read(paths.offset_file(directory, before, paths.LOG_SUFFIX))
+    return any(head.last_offset >= offset for _, head in heads(file, 0, file.size()))

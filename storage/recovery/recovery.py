@@ -1,0 +1,130 @@
+"""Checking the batches of one segment after an unclean shutdown. Nothing is changed here but indexes in memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from klamm.protocol.errors import CorruptMessage
+from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
+from klamm.storage.filesystem import File
+from klamm.storage.log.index import MAX_RELATIVE_OFFSET
+from klamm.storage.log.leader_epochs import EpochCache
+from klamm.storage.log.producer_state import ProducerState
+from klamm.storage.log.replay import replay
+from klamm.storage.log.scan import batches
+from klamm.storage.log.segment import Segment
+
+SEARCH_BYTES = 1 << 20
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a segment holds: whole, good batches up to `end_position`, and why not more."""
+
+    end_position: int
+    next_offset: int
+    problem: str | None
+
+
+def scan_segment(
+    segment: Segment, next_offset: int, epochs: EpochCache, producers: ProducerState, *, power_loss: bool
+) -> Scan:
+    """Check every batch up to the first bad one. The good ones rebuild the indexes and complete epochs and producers.
+
+    After a power cut a batch of an older epoch than the one before it is left from before a truncation: the disk has
+    forgotten what was written over it.
+    """
+    segment.offset_index.clear()
+    segment.time_index.clear()
+    segment.transaction_index.clear()
+    segment.reset_accounting()
+    end = 0
+    problem = None
+    for position, head, data in batches(segment.file, 0, segment.size_bytes):
+        problem = problem_of(head, data, next_offset, segment.base_offset)
+        if problem is None and power_loss and 0 <= head.leader_epoch < epochs.latest:
+            problem = f"leader epoch {head.leader_epoch} after {epochs.latest}"
+        if problem is not None:
+            break
+        segment.account(position, head)
+        note_epoch(epochs, head)
+        aborted = replay(producers, segment, position, head, data)
+        if aborted is not None:
+            segment.transaction_index.append(aborted)
+        next_offset = head.last_offset + 1
+        end = position + head.size_bytes
+    if problem is None and end != segment.size_bytes:
+        problem = "no whole batch"
+    return Scan(end, next_offset, problem)
+
+
+def note_epoch(epochs: EpochCache, head: BatchHeader) -> None:
+    """Take note of the leader epoch of a batch that is in the log.
+
+    A message of an older format has none, and says that those before it no longer tell where logs part: as in Kafka,
+    they are forgotten.
+    """
+    if head.magic < 2:
+        epochs.clear()
+    elif head.leader_epoch > epochs.latest:
+        epochs.assign(head.leader_epoch, head.base_offset)
+
+
+def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_base_offset: int) -> str | None:
+    """What is wrong with a batch whose magic and size are plausible; None when it is good."""
+    if not crc_is_valid(data, head):
+        return "wrong CRC"
+    if head.base_offset < next_offset:
+        return f"base offset {head.base_offset} where {next_offset} or more is due"
+    if head.last_offset_delta < 0 or head.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
+        return f"last offset delta {head.last_offset_delta}"
+    return None
+
+
+def end_of_content(file: File, position: int, end: int) -> int:
+    """Where, a page behind what is not zero, nothing but zeros follow up to `end`, as preallocation leaves them."""
+    for first, last in reversed(file.data_ranges(position, end)):
+        while last > first:
+            start = max(first, last - SEARCH_BYTES)
+            content = file.read_at(last - start, start).rstrip(b"\0")
+            if content:
+                return min(end, start + len(content) + PAGE_BYTES)
+            last = start
+    return position
+
+
+def find_batch_after(file: File, position: int, end: int, next_offset: int) -> int | None:
+    """Position of a good batch in [position, end) that begins anywhere, with an offset of `next_offset` or more.
+
+    Tells damage in the middle (good batches follow) from a torn or garbage tail. The fixed bytes of a header find the
+    candidates: the upper half of the base offset, the magic, and a length that is not too small. Preallocated zeros are
+    passed over.
+    """
+    upper = next_offset >> 32
+    halves = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (upper, upper + 1))
+    candidate = re.compile(b"(?=(?:" + halves + b").{4}(?!\0\0\0[\0-\x0d]).{8}[\0-\2])", re.DOTALL)
+    for start, stop in file.data_ranges(position, end):
+        at = max(position, start - HEADER_BYTES)  # a header may begin with zeros
+        position = stop
+        while at < stop:
+            window = file.read_at(min(SEARCH_BYTES, end - at, stop + HEADER_BYTES - at), at)
+            if window.count(0) < len(window):
+                for match in candidate.finditer(window):
+                    if _is_good(file, at + match.start(), end, next_offset):
+                        return at + match.start()
+            if at + len(window) >= stop:
+                break
+            at += SEARCH_BYTES - HEADER_BYTES
+    return None
+
+
+def _is_good(file: File, position: int, end: int, next_offset: int) -> bool:
+    try:
+        head = read_header(file.read_at(min(HEADER_BYTES, end - position), position))
+    except CorruptMessage:
+        return False
+    if head.base_offset < next_offset or position + head.size_bytes > end:
+        return False
+    return crc_is_valid(file.read_at(head.size_bytes, position), head)

@@ -1,0 +1,1 @@
+"""Verifying in the background what has been written."""
