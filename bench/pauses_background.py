@@ -28,7 +28,7 @@ from pathlib import Path
 from bench.pauses import Probe
 from klamm.broker.apis.dispatcher import Dispatcher
 from klamm.broker.background.compaction import Failed
-from klamm.broker.background.upkeep import Upkeep
+from klamm.broker.background.upkeep import Upkeep, repeat
 from klamm.broker.broker import Broker
 from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
 from klamm.broker.controller.topics import NewTopic, TopicKey
@@ -121,7 +121,14 @@ class Background:
         print(f"| {name} | {pause.worst_ms:.1f} | {cpu_s * 1000:.1f} | {took:.2f} s |", flush=True)
 
     async def run(self, disk: ThreadPoolExecutor) -> None:
-        jobs = {job.name: job.run for job in Upkeep(self._broker, disk).jobs()}
+        upkeep = {job.name: job for job in Upkeep(self._broker, disk).jobs()}
+        young = asyncio.create_task(repeat(upkeep["young objects"]))
+        try:
+            await self.run_all({name: job.run for name, job in upkeep.items() if name != "young objects"})
+        finally:
+            young.cancel()
+
+    async def run_all(self, jobs: dict[str, Work]) -> None:
         controller, sizes = self._broker.controller, self._sizes
         every = f"{sizes.topics * PARTITIONS:,}"
         new = [NewTopic(name, PARTITIONS, 1) for name in self._names]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klamm.broker.memory import collect_young
 from klamm.broker.turns import in_turns
 from klamm.protocol.errors import KafkaError
 from klamm.storage.log.log_config import LONG_MAX
@@ -33,6 +34,8 @@ SWEEP_TICK_MS = 1000
 """How often to look for deleted files whose delay has passed."""
 RESERVE_TICK_MS = 1000
 """How often to look whether a reserve that was let go can be made again: until then nothing is appended."""
+YOUNG_TICK_MS = 1000
+"""How often the cyclic collector looks at what is new."""
 SCRUB_TICK_MS = 30_000
 """How often to look whether it is time to verify the logs again."""
 RETRY_MS = 10_000
@@ -63,7 +66,7 @@ class Upkeep:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._tasks += [loop.create_task(_repeat(job)) for job in self.jobs()]
+        self._tasks += [loop.create_task(repeat(job)) for job in self.jobs()]
 
     def jobs(self) -> list[Job]:
         """Everything that is done, with its period in ms."""
@@ -88,6 +91,7 @@ class Upkeep:
                 lambda: broker.config.integer("producer.id.expiration.check.interval.ms"),
                 self._expire_producers,
             ),
+            Job("young objects", lambda: YOUNG_TICK_MS, self._collect_young),
         ]
 
     async def stop(self) -> None:
@@ -132,6 +136,9 @@ class Upkeep:
     async def _flush_rolled(self) -> None:
         await self._broker.flusher.flush_rolled(self._broker.partitions.rolled())
 
+    async def _collect_young(self) -> None:
+        collect_young()
+
     async def _expire_producers(self) -> None:
         async for partition in in_turns(self._broker.partitions):
             while (storage_log := partition.log) is not None:
@@ -140,7 +147,8 @@ class Upkeep:
                 await asyncio.sleep(0)
 
 
-async def _repeat(job: Job) -> None:
+async def repeat(job: Job) -> None:
+    """Run the job again and again, until cancelled."""
     at_most_ms = job.first_ms
     while True:
         try:

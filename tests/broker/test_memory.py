@@ -53,3 +53,27 @@ def test_no_collection_looks_at_what_has_survived_one() -> None:
     most, is_frozen = subprocess.check_output([sys.executable, "-c", COLLECTED], text=True).split()
     assert int(most) < 200_000
     assert is_frozen == "True"
+
+
+REPLACED = """
+import gc
+from klamm.broker.memory import collect_young, spare_the_collector
+
+class Segment:
+    pass
+
+kept = [Segment() for _ in range(300_000)]
+spare_the_collector()
+sizes = [0]
+gc.callbacks.append(lambda phase, info: sizes.append(sum(map(len, map(gc.get_objects, range(info["generation"] + 1))))))
+for index in range(len(kept)):
+    kept[index] = Segment()
+    if index % 10_000 == 0:
+        collect_young()
+more = [Segment() for _ in range(10_000)]
+print(max(sizes))
+"""
+
+
+def test_what_takes_the_place_of_frozen_objects_is_looked_at_in_time() -> None:
+    assert int(subprocess.check_output([sys.executable, "-c", REPLACED], text=True)) < 100_000

@@ -10,7 +10,7 @@ import pytest
 
 from klamm.broker import turns
 from klamm.broker.background import upkeep as upkeep_module
-from klamm.broker.background.upkeep import Job, Upkeep, _repeat
+from klamm.broker.background.upkeep import Job, Upkeep, repeat
 from klamm.broker.partitions.partition import Partition
 from klamm.broker.partitions.partition_manager import PartitionManager
 from tests.support.embedded import EmbeddedBroker, batch
@@ -105,7 +105,7 @@ def test_the_first_pause_may_be_shorter_than_the_period(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(_repeat(Job("it", lambda: 300_000, run, first_ms=30_000)))
+        asyncio.run(repeat(Job("it", lambda: 300_000, run, first_ms=30_000)))
     assert pauses == [30.0, 300.0, 300.0]
 
 
@@ -131,7 +131,7 @@ def test_a_job_goes_on_after_it_failed_or_had_no_period(
         await asyncio.Event().wait()
 
     async def main() -> None:
-        task = asyncio.create_task(_repeat(Job("it", period_ms, run)))
+        task = asyncio.create_task(repeat(Job("it", period_ms, run)))
         await asyncio.wait_for(done.wait(), 10)
         task.cancel()
 
