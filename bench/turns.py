@@ -1,6 +1,8 @@
 """Klamm and Apache Kafka both up, loaded by turns: for machines whose speed changes within minutes.
 
-    python -m bench.turns [--rounds 7] [--seconds 1]
+    python -m bench.turns [--rounds 7] [--seconds 1] [--against DIR]
+
+With `--against` another checkout of Klamm takes the place of Apache Kafka: what a change has done.
 
 The rows of `bench speed` that the generator in `bench/load` makes, a second each, and the bare sendfile loop. Prints
 medians over the rounds; writes nothing.
@@ -10,17 +12,28 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from bench import loads, speed
-from bench.measure import BROKERS, Table, create_topic
+from bench.measure import BROKERS, COLUMNS, Table, Target, create_topic, klamm
+from tests.support.broker_process import BrokerProcess
+
+
+@contextmanager
+def checkout(tree: Path, directory: Path) -> Iterator[Target]:
+    """The broker of another tree, with the packages of this one."""
+    with BrokerProcess(directory / "other", prefix=("env", "-C", str(tree.resolve()))) as broker:
+        yield Target("other", broker.host, broker.port, broker.pid)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of one load")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout instead of Apache Kafka")
     options = parser.parse_args()
     if not loads.available(loads.LOAD):
         parser.error("make bench-tools builds the load generator, with Go")
@@ -28,8 +41,8 @@ def main() -> None:
     with ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="klamm-bench-")))
         targets = []
-        for broker in BROKERS:
-            directory = temporary / broker.__name__
+        for broker in BROKERS if options.against is None else (klamm, partial(checkout, options.against)):
+            directory = temporary / str(len(targets))
             directory.mkdir()
             targets.append(stack.enter_context(broker(directory)))
         for target in targets:
@@ -46,7 +59,8 @@ def main() -> None:
                 for target in turn:
                     speed.fetched(table, target, size, connections, options.seconds)
             speed.bare(table, temporary, options.seconds)
-    print(table.markdown())
+    columns = COLUMNS if options.against is None else {"klamm": "this tree", "other": str(options.against)}
+    print(table.markdown(columns))
 
 
 if __name__ == "__main__":
