@@ -22,7 +22,9 @@ from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log_dir import LogDir, NewLog
+from klamm.storage.log_creation import NewLog, create_logs
+from klamm.storage.log_dir import LogDir
+from klamm.storage.recovery.log_loading import load_logs
 
 EVERYTHING = 1 << 62
 
@@ -121,9 +123,9 @@ def bench_read(directory: Path, count: int) -> None:
 def bench_open(directory: Path, partitions: int) -> None:
     path = directory / "data"
     log_dir = LogDir.open(path, node_id=1)
-    log_dir.load_logs(lambda topic: LogConfig())
+    load_logs(log_dir, lambda topic: LogConfig())
     begin = time.perf_counter()
-    logs = log_dir.create_logs([NewLog("t", partition, bytes(16), LogConfig()) for partition in range(partitions)])
+    logs = create_logs(log_dir, [NewLog("t", partition, bytes(16), LogConfig()) for partition in range(partitions)])
     show(f"create {partitions} partitions, durably", (time.perf_counter() - begin) * 1e3, "ms")
     small = batch(1, 100)
     for log in logs:
@@ -135,18 +137,18 @@ def bench_open(directory: Path, partitions: int) -> None:
     show(f"clean close of {partitions} partitions, all dirty", (time.perf_counter() - begin) * 1e3, "ms")
     begin = time.perf_counter()
     log_dir = LogDir.open(path, node_id=1)
-    found = log_dir.load_logs(lambda topic: LogConfig())
+    found = load_logs(log_dir, lambda topic: LogConfig())
     show(f"clean start with {partitions} partitions", (time.perf_counter() - begin) * 1e3, "ms")
     assert len(found.logs) == partitions and all(log.log_end_offset == 100 for log in found.logs.values())
     begin = time.perf_counter()
     log_dir.close()
     show(f"clean close of {partitions} partitions, untouched", (time.perf_counter() - begin) * 1e3, "ms")
     log_dir = LogDir.open(path, node_id=1)
-    log_dir.load_logs(lambda topic: LogConfig())
+    load_logs(log_dir, lambda topic: LogConfig())
     log_dir.close(clean=False)
     begin = time.perf_counter()
     log_dir = LogDir.open(path, node_id=1)
-    found = log_dir.load_logs(lambda topic: LogConfig())
+    found = load_logs(log_dir, lambda topic: LogConfig())
     show(f"unclean start with {partitions} partitions", (time.perf_counter() - begin) * 1e3, "ms")
     assert not found.offline
     log_dir.close()

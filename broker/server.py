@@ -147,7 +147,7 @@ class Server:
         try:
             store_path = first.path / FILE_NAME
             store = SqliteStore(store_path)
-            store.make_room = first.let_reserve_go
+            store.make_room = first.reserve.let_go
             self._take_over(store)
             self._controller = Controller(store, config, clock=self.clock)
             self._controller.start(clean=all(log_dir.was_clean for log_dir in self._log_dirs), cluster_id=cluster_id)

@@ -361,6 +361,18 @@ def unlink_if_exists(filesystem: Filesystem, path: Path) -> bool:
     return True
 
 
+def remove_tree(filesystem: Filesystem, directory: Path) -> None:
+    """Remove a directory with what is in it; none is no error. OSError."""
+    if not filesystem.exists(directory):
+        return
+    for entry in filesystem.list(directory):
+        if entry.is_directory:
+            remove_tree(filesystem, directory / entry.name)
+        else:
+            filesystem.unlink(directory / entry.name)
+    filesystem.remove_directory(directory)
+
+
 def is_transient(error: OSError) -> bool:
     return error.errno in TRANSIENT_ERRNOS
 

@@ -12,24 +12,34 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from klamm.storage import paths
-from klamm.storage.filesystem import Filesystem, describe, unlink_if_exists
+from klamm.storage.filesystem import NO_SPACE, Filesystem, describe, unlink_if_exists
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class Reserve:
-    """The reserve of one log directory, of `size_bytes`; with 0 there is none. Any thread may use it."""
+    """The reserve of one log directory, of `size_bytes`; with 0 there is none. Any thread may use it.
 
-    __slots__ = ("_directory", "_filesystem", "_lock", "_path", "is_held", "is_lent", "size_bytes")
+    `on_change` is called when it was let go, and when one that was let go is made again.
+    """
 
-    def __init__(self, filesystem: Filesystem, directory: Path, size_bytes: int) -> None:
+    __slots__ = ("_directory", "_filesystem", "_lock", "_on_change", "_path", "is_held", "is_lent", "size_bytes")
+
+    def __init__(
+        self, filesystem: Filesystem, directory: Path, size_bytes: int, on_change: Callable[[], None] = lambda: None
+    ) -> None:
         self._filesystem = filesystem
         self._directory = directory
         self._path = directory / paths.RESERVE
         self._lock = threading.Lock()
+        self._on_change = on_change
         self.size_bytes = size_bytes
         self.is_held = False
         self.is_lent = False
@@ -67,6 +77,13 @@ class Reserve:
                 self.is_lent = self.is_lent and not self.is_held
             return self.is_held
 
+    def renew(self) -> None:
+        """Make it again if there is room for it. Blocks."""
+        was_lent = self.is_lent
+        if self.make() and was_lent:
+            logger.info("%s: there is room again, and the reserve is made", self._directory)
+            self._on_change()
+
     def _has_room(self) -> bool:
         return self._free_bytes() >= 2 * self.size_bytes
 
@@ -97,7 +114,10 @@ class Reserve:
         return True
 
     def let_go(self) -> bool:
-        """Give the space back to the disk; False when there is none to give."""
+        """Give the space to what has to be written on a full disk; False when there is none to give.
+
+        From then on nothing is appended to the directory until `renew` succeeds.
+        """
         with self._lock:
             if not self.is_held:
                 return False
@@ -111,4 +131,14 @@ class Reserve:
             "%s: the disk is full: %d bytes of reserve are let go; nothing is appended until twice as many are free",
             self._directory, self.size_bytes,
         )  # fmt: skip
+        self._on_change()
         return True
+
+    def lend_to(self, work: Callable[[], T]) -> T:
+        """Do what must not fail for want of space: if it does, let the reserve go and do it again. OSError."""
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in NO_SPACE or not self.let_go():
+                raise
+        return work()

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from klamm.broker.turns import in_turns
 from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.compaction.cleanable import Cleanable, cleanable, is_due, make_job
-from klamm.storage.compaction.cleaned_segment import Cleaned
+from klamm.storage.compaction.cleaned_segment import Cleaned, discard_cleaned
 from klamm.storage.compaction.cleaner import Job, Result
 from klamm.storage.compaction.cleaner_worker import decode_group, decode_result, encode_job
 from klamm.storage.filesystem import describe
@@ -258,7 +258,7 @@ class Compaction:
 
     async def _compact(self, partition: Partition, log_dir: LogDir, storage_log: Log, found: Cleanable) -> None:
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._disk, log_dir.discard_cleaned, _key(partition), storage_log)
+        await loop.run_in_executor(self._disk, discard_cleaned, log_dir, _key(partition), storage_log)
         await loop.run_in_executor(self._disk, _make_durable, storage_log, log_dir, found.first_uncleanable)
         if storage_log.recovery_point < found.first_uncleanable:
             raise Failed("its indexes are not on the disk")
@@ -292,7 +292,7 @@ class Compaction:
     async def _discard(self, partition: Partition, log_dir: LogDir, storage_log: Log) -> None:
         loop = asyncio.get_running_loop()
         with suppress(KafkaError):  # the next job removes it
-            await loop.run_in_executor(self._disk, log_dir.discard_cleaned, _key(partition), storage_log)
+            await loop.run_in_executor(self._disk, discard_cleaned, log_dir, _key(partition), storage_log)
 
     def _job(self, storage_log: Log, found: Cleanable) -> Job:
         config = self._config()

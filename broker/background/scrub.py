@@ -28,6 +28,7 @@ from klamm.storage.filesystem import describe
 from klamm.storage.log.log import Log
 from klamm.storage.log.segment import Segment
 from klamm.storage.paths import TopicPartition
+from klamm.storage.scrub import known_damage
 from klamm.storage.scrub.scrub_worker import Job, ScrubFailed, Verified, decode_answer
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Scrubber:
         metrics.gauge(
             "klamm_damaged_ranges",
             "Ranges of bytes in logs that are known to be damaged and are not served.",
-            lambda: sum(log_dir.damaged_count for log_dir in self._partitions.log_dirs),
+            lambda: sum(log_dir.scrub.damaged_count for log_dir in self._partitions.log_dirs),
         )
 
     async def round(self) -> None:
@@ -165,7 +166,7 @@ class Scrubber:
         await self._save_soon(log_dir)
         log.info(
             "%s: verified what is on the disk: read_bytes=%d seconds=%d damaged_ranges=%d",
-            log_dir.path, self.read_bytes - before, (state.ended_ms - state.began_ms) // 1000, log_dir.damaged_count,
+            log_dir.path, self.read_bytes - before, (state.ended_ms - state.began_ms) // 1000, state.damaged_count,
         )  # fmt: skip
 
     def _segments(self, log_dir: LogDir) -> Iterator[tuple[TopicPartition, Log, Segment]]:
@@ -225,7 +226,7 @@ class Scrubber:
 
     def _save(self, log_dir: LogDir) -> None:
         try:
-            log_dir.save_scrub()
+            known_damage.save(log_dir)
         except OSError as error:
             log.warning("%s: how far scrubbing is was not written: %s", log_dir.path, describe(error))
 

@@ -30,9 +30,9 @@ from klamm.storage import checkpoints
 from klamm.storage import paths as storage_paths
 from klamm.storage.checkpoints import CheckpointError
 from klamm.storage.clock import Clock
-from klamm.storage.copies.backup import BackupError, Restored, remove_directory, restore_partition
+from klamm.storage.copies.backup import BackupError, Restored, restore_partition
 from klamm.storage.copying import Copied
-from klamm.storage.filesystem import Filesystem, describe
+from klamm.storage.filesystem import Filesystem, describe, remove_tree
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir, LogDirError
 from klamm.storage.paths import TopicPartition
@@ -155,7 +155,7 @@ class _Restore:
         except BaseException:
             for path in self._made:
                 with suppress(OSError):
-                    remove_directory(self._filesystem, path)
+                    remove_tree(self._filesystem, path)
             raise
         finally:
             store.close()

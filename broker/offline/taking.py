@@ -27,9 +27,9 @@ from klamm.storage import checkpoints
 from klamm.storage import paths as storage_paths
 from klamm.storage.checkpoints import CheckpointError, MetaProperties
 from klamm.storage.clock import Clock
-from klamm.storage.copies.backup import BackupError, remove_directory, take_partition
+from klamm.storage.copies.backup import BackupError, take_partition
 from klamm.storage.copying import Copied
-from klamm.storage.filesystem import Filesystem, Lock, describe, make_durable_directory, unlink_if_exists
+from klamm.storage.filesystem import Filesystem, Lock, describe, make_durable_directory, remove_tree, unlink_if_exists
 from klamm.storage.paths import TopicPartition
 from klamm.storage.scrub.scrub_state import KnownDamage
 
@@ -192,4 +192,4 @@ def _take_topic(
 def _remove(filesystem: Filesystem, directories: Iterable[Path]) -> None:
     for path in directories:
         with suppress(OSError):
-            remove_directory(filesystem, path)
+            remove_tree(filesystem, path)

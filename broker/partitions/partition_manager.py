@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from typing import TYPE_CHECKING
 
 from klamm.broker.metrics.recording import escape
@@ -29,8 +29,11 @@ from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.copies.relocation import settle
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log_dir import CreationLeftOver, LogDir, NewLog
+from klamm.storage.log_creation import CreationLeftOver, NewLog, create_logs, name_topic
+from klamm.storage.log_deletion import delete_logs, set_aside
+from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition, parse_partition_directory
+from klamm.storage.recovery.log_loading import LogLoading
 
 if TYPE_CHECKING:
     from klamm.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -239,11 +242,12 @@ class PartitionManager:
         config_for = self._log_config_of(image)
         workers = self._config.integer("num.recovery.threads.per.data.dir")
         with ExitStack() as stack:
-            long = [log_dir for log_dir in self.log_dirs if log_dir.begin_recovery(config_for, workers)]
+            loadings = [stack.enter_context(closing(LogLoading(each, config_for))) for each in self.log_dirs]
+            long = [loading for loading in loadings if loading.begin(workers)]
             if long:
                 stack.enter_context(while_recovering())
-            for log_dir in self.log_dirs:
-                log_dir.load_logs(config_for, expected=lambda name: name not in on_disk and _is_known(name, image))
+            for loading in loadings:
+                loading.load(lambda name: name not in on_disk and _is_known(name, image))
 
     def _recovery_samples(self) -> Iterator[Sample]:
         for log_dir in self.log_dirs:
@@ -481,7 +485,7 @@ class PartitionManager:
 
     def _made_in(self, log_dir: LogDir, items: list[NewLog]) -> Sequence[Log | KafkaError]:
         try:
-            created: Sequence[Log | KafkaError] = log_dir.create_logs(items)
+            created: Sequence[Log | KafkaError] = create_logs(log_dir, items)
         except KafkaError as error:
             created = [error.with_traceback(None)] * len(items)
         failed = [(item, opened) for item, opened in zip(items, created, strict=True) if isinstance(opened, KafkaError)]
@@ -504,7 +508,7 @@ class PartitionManager:
             return
         for log_dir in self._holders(key):
             try:
-                kept = log_dir.set_aside(*key)
+                kept = set_aside(log_dir, TopicPartition(*key))
             except KafkaError as error:
                 log.error("%s-%d: %s", *key, error.message)
                 self._logs[key] = error
@@ -613,7 +617,7 @@ class PartitionManager:
     def renew_reserves(self) -> None:
         """Make the reserves that were let go, or never had room. Blocks."""
         for log_dir in self.log_dirs:
-            log_dir.renew_reserve()
+            log_dir.reserve.renew()
 
     def lacks_reserves(self) -> bool:
         return any(log_dir.reserve.is_missing for log_dir in self.log_dirs)
@@ -647,7 +651,7 @@ def _checked(log_dir: LogDir, name: TopicPartition, found: Log, image: MetadataI
         return found
     if found.topic_id is None:
         try:
-            log_dir.name_topic(name, topic.topic_id)
+            name_topic(log_dir, name, topic.topic_id)
         except KafkaError as error:
             log.error("%s: offline: %s", name, error.message)
             return error
@@ -665,7 +669,7 @@ def _delete_logs(removed: list[tuple[LogDir, TopicPartition]]) -> None:
         by_directory.setdefault(log_dir, []).append(partition)
     failures: dict[TopicPartition, KafkaStorageError] = {}
     for log_dir, partitions in by_directory.items():
-        failures |= log_dir.delete_logs(partitions)
+        failures |= delete_logs(log_dir, partitions)
     for partition, error in failures.items():
         log.error("%s: cannot be deleted: %s", partition, error.message)
     for error in failures.values():

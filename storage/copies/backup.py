@@ -28,7 +28,7 @@ from klamm.storage import checkpoints, paths
 from klamm.storage.checkpoints import CheckpointError
 from klamm.storage.clock import Clock
 from klamm.storage.copying import Copied, copy_file, link_or_copy
-from klamm.storage.filesystem import Entry, Filesystem, replace_file, unlink_if_exists
+from klamm.storage.filesystem import Entry, Filesystem, remove_tree, replace_file
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.scan import batches
@@ -75,7 +75,7 @@ def take_partition(
         try:
             return _take(filesystem, source, target, log_start_offset)
         except _Unsettled:
-            remove_directory(filesystem, target)
+            remove_tree(filesystem, target)
             pause()
     raise BackupError(f"{source}: the files were changing all the time, {TRIES} tries")
 
@@ -259,12 +259,3 @@ def _abort_open_transactions(log: Log, now_ms: int) -> int:
         leader_epoch = max(0, log.leader_epochs.latest)
         log.append_marker(batch, marker, transaction_version=0, leader_epoch=leader_epoch, now_ms=now_ms)
     return len(found)
-
-
-def remove_directory(filesystem: Filesystem, directory: Path) -> None:
-    """With the files in it; none is no error."""
-    if not filesystem.exists(directory):
-        return
-    for entry in filesystem.list(directory):
-        unlink_if_exists(filesystem, directory / entry.name)
-    filesystem.remove_directory(directory)

@@ -29,13 +29,15 @@ from pathlib import Path
 
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage import checkpoints, paths
-from klamm.storage.filesystem import File, Filesystem, replace_file, storage_errors, unlink_if_exists
+from klamm.storage.filesystem import File, Filesystem, remove_tree, replace_file, storage_errors, unlink_if_exists
 from klamm.storage.log.log import Log
 from klamm.storage.log.scan import batches
 from klamm.storage.log.segment import Segment
 from klamm.storage.log.transaction_index import format_list
+from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.scrub import known_damage
 
 logger = logging.getLogger(__name__)
 
@@ -283,7 +285,7 @@ def finish(relocation: Relocation, partition: TopicPartition, source: LogDir, ta
     target.note_cleaned(partition, log, source.cleaner_offset(partition))
     target.checkpoint()
     relocation.source.abandon("it is in another log directory now")
-    source.delete_log(partition.topic, partition.partition)
+    delete_log(source, partition)
     with storage_errors(str(partition)):
         remove_marker(target.filesystem, relocation.directory)
     _note_damage(log, target, source)
@@ -294,7 +296,7 @@ def _note_damage(log: Log, *log_dirs: LogDir) -> None:
     if any(segment.damage for segment in log.segments):
         for log_dir in log_dirs:
             with suppress(OSError):
-                log_dir.save_scrub()
+                known_damage.save(log_dir)
 
 
 def set_aside(relocation: Relocation, target: LogDir) -> None:
@@ -324,7 +326,7 @@ def drop_directory(directory: Path, target: LogDir) -> None:
         renamed = paths.delete_directory(own, uuid.uuid4())
         target.filesystem.rename(directory, renamed)
         target.filesystem.sync_directory(target.path)
-        target.remove(renamed)
+        remove_tree(target.filesystem, renamed)
 
 
 def settle(partition: TopicPartition, log_dirs: list[LogDir]) -> bool:
@@ -351,7 +353,7 @@ def _settle(partition: TopicPartition, copy: LogDir, source: LogDir) -> None:
     kept.advance_log_start(min(kept.log_end_offset, max(log.log_start_offset for log in logs)))
     kept.flush()
     winner.checkpoint()
-    loser.delete_log(partition.topic, partition.partition)
+    delete_log(loser, partition)
     with storage_errors(str(partition)):
         remove_marker(winner.filesystem, kept.directory)
     _note_damage(kept, winner, loser)

@@ -58,6 +58,11 @@ class ScrubState:
     cursor: Cursor | None = None
     damage: list[KnownDamage] = field(default_factory=list)
 
+    @property
+    def damaged_count(self) -> int:
+        """Ranges of bytes that were known to be damaged when the state was last saved."""
+        return sum(len(known.ranges) for known in self.damage)
+
     def format(self) -> bytes:
         damage = [
             {

@@ -26,9 +26,12 @@ from klamm.storage.compaction.cleanable import cleanable, make_job
 from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import batch, read_bytes
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -173,7 +176,7 @@ class World:
             {**SMALL, **MODES[self.mode], **(COMPACT if compacted else {})},
         )
         self.topics[topic.name] = topic
-        log = self.log_dir.create_log(topic.name, 0, topic.topic_id, config_of(topic.values))
+        log = create_log(self.log_dir, topic.name, 0, topic.topic_id, config_of(topic.values))
         topic.state = "served"
         self.serve(topic, log)
 
@@ -294,7 +297,7 @@ class World:
         """Delete a topic and make another of its name."""
         topic = self.pick()
         topic.state = "deleting"
-        self.log_dir.delete_log(topic.name, 0)
+        delete_log(self.log_dir, TopicPartition(topic.name, 0))
         topic.state = "deleted"
         self.create(compacted="cleanup.policy" in topic.values, name=topic.name)
 
@@ -321,7 +324,7 @@ def open_directory(filesystem: MemoryFilesystem, clock: ManualClock, config_for:
     log_dir = LogDir.open(
         Path("/data"), node_id=1, cluster_id="c", clock=clock, filesystem=filesystem, quarantine=Path("/cut")
     )
-    log_dir.load_logs(config_for)  # type: ignore[arg-type]
+    load_logs(log_dir, config_for)  # type: ignore[arg-type]
     return log_dir
 
 

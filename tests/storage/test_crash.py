@@ -15,9 +15,12 @@ import pytest
 from klamm.protocol.records.batch import batches
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import batch, read_bytes
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem
 
@@ -43,7 +46,7 @@ def start(filesystem: MemoryFilesystem) -> LogDir:
     log_dir = LogDir.open(
         Path("/data"), node_id=1, cluster_id="c", clock=ManualClock(), filesystem=filesystem, quarantine=Path("/cut")
     )
-    log_dir.load_logs(lambda topic: CONFIG)
+    load_logs(log_dir, lambda topic: CONFIG)
     return log_dir
 
 
@@ -69,7 +72,7 @@ def flush(log: Log, known: Known) -> None:
 
 def life(filesystem: MemoryFilesystem, known: Known, *, truncate: bool, delete: bool) -> None:
     log_dir = start(filesystem)
-    log = log_dir.create_log("t", 0, bytes(16), CONFIG)
+    log = create_log(log_dir, "t", 0, bytes(16), CONFIG)
     known.created = True
     append(log, known, 7)
     flush(log, known)
@@ -92,7 +95,7 @@ def life(filesystem: MemoryFilesystem, known: Known, *, truncate: bool, delete: 
     log_dir.checkpoint()
     if delete:
         known.deleted = True
-        log_dir.delete_log("t", 0)
+        delete_log(log_dir, TopicPartition("t", 0))
     assert log_dir.close()
     known.durable = known.written
     known.clean = True

@@ -16,9 +16,13 @@ from klamm.storage.clock import Clock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log_dir import CreationLeftOver, LogDir, LogDirError, LogDirLocked, NewLog
+from klamm.storage.log_creation import CreationLeftOver, NewLog, create_logs
+from klamm.storage.log_deletion import delete_log
+from klamm.storage.log_dir import LogDir, LogDirError, LogDirLocked
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import all_offsets, fill
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -37,12 +41,12 @@ def open_dir(filesystem: MemoryFilesystem, *, clock: Clock | None = None, load: 
         quarantine=Path("/cut"),
     )
     if load:
-        log_dir.load_logs(lambda topic: SMALL)
+        load_logs(log_dir, lambda topic: SMALL)
     return log_dir
 
 
 def create(log_dir: LogDir, topic: str = "t", partition: int = 0) -> Log:
-    return log_dir.create_log(topic, partition, TOPIC_ID, SMALL)
+    return create_log(log_dir, topic, partition, TOPIC_ID, SMALL)
 
 
 def text(filesystem: MemoryFilesystem, name: str) -> str:
@@ -250,7 +254,7 @@ def test_deleting_renames_first_and_finishes_at_the_next_start() -> None:  # row
     log_dir = open_dir(filesystem)
     fill(create(log_dir), 20)
     create(log_dir, "other")
-    renamed = log_dir.delete_log("t", 0, remove=False)
+    renamed = delete_log(log_dir, TopicPartition("t", 0), remove=False)
     assert renamed.name.startswith("t-0.")
     assert renamed.name.endswith("-delete")
     uuid.UUID(hex=renamed.name[len("t-0.") : -len("-delete")])
@@ -265,7 +269,7 @@ def test_a_deletion_that_cannot_be_finished_does_not_stop_the_start(caplog: pyte
     log_dir = open_dir(filesystem)
     fill(create(log_dir), 20)
     create(log_dir, "other")
-    renamed = log_dir.delete_log("t", 0, remove=False)
+    renamed = delete_log(log_dir, TopicPartition("t", 0), remove=False)
     log_dir.close()
     filesystem.inject("unlink", errno.EIO, ".log")
     again = open_dir(filesystem)
@@ -299,7 +303,7 @@ def test_a_topic_of_the_same_name_begins_at_zero() -> None:
     log_dir = open_dir(filesystem)
     fill(create(log_dir), 20)
     log_dir.checkpoint()
-    log_dir.delete_log("t", 0)
+    delete_log(log_dir, TopicPartition("t", 0))
     fill(create(log_dir), 1)
     filesystem.kill()
     again = open_dir(filesystem)
@@ -390,7 +394,7 @@ def test_a_log_start_that_was_written_stays_though_the_recovery_point_is_below()
     filesystem.sync_directory(DATA)
     filesystem.crash()
     again = open_dir(filesystem)
-    again._write_checkpoints()
+    again.write_checkpoints()
     assert "t 0 17" in text(filesystem, paths.LOG_START_CHECKPOINT)
 
 
@@ -458,7 +462,7 @@ def test_many_logs_are_created_with_one_sync_of_the_directory() -> None:
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
     before = filesystem.directory_syncs
-    log_dir.create_logs([NewLog("t", partition, TOPIC_ID, SMALL) for partition in range(10)])
+    create_logs(log_dir, [NewLog("t", partition, TOPIC_ID, SMALL) for partition in range(10)])
     assert filesystem.directory_syncs - before == 11
     filesystem.crash()
     assert len(open_dir(filesystem).logs) == 10
@@ -471,12 +475,12 @@ def test_a_log_that_cannot_be_made_leaves_nothing_and_stops_no_other(stays: bool
     filesystem.inject("create", errno.ENOSPC, "t-1/partition.metadata.tmp")
     if stays:
         filesystem.inject("list", errno.EIO, "t-1")
-    made = log_dir.create_logs([NewLog("t", partition, TOPIC_ID, SMALL) for partition in range(3)])
+    made = create_logs(log_dir, [NewLog("t", partition, TOPIC_ID, SMALL) for partition in range(3)])
     assert [isinstance(each, Log) for each in made] == [True, False, True]
     assert isinstance(made[1], CreationLeftOver) == stays
     assert filesystem.exists(DATA / "t-1") == stays
     filesystem.heal()
-    assert isinstance(log_dir.create_log("t", 1, TOPIC_ID, SMALL), Log)
+    assert isinstance(create_log(log_dir, "t", 1, TOPIC_ID, SMALL), Log)
 
 
 def test_logs_whose_directory_is_not_synced_are_not_made() -> None:
@@ -484,18 +488,18 @@ def test_logs_whose_directory_is_not_synced_are_not_made() -> None:
     log_dir = open_dir(filesystem)
     filesystem.inject("sync_directory", errno.EIO, "data")
     with pytest.raises(CreationLeftOver, match="EIO"):
-        log_dir.create_log("t", 0, TOPIC_ID, SMALL)
+        create_log(log_dir, "t", 0, TOPIC_ID, SMALL)
     assert log_dir.logs == {}
 
 
 def test_a_real_directory(tmp_path: Path) -> None:
     log_dir = LogDir.open(tmp_path / "data", node_id=1, clock=ManualClock(), filesystem=OsFilesystem())
-    log_dir.load_logs(lambda topic: SMALL)
-    fill(log_dir.create_log("t", 0, TOPIC_ID, SMALL), 50)
+    load_logs(log_dir, lambda topic: SMALL)
+    fill(create_log(log_dir, "t", 0, TOPIC_ID, SMALL), 50)
     assert log_dir.close()
     again = LogDir.open(tmp_path / "data", node_id=1, clock=ManualClock())
-    log = again.load_logs(lambda topic: SMALL).logs[TopicPartition("t", 0)]
+    log = load_logs(again, lambda topic: SMALL).logs[TopicPartition("t", 0)]
     assert all_offsets(log) == list(range(50))
-    again.delete_log("t", 0)
+    delete_log(again, TopicPartition("t", 0))
     assert not list((tmp_path / "data").glob("t-0*"))
     again.close()

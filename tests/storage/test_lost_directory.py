@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from klamm.storage.filesystem import remove_tree
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import fill
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -17,7 +21,7 @@ WRITTEN, EMPTY, DROPPED = (TopicPartition(name, 0) for name in ("written", "empt
 
 def open_dir(filesystem: MemoryFilesystem) -> LogDir:
     log_dir = LogDir.open(DATA, node_id=1, cluster_id="c", clock=ManualClock(), filesystem=filesystem)
-    log_dir.load_logs(lambda _: LogConfig(), expected=lambda partition: partition != DROPPED)
+    load_logs(log_dir, lambda _: LogConfig(), expected=lambda partition: partition != DROPPED)
     return log_dir
 
 
@@ -25,19 +29,19 @@ def test_rows_12_33_only_a_partition_that_never_had_data_may_begin_anew() -> Non
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
     for partition in (WRITTEN, EMPTY, DROPPED):
-        log = log_dir.create_log(partition.topic, partition.partition, bytes(16), LogConfig())
+        log = create_log(log_dir, partition.topic, partition.partition, bytes(16), LogConfig())
         if partition != EMPTY:
             fill(log, 3)
     log_dir.close()
     for partition in (WRITTEN, EMPTY, DROPPED):
-        log_dir.remove(DATA / str(partition))
+        remove_tree(filesystem, DATA / str(partition))
     for _ in range(2):  # what was known stays known
         log_dir = open_dir(filesystem)
         assert log_dir.offline.keys() == {WRITTEN}
         assert "directory is missing" in log_dir.offline[WRITTEN].reason
         log_dir.close()
     log_dir = open_dir(filesystem)
-    log_dir.delete_log("written", 0)
-    log_dir.create_log("written", 0, bytes(16), LogConfig())
+    delete_log(log_dir, TopicPartition("written", 0))
+    create_log(log_dir, "written", 0, bytes(16), LogConfig())
     log_dir.close()
     assert not open_dir(filesystem).offline

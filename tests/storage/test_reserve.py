@@ -11,11 +11,14 @@ import pytest
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage import paths
 from klamm.storage.filesystem import NoSpace, OsFilesystem
+from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from klamm.storage.reserve import Reserve
 from tests.storage.batches import batch, fill
 from tests.storage.test_log_dir import DATA, SMALL, TOPIC_ID
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -28,7 +31,7 @@ def open_dir(filesystem: MemoryFilesystem, reserve_bytes: int = BYTES) -> LogDir
         DATA, node_id=1, clock=ManualClock(), filesystem=filesystem, quarantine=None, reserve_bytes=reserve_bytes
     )
     log_dir.open_reserve()
-    log_dir.load_logs(lambda topic: SMALL)
+    load_logs(log_dir, lambda topic: SMALL)
     return log_dir
 
 
@@ -38,7 +41,7 @@ def full(reserve_bytes: int = BYTES) -> tuple[MemoryFilesystem, LogDir]:
     filesystem.space_bytes = 100_000
     log_dir = open_dir(filesystem, reserve_bytes)
     for topic in "tu":
-        log = log_dir.create_log(topic, 0, TOPIC_ID, SMALL)
+        log = create_log(log_dir, topic, 0, TOPIC_ID, SMALL)
         fill(log, 20)
         log.flush()
     log_dir.checkpoint()
@@ -131,11 +134,11 @@ def test_nothing_is_appended_or_made_until_the_reserve_is_made_again() -> None:
         with pytest.raises(KafkaStorageError, match="its reserve is let go"):
             log.append(batch(), leader_epoch=0)
     with pytest.raises(NoSpace, match="its reserve is let go"):
-        log_dir.create_log("v", 0, TOPIC_ID, SMALL)
-    log_dir.renew_reserve()
+        create_log(log_dir, "v", 0, TOPIC_ID, SMALL)
+    log_dir.reserve.renew()
     assert log_dir.reserve.is_lent
     filesystem.space_bytes = 3 * BYTES
-    log_dir.renew_reserve()
+    log_dir.reserve.renew()
     assert reserved(filesystem) == BYTES
     for log in log_dir.logs.values():
         assert log.append(batch(), leader_epoch=0).base_offset == 20
@@ -152,14 +155,14 @@ def test_that_it_was_let_go_is_known_after_a_restart(how: str) -> None:
     with pytest.raises(KafkaStorageError, match="its reserve is let go"):
         again.logs[T].append(batch(), leader_epoch=0)
     filesystem.space_bytes = 3 * BYTES
-    again.renew_reserve()
+    again.reserve.renew()
     again.logs[T].append(batch(), leader_epoch=0)
 
 
 @pytest.mark.parametrize("reserve_bytes", [0, BYTES])
 def test_a_log_is_deleted_on_a_full_disk(reserve_bytes: int) -> None:
     filesystem, log_dir = full(reserve_bytes)
-    log_dir.delete_log("t", 0)
+    delete_log(log_dir, TopicPartition("t", 0))
     assert filesystem.space_bytes is not None and filesystem.space_bytes > 0
     filesystem.crash()
     again = open_dir(filesystem, reserve_bytes)
@@ -186,10 +189,10 @@ def test_a_log_start_that_was_to_rise_is_forgotten_with_its_log() -> None:
     """A topic of the same name begins at 0."""
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
-    fill(log_dir.create_log("t", 0, TOPIC_ID, SMALL), 20)
+    fill(create_log(log_dir, "t", 0, TOPIC_ID, SMALL), 20)
     log_dir.raise_log_starts({T: 17})  # and the log goes before it moves
-    log_dir.delete_log("t", 0)
-    log = log_dir.create_log("t", 0, TOPIC_ID, SMALL)
+    delete_log(log_dir, TopicPartition("t", 0))
+    log = create_log(log_dir, "t", 0, TOPIC_ID, SMALL)
     fill(log, 20)
     log.flush()
     log_dir.checkpoint()

@@ -23,8 +23,10 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from klamm.storage.tools.verify.run import Verified, verify
 from tests.storage.batches import batch, valid
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
 
 CONFIG = LogConfig(segment_bytes=6000, index_interval_bytes=500)
@@ -65,7 +67,7 @@ def fill(path: Path, seed: int) -> None:
     rng = random.Random(seed)
     log_dir = LogDir.open(path, node_id=1, clock=ManualClock(), filesystem=OsFilesystem())
     for partition in (0, 1):
-        log = log_dir.create_log("t", partition, TOPIC_ID, CONFIG)
+        log = create_log(log_dir, "t", partition, TOPIC_ID, CONFIG)
         for number in range(100):
             append_something(log, rng, number // 40, number)
             log.set_high_watermark(log.log_end_offset)
@@ -263,7 +265,7 @@ def test_an_index_whose_offset_another_segment_has_is_left_over(data: Path) -> N
     (line,) = [str(finding) for finding in verified(data).findings if path.name in str(finding)]
     assert "belongs to no segment; a start removes it" in line
     log_dir = LogDir.open(data, node_id=1, clock=ManualClock(), filesystem=OsFilesystem())
-    assert log_dir.load_logs(lambda _: CONFIG).offline == {}
+    assert load_logs(log_dir, lambda _: CONFIG).offline == {}
     assert not path.exists()
     log_dir.leave()
 
@@ -273,7 +275,7 @@ def test_a_log_that_is_missing_with_its_index_left(data: Path) -> None:
     (line,) = problems(data)
     assert "is missing, though its index is there" in line
     log_dir = LogDir.open(data, node_id=1, clock=ManualClock(), filesystem=OsFilesystem())
-    assert list(log_dir.load_logs(lambda _: CONFIG).offline) == [TopicPartition("t", 0)]
+    assert list(load_logs(log_dir, lambda _: CONFIG).offline) == [TopicPartition("t", 0)]
     log_dir.leave()
 
 

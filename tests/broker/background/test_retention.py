@@ -15,9 +15,11 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import fill as append_to_log
 from tests.storage.batches import open_log
 from tests.support.embedded import NOW_MS, EmbeddedBroker, batch
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -113,7 +115,7 @@ def test_a_full_disk_is_emptied_with_a_reserve_and_without(reserve_bytes: int) -
         assert not [entry for entry in filesystem.list(log.directory) if entry.name.endswith(".deleted")]
     filesystem.crash()
     again = LogDir.open(Path("/data"), node_id=1, filesystem=filesystem, reserve_bytes=reserve_bytes)
-    again.load_logs(lambda topic: LogConfig())
+    load_logs(again, lambda topic: LogConfig())
     assert again.logs[TopicPartition("t", 0)].log_start_offset == 7
 
 
@@ -133,8 +135,8 @@ def full_log_dir(
 ) -> Iterator[tuple[LogDir, Log, Retention, Partition]]:
     log_dir = LogDir.open(Path("/data"), node_id=1, filesystem=filesystem, reserve_bytes=reserve_bytes)
     log_dir.open_reserve()
-    log_dir.load_logs(lambda topic: LogConfig())
-    log = log_dir.create_log("t", 0, bytes(16), LogConfig(segment_bytes=300))
+    load_logs(log_dir, lambda topic: LogConfig())
+    log = create_log(log_dir, "t", 0, bytes(16), LogConfig(segment_bytes=300))
     append_to_log(log, 9)
     log.set_high_watermark(9)
     log.flush()

@@ -183,7 +183,7 @@ def test_damage_is_told_and_the_rest_is_served(tmp_path: Path, caplog: pytest.Lo
         for offset in bad:
             with pytest.raises(CorruptMessage):
                 log.read(offset, max_bytes=1 << 20, max_offset=log.high_watermark)
-        assert log_dir.damaged_count == 3
+        assert log_dir.scrub.damaged_count == 3
         lines = [record.getMessage() for record in caplog.records if "damaged: segment=" in record.getMessage()]
         assert len(lines) == 3 and "offsets=[1, 2)" in lines[0]
         broker.run(found.round())
@@ -191,7 +191,7 @@ def test_damage_is_told_and_the_rest_is_served(tmp_path: Path, caplog: pytest.Lo
         assert [each.first_offset for each in state.damage[0].ranges] == bad
     with EmbeddedBroker(tmp_path) as broker:
         _, log, log_dir = partition_of(broker)
-        assert log_dir.damaged_count == 3
+        assert log_dir.scrub.damaged_count == 3
         assert base_offsets(log) == good
 
 
@@ -251,13 +251,13 @@ def test_what_is_not_damaged_any_more_is_served_again(tmp_path: Path) -> None:
         damage(log, 0, 1)
         found, _ = scrubber(broker)
         broker.run(found.round())
-        assert log_dir.damaged_count == 1
+        assert log_dir.scrub.damaged_count == 1
         log.segments[0].damage = ()
         damage(log, 0, 1)
         log.segments[0].damage = tuple(log_dir.scrub.damage[0].ranges)
         broker.clock.advance(8 * DAY_MS)
         broker.run(found.round())
-        assert log_dir.damaged_count == 0
+        assert log_dir.scrub.damaged_count == 0
         assert base_offsets(log) == list(range(log.log_end_offset))
 
 
@@ -280,7 +280,7 @@ def test_a_segment_that_goes_while_it_is_read_is_no_damage(tmp_path: Path, caplo
 
         inline.before = go
         broker.run(found.round())
-        assert log_dir.damaged_count == 0
+        assert log_dir.scrub.damaged_count == 0
         assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

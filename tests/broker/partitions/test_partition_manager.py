@@ -21,9 +21,8 @@ from klamm.broker.turns import MOST
 from klamm.protocol.errors import ErrorCode, KafkaStorageError
 from klamm.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.protocol.messages.metadata import MetadataRequest
+from klamm.storage import log_deletion
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log_dir import LogDir
-from klamm.storage.paths import TopicPartition
 from tests.support.embedded import EmbeddedBroker, batch
 
 
@@ -63,13 +62,13 @@ def test_a_deleted_topic_leaves_nothing_and_its_name_begins_anew(tmp_path: Path)
 
 
 def test_a_topic_whose_files_stay_stays_marked_for_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(log_dir: LogDir, partition: TopicPartition, *_: object, **__: object) -> Path:
+    def refuse(*_: object, **__: object) -> Path:
         raise KafkaStorageError("read-only")
 
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t")
         with monkeypatch.context() as patch:
-            patch.setattr(LogDir, "_rename", refuse)
+            patch.setattr(log_deletion, "_rename", refuse)
             with pytest.raises(KafkaStorageError):
                 broker.run(broker.broker.controller.delete_topics([TopicKey(name="t")]))
         assert directories(broker) == ["t-0"]

@@ -20,8 +20,10 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import DIRECTORY, batch, end_transaction, open_log, read_bytes, valid
 from tests.storage.read_committed import read_committed
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem
 
@@ -358,14 +360,14 @@ def start(filesystem: MemoryFilesystem) -> LogDir:
     log_dir = LogDir.open(
         DIRECTORY.parent, node_id=1, cluster_id="c", clock=ManualClock(), filesystem=filesystem, quarantine=None
     )
-    log_dir.load_logs(lambda topic: CONFIG)
+    load_logs(log_dir, lambda topic: CONFIG)
     return log_dir
 
 
 def life(filesystem: MemoryFilesystem, known: list[int]) -> None:
     """Two runs with appends in between; `known` gets the number of batches that were flushed."""
     log_dir = start(filesystem)
-    log = log_dir.create_log("t", 0, bytes(16), CONFIG)
+    log = create_log(log_dir, "t", 0, bytes(16), CONFIG)
     checkpoint = 0
     for _ in range(2):
         for _ in range(24):

@@ -15,9 +15,11 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from tests.faults.campaign import scaled
 from tests.storage.batches import all_offsets, batch, end_transaction, transact
 from tests.storage.read_committed import read_committed
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -37,7 +39,7 @@ class Disks:
         log_dir = LogDir.open(
             Path("/") / name, node_id=1, cluster_id="c", clock=ManualClock(), filesystem=self.filesystem
         )
-        log_dir.load_logs(lambda topic: CONFIG)
+        load_logs(log_dir, lambda topic: CONFIG)
         return log_dir
 
     def settle(self) -> Log | None:
@@ -82,7 +84,7 @@ def delete_records(log: Log, known: Known, offset: int, log_dir: LogDir) -> None
 def life(filesystem: MemoryFilesystem, known: Known) -> None:
     disks = Disks(filesystem)
     source, target = disks.log_dirs
-    log = source.create_log("t", 0, bytes(16), CONFIG)
+    log = create_log(source, "t", 0, bytes(16), CONFIG)
     append(log, known, 20)
     flush(log, known)
     delete_records(log, known, 2, source)
@@ -182,7 +184,7 @@ def test_two_directories_without_a_marker_are_not_settled() -> None:
     filesystem = MemoryFilesystem()
     disks = Disks(filesystem)
     for log_dir in disks.log_dirs:
-        append(log_dir.create_log("t", 0, bytes(16), CONFIG), Known(), 3)
+        append(create_log(log_dir, "t", 0, bytes(16), CONFIG), Known(), 3)
     assert not relocation.settle(KEY, disks.log_dirs)
     assert all(KEY in log_dir.logs for log_dir in disks.log_dirs)
 
@@ -190,7 +192,7 @@ def test_two_directories_without_a_marker_are_not_settled() -> None:
 def test_a_copy_of_segments_that_were_truncated_is_stale() -> None:
     disks = Disks(MemoryFilesystem())
     source, target = disks.log_dirs
-    log = source.create_log("t", 0, bytes(16), CONFIG)
+    log = create_log(source, "t", 0, bytes(16), CONFIG)
     append(log, Known(), 20)
     copy = relocation.begin(log, KEY, target)
     while copy.copy_some(1 << 20):
@@ -206,7 +208,7 @@ def test_a_copy_of_segments_that_were_truncated_is_stale() -> None:
 def test_a_source_that_rolls_before_the_copy_is_opened_is_followed() -> None:
     disks = Disks(MemoryFilesystem())
     source, target = disks.log_dirs
-    log = source.create_log("t", 0, bytes(16), CONFIG)
+    log = create_log(source, "t", 0, bytes(16), CONFIG)
     append(log, Known(), 20)
     copy = relocation.begin(log, KEY, target)
     while copy.copy_some(1 << 20):
@@ -228,7 +230,7 @@ def test_retention_may_overtake_the_copy(stop: bool) -> None:
     filesystem = MemoryFilesystem()
     disks = Disks(filesystem)
     source, target = disks.log_dirs
-    log = source.create_log("t", 0, bytes(16), CONFIG)
+    log = create_log(source, "t", 0, bytes(16), CONFIG)
     append(log, Known(), 40)
     log.flush()
     copy = relocation.begin(log, KEY, target)
@@ -253,7 +255,7 @@ def test_aborted_transactions_stay_aborted_in_the_copy_and_after_a_restart() -> 
     filesystem = MemoryFilesystem()
     disks = Disks(filesystem)
     source, target = disks.log_dirs
-    log = source.create_log("t", 0, bytes(16), CONFIG)
+    log = create_log(source, "t", 0, bytes(16), CONFIG)
     sequences: dict[int, int] = {}
 
     def transactions(count: int) -> None:
@@ -295,6 +297,6 @@ def test_aborted_transactions_stay_aborted_in_the_copy_and_after_a_restart() -> 
 
 def test_a_topic_whose_future_name_is_too_long_does_not_move() -> None:
     source, target = Disks(MemoryFilesystem()).log_dirs
-    log = source.create_log("x" * 230, 0, bytes(16), CONFIG)
+    log = create_log(source, "x" * 230, 0, bytes(16), CONFIG)
     with pytest.raises(ValueError, match="longer than 255"):
         relocation.begin(log, TopicPartition("x" * 230, 0), target)

@@ -12,7 +12,9 @@ from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.retention import TRUST_AFTER_SECONDS, TrustedTime, breach
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import DIRECTORY, advance, all_offsets, batch, open_log, read_bytes
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem
 
@@ -148,7 +150,7 @@ def test_files_are_renamed_first_and_readers_go_on() -> None:
 
 def life(filesystem: MemoryFilesystem, clock: ManualClock) -> None:
     log_dir = start(filesystem, clock)
-    log = log_dir.logs.get(KEY) or log_dir.create_log("t", 0, bytes(16), CONFIG)
+    log = log_dir.logs.get(KEY) or create_log(log_dir, "t", 0, bytes(16), CONFIG)
     for number in range(4):
         log.append(batch(START_MS + number * 400), leader_epoch=number // 2)
     log.high_watermark = log.log_end_offset
@@ -164,7 +166,7 @@ def life(filesystem: MemoryFilesystem, clock: ManualClock) -> None:
 
 def start(filesystem: MemoryFilesystem, clock: ManualClock) -> LogDir:
     log_dir = LogDir.open(DIRECTORY.parent, node_id=1, cluster_id="c", clock=clock, filesystem=filesystem)
-    log_dir.load_logs(lambda topic: CONFIG)
+    load_logs(log_dir, lambda topic: CONFIG)
     return log_dir
 
 
@@ -198,7 +200,7 @@ def test_a_log_start_that_retention_moved_does_not_come_back() -> None:
     """A power cut may bring the files back; the log start is known."""
     filesystem, clock = MemoryFilesystem(), ManualClock()
     log_dir = start(filesystem, clock)
-    log = log_dir.create_log("t", 0, bytes(16), CONFIG)
+    log = create_log(log_dir, "t", 0, bytes(16), CONFIG)
     for _ in range(4):
         log.append(batch(), leader_epoch=0)
     log.advance_log_start(3)

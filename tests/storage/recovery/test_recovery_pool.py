@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from klamm.storage import log_dir as log_dir_module
 from klamm.storage import paths
 from klamm.storage.clock import SystemClock
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery import recovery_pool
+from klamm.storage.recovery import log_loading, recovery_pool
+from klamm.storage.recovery.log_loading import LogLoading, load_logs
 from klamm.storage.recovery.recovery_pool import Progress, unchecked
 from tests.storage.batches import all_records, batch
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -31,8 +32,8 @@ NOW_MS = SystemClock().wall_ms()
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_dir_module, "LARGE_BYTES", 1)
-    monkeypatch.setattr(log_dir_module, "WORKER_BYTES", 1)
+    monkeypatch.setattr(log_loading, "LARGE_BYTES", 1)
+    monkeypatch.setattr(log_loading, "WORKER_BYTES", 1)
 
 
 @pytest.fixture
@@ -40,9 +41,9 @@ def crashed(tmp_path: Path) -> Path:
     """A log dir whose process has died: some of each log was flushed."""
     path = tmp_path / "data"
     data = LogDir.open(path, node_id=1)
-    data.load_logs(lambda _: CONFIG)
+    load_logs(data, lambda _: CONFIG)
     for index in range(PARTITIONS):
-        log = data.create_log("t", index, bytes([index]) * 16, CONFIG)
+        log = create_log(data, "t", index, bytes([index]) * 16, CONFIG)
         for number in range(BATCHES):
             made = batch(NOW_MS + number, producer_id=7 + number % 2, epoch=0, sequence=number // 2, value=b"v" * 200)
             log.append(made, leader_epoch=number // 90)
@@ -67,8 +68,9 @@ def state(data: LogDir) -> Iterator[object]:
 
 def opened(path: Path, *, workers: int) -> LogDir:
     data = LogDir.open(path, node_id=1)
-    assert data.begin_recovery(lambda _: CONFIG, workers) if workers else True
-    data.load_logs(lambda _: CONFIG)
+    loading = LogLoading(data, lambda _: CONFIG)
+    assert loading.begin(workers) if workers else True
+    loading.load(lambda _: False)
     return data
 
 
@@ -125,10 +127,12 @@ def test_what_a_worker_cannot_do_the_caller_does(crashed: Path, monkeypatch: pyt
     assert [log.log_end_offset for log in data.logs.values()] == [BATCHES] * PARTITIONS
 
 
-def test_leaving_ends_the_workers(crashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_the_workers(crashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery_pool, "COMMAND", (sys.executable, "-c", "while True: input()"))
     data = LogDir.open(crashed, node_id=1)
-    assert data.begin_recovery(lambda _: CONFIG, 2)
+    loading = LogLoading(data, lambda _: CONFIG)
+    assert loading.begin(2)
+    loading.close()
     data.leave()
     opened(crashed, workers=0)
 
@@ -144,8 +148,9 @@ def test_a_worker_ends_with_its_broker(crashed: Path) -> None:
 def test_nothing_is_begun_after_a_clean_close(crashed: Path) -> None:
     assert opened(crashed, workers=0).close()
     data = LogDir.open(crashed, node_id=1)
-    assert not data.begin_recovery(lambda _: CONFIG, 2)
-    data.load_logs(lambda _: CONFIG)
+    loading = LogLoading(data, lambda _: CONFIG)
+    assert not loading.begin(2)
+    loading.load(lambda _: False)
     assert data.close()
 
 

@@ -16,9 +16,11 @@ from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
 from klamm.storage.recovery.damage import find_damage
+from klamm.storage.recovery.log_loading import load_logs
 from klamm.storage.scrub.scrub_state import DamagedRange, KnownDamage, ScrubState, load, save
 from klamm.storage.tools.repair import Mode, Repair, RepairError
 from tests.storage.batches import all_offsets, batch
+from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem
 
@@ -31,7 +33,7 @@ CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=200)
 def written(filesystem: MemoryFilesystem, *, clean: bool = True) -> list[int]:
     """A log of one-record batches in several segments, closed; the base offsets of its segments."""
     data = opened(filesystem)
-    log = data.create_log("t", 0, bytes(16), CONFIG)
+    log = create_log(data, "t", 0, bytes(16), CONFIG)
     for number in range(BATCHES):
         made = batch(START_MS + number, producer_id=7, epoch=0, sequence=number, value=b"%03d" % number)
         log.append(made, leader_epoch=number // 25)
@@ -44,7 +46,7 @@ def written(filesystem: MemoryFilesystem, *, clean: bool = True) -> list[int]:
 
 def opened(filesystem: MemoryFilesystem) -> LogDir:
     data = LogDir.open(DATA, node_id=1, filesystem=filesystem, clock=ManualClock())
-    data.load_logs(lambda _: CONFIG)
+    load_logs(data, lambda _: CONFIG)
     return data
 
 
@@ -283,8 +285,8 @@ def test_a_base_offset_that_jumps_is_damage() -> None:
 
 def test_on_a_real_disk(tmp_path: Path) -> None:
     data = LogDir.open(tmp_path / "data", node_id=1)
-    data.load_logs(lambda _: CONFIG)
-    log = data.create_log("t", 0, bytes(16), CONFIG)
+    load_logs(data, lambda _: CONFIG)
+    log = create_log(data, "t", 0, bytes(16), CONFIG)
     for number in range(BATCHES):
         log.append(batch(START_MS + number), leader_epoch=0)
     assert data.close()
@@ -298,6 +300,6 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     ).run()
     again = LogDir.open(tmp_path / "data", node_id=1)
     assert again.was_clean
-    again.load_logs(lambda _: CONFIG)
+    load_logs(again, lambda _: CONFIG)
     assert all_offsets(again.logs[T0]) == list(range(1, BATCHES))
     again.close()

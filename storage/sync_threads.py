@@ -1,0 +1,22 @@
+"""Work on many logs at once that mostly waits for syncs, which the kernel joins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MANY: Final = 32
+SYNC_THREADS: Final = 16
+
+
+def for_each(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Return the result for each item; for many, the work is done in threads."""
+    known = list(items)
+    if len(known) < MANY:
+        return [work(item) for item in known]
+    with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="klamm-sync") as threads:
+        return list(threads.map(work, known))
