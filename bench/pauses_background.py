@@ -344,7 +344,7 @@ class Background:
         count = self._sizes.topics * PARTITIONS
         one = [NewTopic("one", count, 1)]
         await self.measure(f"CreateTopics, 1 x {every}", lambda: self._broker.controller.create_topics(one))
-        log_dir = self._broker.partitions.log_dirs[0]
+        log_dir = self._broker.partitions.logs.log_dirs[0]
 
         async def fail() -> None:
             log_dir.fail("on purpose")

@@ -54,6 +54,7 @@ from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import Filesystem, OsFilesystem
 from klamm.storage.identity import WrongOwner, known_cluster_id
 from klamm.storage.log_dir import LogDir, LogDirError
+from klamm.storage.log_manager import LogManager
 from klamm.storage.open_files import OPEN_FILES, limit_for_logs
 
 log = logging.getLogger(__name__)
@@ -153,12 +154,13 @@ class Server:
             self._controller.start(clean=all(log_dir.was_clean for log_dir in self._log_dirs), cluster_id=cluster_id)
         except (StoreError, WrongCluster, LogDirError) as error:
             raise CannotStart(str(error)) from None
+        logs = LogManager(self._log_dirs)
         self._partitions = PartitionManager(
-            self._log_dirs,
+            logs,
             self._controller.config,
             self.metrics,
             self._disk,
-            DirectoryRecord(self._controller),
+            DirectoryRecord(self._controller, logs),
         )
         try:
             self._partitions.load(self._controller.image, self._interim_http)
@@ -185,7 +187,7 @@ class Server:
     def close(self, *, marked: bool = True) -> None:
         """Flush and close everything, leave the marks of a clean shutdown if `marked`. Blocks."""
         assert self._controller is not None and self._partitions is not None, "open it first"
-        self._partitions.close(marked=marked)
+        self._partitions.logs.close(marked=marked)
         self._controller.close()
         self._shut_threads()
 

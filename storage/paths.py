@@ -72,7 +72,7 @@ _FUTURE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\.[0-9a-f]{32}
 _OFFSET_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
     topic: str
     partition: int

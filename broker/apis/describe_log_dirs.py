@@ -33,7 +33,7 @@ UNKNOWN = -1
 async def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     found: dict[LogDir, dict[str, list[DescribeLogDirsPartition]]] = {}
-    for log_dir, partitions in broker.partitions.by_directory().items():
+    for log_dir, partitions in _by_directory(broker).items():
         topics = found[log_dir] = {}
         for partition in partitions:
             if wanted is None or partition.index in wanted.get(partition.topic, ()):
@@ -65,6 +65,17 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeLogDi
             for log_dir, (total, usable) in volumes.items()
         ]
     )
+
+
+def _by_directory(broker: Broker) -> dict[LogDir, list[Partition]]:
+    """The partitions of every log dir; those whose directory is gone, or that could not be made, are in none."""
+    logs = broker.partitions.logs
+    found: dict[LogDir, list[Partition]] = {log_dir: [] for log_dir in logs.log_dirs}
+    for partition in broker.partitions:
+        state = logs.get(partition.key)
+        if state is not None and state.directory is not None:
+            found[state.directory].append(partition)
+    return found
 
 
 def _described(partition: Partition) -> DescribeLogDirsPartition:

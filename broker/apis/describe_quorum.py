@@ -55,7 +55,7 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeQuoru
         error_message=None, topics=[TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])]
     )
     if context.api_version >= NODES_FROM:
-        directory_id = broker.partitions.log_dirs[0].meta.directory_id
+        directory_id = broker.partitions.logs.log_dirs[0].meta.directory_id
         voter.replica_directory_id = uuid_from_text(directory_id) if directory_id else ZERO_UUID
         host, port = advertised_address(broker, context)
         listener = Listener(name=context.connection.listener, host=host, port=port)

@@ -33,7 +33,6 @@ from klamm.storage.compaction.cleaner import Job, Result
 from klamm.storage.compaction.cleaner_worker import decode_group, decode_result, encode_job
 from klamm.storage.filesystem import describe
 from klamm.storage.log.log import Log
-from klamm.storage.paths import TopicPartition
 
 if TYPE_CHECKING:
     from klamm.broker.background.retention import Retention
@@ -226,7 +225,7 @@ class Compaction:
         return None
 
     def _begin(self, partition: Partition, storage_log: Log, found: Cleanable) -> asyncio.Task[None]:
-        log_dir = self._partitions.directory_of(partition)
+        log_dir = self._partitions.logs.directory_of(partition.key)
         attempt = self._attempt(partition, log_dir, storage_log, found)
         return _Run(partition, asyncio.get_running_loop().create_task(attempt)).task
 
@@ -248,7 +247,7 @@ class Compaction:
             return None
         if partition.is_moving or storage_log.offline_reason is not None:
             return None
-        checkpoint = self._partitions.directory_of(partition).cleaner_offset(_key(partition))
+        checkpoint = self._partitions.logs.directory_of(partition.key).cleaner_offset(partition.key)
         try:
             found = cleanable(storage_log, checkpoint, now_ms)
         except OSError as error:
@@ -258,7 +257,7 @@ class Compaction:
 
     async def _compact(self, partition: Partition, log_dir: LogDir, storage_log: Log, found: Cleanable) -> None:
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._disk, discard_cleaned, log_dir, _key(partition), storage_log)
+        await loop.run_in_executor(self._disk, discard_cleaned, log_dir, partition.key, storage_log)
         await loop.run_in_executor(self._disk, _make_durable, storage_log, log_dir, found.first_uncleanable)
         if storage_log.recovery_point < found.first_uncleanable:
             raise Failed("its indexes are not on the disk")
@@ -277,7 +276,7 @@ class Compaction:
             raise
         self.bytes_read += result.bytes_read
         self.bytes_written += result.bytes_written
-        await loop.run_in_executor(self._disk, log_dir.note_cleaned, _key(partition), storage_log, result.end_offset)
+        await loop.run_in_executor(self._disk, log_dir.note_cleaned, partition.key, storage_log, result.end_offset)
         log.info(
             "%s: compacted up to offset %d: bytes_read=%d bytes_written=%d segments=%d",
             storage_log.name, result.end_offset, result.bytes_read, result.bytes_written, len(storage_log.segments),
@@ -292,7 +291,7 @@ class Compaction:
     async def _discard(self, partition: Partition, log_dir: LogDir, storage_log: Log) -> None:
         loop = asyncio.get_running_loop()
         with suppress(KafkaError):  # the next job removes it
-            await loop.run_in_executor(self._disk, discard_cleaned, log_dir, _key(partition), storage_log)
+            await loop.run_in_executor(self._disk, discard_cleaned, log_dir, partition.key, storage_log)
 
     def _job(self, storage_log: Log, found: Cleanable) -> Job:
         config = self._config()
@@ -310,10 +309,6 @@ class Compaction:
             map_load_factor=load_factor,
             bytes_per_second=bytes_per_second / sharers,
         )
-
-
-def _key(partition: Partition) -> TopicPartition:
-    return TopicPartition(partition.topic, partition.index)
 
 
 def _make_durable(storage_log: Log, log_dir: LogDir, up_to: int) -> None:

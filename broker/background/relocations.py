@@ -133,7 +133,7 @@ class Relocations:
 
     def check(self, path: str, topic: str, index: int) -> tuple[Partition, LogDir]:
         """The partition and the log directory that are named; raises what AlterReplicaLogDirs answers otherwise."""
-        target = next((each for each in self._partitions.log_dirs if str(each.path) == path), None)
+        target = next((each for each in self._partitions.logs.log_dirs if str(each.path) == path), None)
         if target is None:
             raise LogDirNotFound(f"log dir {path!r} is not found in the config")
         if target.offline_reason is not None:
@@ -152,16 +152,15 @@ class Relocations:
                 return
             await self._cancel(move)
         source = partition.online_log()
-        source_dir = self._partitions.directory_of(partition)
+        source_dir = self._partitions.logs.directory_of(partition.key)
         if source_dir is target:
             return
-        if (left := self._partitions.left_in(partition)) is not None:
+        if (left := self._partitions.logs.state(partition.key).previous_directory) is not None:
             raise KafkaStorageError(f"{partition.name}: what it left in {left.path} is not deleted yet")
-        key = TopicPartition(partition.topic, partition.index)
         partition.is_moving = True  # no compaction begins from now on, and one that is under way ends
         try:
             await end_file_work(partition.file_work)
-            copy = await self._in_disk_thread(relocation.begin, source, key, target)
+            copy = await self._in_disk_thread(relocation.begin, source, partition.key, target)
         except ValueError as error:
             raise InvalidTopicException(str(error)) from None
         finally:
@@ -184,7 +183,7 @@ class Relocations:
 
     async def resume(self) -> None:
         """Begin the moves again that were interrupted; what was copied is not trusted."""
-        for target in self._partitions.log_dirs:
+        for target in self._partitions.logs.log_dirs:
             futures, target.futures = target.futures, []
             for key, directory in futures:
                 partition = self._partitions.get(key.topic, key.partition)

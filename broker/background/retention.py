@@ -84,14 +84,13 @@ class Retention:
 
     async def _make_durable(self, log_starts: Mapping[Partition, int]) -> None:
         """A partition may move to another log directory meanwhile: then it is that one's checkpoint that counts."""
-        places = {each: self._partitions.directory_of(each) for each in log_starts if each.log is not None}
+        places = {each: self._partitions.logs.directory_of(each.key) for each in log_starts if each.log is not None}
         while places:
             wanted: dict[LogDir, dict[TopicPartition, int]] = {}
             for partition, log_dir in places.items():
-                key = TopicPartition(partition.topic, partition.index)
-                wanted.setdefault(log_dir, {})[key] = log_starts[partition]
+                wanted.setdefault(log_dir, {})[partition.key] = log_starts[partition]
             await asyncio.get_running_loop().run_in_executor(self._disk, _raise_log_starts, wanted)
-            found = {each: self._partitions.directory_of(each) for each in places if each.log is not None}
+            found = {each: self._partitions.logs.directory_of(each.key) for each in places if each.log is not None}
             places = {each: log_dir for each, log_dir in found.items() if log_dir is not places[each]}
 
     async def _delete_below(self, log_starts: Mapping[Partition, int], *, at_once: bool = False) -> None:

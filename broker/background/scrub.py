@@ -114,20 +114,20 @@ class Scrubber:
         metrics.gauge(
             "klamm_damaged_ranges",
             "Ranges of bytes in logs that are known to be damaged and are not served.",
-            lambda: sum(log_dir.scrub.damaged_count for log_dir in self._partitions.log_dirs),
+            lambda: sum(log_dir.scrub.damaged_count for log_dir in self._partitions.logs.log_dirs),
         )
 
     async def round(self) -> None:
         """Verify what is due, in all log dirs at once."""
         if self._bytes_per_second() > 0:
-            passes = [self._pass(log_dir) for log_dir in self._partitions.log_dirs if self._is_due(log_dir)]
+            passes = [self._pass(log_dir) for log_dir in self._partitions.logs.log_dirs if self._is_due(log_dir)]
             for outcome in await asyncio.gather(*passes, return_exceptions=True):
                 if isinstance(outcome, BaseException):  # raised when all have ended: none goes on behind the next round
                     raise outcome
 
     def save(self) -> None:
         """Note where it is; a disk that refuses costs another look. Blocks."""
-        for log_dir in self._partitions.log_dirs:
+        for log_dir in self._partitions.logs.log_dirs:
             self._save(log_dir)
 
     def _bytes_per_second(self) -> int:

@@ -100,7 +100,7 @@ class Upkeep:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _checkpoint(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._disk, self._broker.partitions.checkpoint)
+        await asyncio.get_running_loop().run_in_executor(self._disk, self._broker.partitions.logs.checkpoint)
 
     def _checkpoint_pause_ms(self) -> int:
         config = self._broker.config
@@ -130,8 +130,8 @@ class Upkeep:
         await asyncio.gather(*waits, return_exceptions=True)
 
     async def _renew_reserves(self) -> None:
-        if self._broker.partitions.lacks_reserves():
-            await asyncio.get_running_loop().run_in_executor(self._disk, self._broker.partitions.renew_reserves)
+        if self._broker.partitions.logs.lacks_reserves():
+            await asyncio.get_running_loop().run_in_executor(self._disk, self._broker.partitions.logs.renew_reserves)
 
     async def _flush_rolled(self) -> None:
         await self._broker.flusher.flush_rolled(self._broker.partitions.rolled())

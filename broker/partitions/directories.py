@@ -11,39 +11,88 @@ One node per topic and broker, below the topic's, so that it goes when the topic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from klamm.broker.metadata import paths
 from klamm.broker.metadata.store import Create, MetadataStore, Operation, Set, StoreCorrupt
+from klamm.protocol.errors import KafkaError
+from klamm.storage.paths import TopicPartition
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
+    from klamm.broker.metadata.image import TopicImage
+    from klamm.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
 
 Directories = Mapping[int, str]  # by partition
 
 
 class DirectoryRecord:
-    """``of`` is what is stored: by topic, the directory of each partition. A deleted topic leaves with `forget`."""
+    """``of`` is what is stored: by topic, the directory of each partition. A deleted topic leaves with `forget`.
 
-    def __init__(self, controller: Controller) -> None:
+    What could not be stored is tried again by `retry`, and by the next start.
+    """
+
+    def __init__(self, controller: Controller, logs: LogManager) -> None:
         self._controller = controller
+        self._logs = logs
+        self._unsaved: dict[str, TopicImage] = {}
         self.of: dict[str, Directories] = {}
 
     def load(self) -> None:
         """Read everything; blocks. Topics whose deletion is under way are left out. Raises KafkaStorageError."""
         self.of = self._controller.with_store_now(self._read)
 
-    def save_now(self, changed: Mapping[str, Directories]) -> None:
-        """Make these durable; blocks. Raises KafkaStorageError."""
-        self._controller.with_store_now(lambda store: self._write(store, changed))
+    def save_now(self, topics: Collection[TopicImage]) -> None:
+        """Make durable where the partitions of these topics are; blocks."""
+        changed = self._changed(topics)
+        try:
+            self._controller.with_store_now(lambda store: self._write(store, changed))
+        except KafkaError as error:
+            self._failed(topics, error)
 
-    async def save(self, changed: Mapping[str, Directories]) -> None:
+    async def save(self, topics: Collection[TopicImage]) -> None:
         """The same on the loop."""
-        await self._controller.with_store(lambda store: self._write(store, changed))
+        changed = self._changed(topics)
+        try:
+            await self._controller.with_store(lambda store: self._write(store, changed))
+        except KafkaError as error:
+            self._failed(topics, error)
+
+    def save_later(self, topics: Iterable[TopicImage]) -> None:
+        """Leave it to `retry`."""
+        self._unsaved.update((topic.name, topic) for topic in topics)
+
+    async def retry(self, topic_ids: Container[bytes]) -> None:
+        """Save what was not, of topics that are still there."""
+        if self._unsaved:
+            unsaved, self._unsaved = self._unsaved, {}
+            await self.save([topic for topic in unsaved.values() if topic.topic_id in topic_ids])
 
     def forget(self, topic: str) -> None:
         self.of.pop(topic, None)
+        self._unsaved.pop(topic, None)
+
+    def _failed(self, topics: Collection[TopicImage], error: KafkaError) -> None:
+        log.warning("where the partitions are was not written down, topics=%d: %s", len(topics), error.message)
+        self.save_later(topics)
+
+    def _changed(self, topics: Iterable[TopicImage]) -> dict[str, Directories]:
+        """Where the partitions of these topics are, of those topics for which something else is on record."""
+        changed: dict[str, Directories] = {}
+        for topic in topics:
+            recorded = self.of.get(topic.name, {})
+            places = dict(recorded)
+            for partition in topic.partitions:
+                directory_id = self._logs.directory_id_of(TopicPartition(topic.name, partition.index))
+                if directory_id:
+                    places[partition.index] = directory_id
+            if places != recorded:
+                changed[topic.name] = places
+        return changed
 
     def _read(self, store: MetadataStore) -> dict[str, Directories]:
         deleting = frozenset(store.children(paths.DELETE_TOPICS))

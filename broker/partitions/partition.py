@@ -26,6 +26,7 @@ from klamm.protocol.errors import (
 from klamm.protocol.records.control import EndMarker, end_marker_batch
 from klamm.protocol.records.validate import AppendRules, ValidBatch, validate
 from klamm.storage.log.log_config import LONG_MAX
+from klamm.storage.paths import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,6 +140,10 @@ class Partition:
             raise NotEnoughReplicas(
                 f"{self.name} has {self.in_sync_count} of {self._needed_in_sync()} replicas in sync"
             )
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.index)
 
     # -- offsets ------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ import errno
 import itertools
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from klamm.broker.background.relocations import Relocations
 from klamm.broker.background.retention import Retention
 from klamm.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from klamm.broker.metrics import Metrics
+from klamm.broker.partitions.directories import DirectoryRecord
 from klamm.broker.partitions.partition import Partition
 from klamm.broker.partitions.partition_manager import PartitionManager
 from klamm.config.broker_config import BrokerConfig
@@ -54,6 +55,7 @@ from klamm.storage.compaction.cleaner import Job, Result
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_manager import LogManager
 from tests.faults.campaign import scaled, seeded
 from tests.storage.batches import end_transaction, read_bytes, valid
 from tests.storage.read_committed import read_committed
@@ -183,6 +185,22 @@ class Manager(PartitionManager):
             partition.log.config = _small(partition.log.config)
 
 
+class NoRecord(DirectoryRecord):
+    """Remembers nothing."""
+
+    def __init__(self, logs: LogManager) -> None:
+        super().__init__(None, logs)  # type: ignore[arg-type]
+
+    def load(self) -> None:
+        pass
+
+    def save_now(self, topics: Collection[TopicImage]) -> None:
+        pass
+
+    async def save(self, topics: Collection[TopicImage]) -> None:
+        pass
+
+
 def _small(config: LogConfig) -> LogConfig:
     return replace(config, segment_bytes=600, index_interval_bytes=100, retention_bytes=RETENTION_BYTES)
 
@@ -201,7 +219,8 @@ class Life:
             LogDir.open(path, node_id=1, cluster_id="c", clock=clock, filesystem=filesystem) for path in PLACES
         ]
         self.image = image
-        self.manager = Manager(self.log_dirs, config, Metrics(), self.disk)
+        logs = LogManager(self.log_dirs)
+        self.manager = Manager(logs, config, Metrics(), self.disk, NoRecord(logs))
         self.manager.load(image)
         self.flusher = Flusher(self.flushes)
         self.retention = Retention(self.manager, clock, self.disk)
@@ -572,7 +591,7 @@ class World:
         self.start(self._checkpoint())
 
     async def _checkpoint(self) -> None:
-        await self.loop.run_in_executor(self.life.disk, self.life.manager.checkpoint)
+        await self.loop.run_in_executor(self.life.disk, self.life.manager.logs.checkpoint)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -65,7 +65,7 @@ def test_a_dirty_log_is_compacted_in_a_worker_process_and_served_with_gaps(tmp_p
         fill(broker)
         compact(broker)
         partition = partition_of(broker)
-        log_dir = broker.broker.partitions.directory_of(partition)
+        log_dir = broker.broker.partitions.logs.directory_of(partition.key)
         assert log_dir.cleaner_offset(KEY) == 8
         for offset in range(8):
             assert fetch(broker, offset)[-4:] == [(4, b"1"), (5, b"1"), (6, b"1"), (7, b"1")]
@@ -261,15 +261,15 @@ def test_a_partition_moves_when_its_compaction_has_ended(tmp_path: Path) -> None
         broker.create_topic("t", config=CONFIG)
         fill(broker)
         partition, busy = partition_of(broker), Busy()
-        source = broker.broker.partitions.directory_of(partition)
-        (target,) = (each for each in broker.broker.partitions.log_dirs if each is not source)
+        source = broker.broker.partitions.logs.directory_of(partition.key)
+        (target,) = (each for each in broker.broker.partitions.logs.log_dirs if each is not source)
         with under_way(broker, busy):
             broker.run(busy.began.wait())
             broker.run(broker.broker.relocations.alter(partition, target))
             assert busy.ended == [("t-0", True)]
         while (task := broker.broker.relocations._task) is not None:
             broker.run(task)
-        assert broker.broker.partitions.directory_of(partition) is target
+        assert broker.broker.partitions.logs.directory_of(partition.key) is target
         broker.broker.compaction._worker = run_worker
         compact(broker)
         assert target.cleaner_offset(KEY) == 8

@@ -153,7 +153,7 @@ def test_complete_segments_get_durable_and_their_recovery_point_moves(tmp_path: 
         broker.run(broker.broker.flusher.flush_rolled(broker.broker.partitions))
         assert (partition.log.recovery_point, partition.log.log_end_offset) == (1, 2)
         assert partition.log.unflushed_segments_end is None
-        broker.broker.partitions.checkpoint()
+        broker.broker.partitions.logs.checkpoint()
         assert "\nt 0 1\n" in (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text()
 
 

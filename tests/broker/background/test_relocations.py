@@ -88,11 +88,11 @@ def the(broker: EmbeddedBroker) -> Partition:
 
 
 def place(broker: EmbeddedBroker) -> str:
-    return broker.broker.partitions.directory_of(the(broker)).path.name
+    return broker.broker.partitions.logs.directory_of(the(broker).key).path.name
 
 
 def other(broker: EmbeddedBroker) -> Path:
-    (target,) = (each.path for each in broker.broker.partitions.log_dirs if each.path.name != place(broker))
+    (target,) = (each.path for each in broker.broker.partitions.logs.log_dirs if each.path.name != place(broker))
     return target
 
 
@@ -191,7 +191,7 @@ def test_what_is_known_to_be_damaged_moves_with_it(dirs: Dirs) -> None:
         log.segments[0].damage = (damage,)
         assert alter(broker, other(broker)) == 0
         finish(broker)
-        target = broker.broker.partitions.directory_of(the(broker))
+        target = broker.broker.partitions.logs.directory_of(the(broker).key)
         moved = the(broker).log
         assert moved is not log and moved is not None and moved.segments[0].damage == (damage,)
         with pytest.raises(CorruptMessage):
@@ -211,11 +211,11 @@ def test_errors_are_those_of_apache_kafka(dirs: Dirs) -> None:
         assert alter(broker, target, "nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert alter(broker, target, "t", 9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert alter(broker, target, "t", -1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        codes = {alter(broker, each.path, "x" * 240) for each in broker.broker.partitions.log_dirs}
+        codes = {alter(broker, each.path, "x" * 240) for each in broker.broker.partitions.logs.log_dirs}
         assert codes == {0, ErrorCode.INVALID_TOPIC_EXCEPTION}
         the(broker).go_offline("for a test")
         assert alter(broker, target) == ErrorCode.KAFKA_STORAGE_ERROR
-        (target_dir,) = (each for each in broker.broker.partitions.log_dirs if each.path == target)
+        (target_dir,) = (each for each in broker.broker.partitions.logs.log_dirs if each.path == target)
         target_dir.offline_reason = "for a test"
         assert alter(broker, target) == ErrorCode.KAFKA_STORAGE_ERROR
         target_dir.offline_reason = None

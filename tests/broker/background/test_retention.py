@@ -143,12 +143,15 @@ def full_log_dir(
     log_dir.checkpoint()
     filesystem.space_bytes = 0
 
-    class Partitions:
-        def directory_of(self, partition: object) -> LogDir:
+    class Logs:
+        def directory_of(self, key: TopicPartition) -> LogDir:
             return log_dir
 
+    class Partitions:
+        logs = Logs()
+
     class Served:
-        topic, index = "t", 0
+        key = TopicPartition("t", 0)
 
         def __init__(self) -> None:
             self.log = log
@@ -174,12 +177,15 @@ def test_a_log_start_is_durable_where_the_log_is_now() -> None:
 
     old, new = Place("old"), Place("new")
 
-    class Partitions:
-        def directory_of(self, partition: object) -> Place:
+    class Logs:
+        def directory_of(self, key: TopicPartition) -> Place:
             return new if written else old
 
+    class Partitions:
+        logs = Logs()
+
     class Served:
-        topic, index = "t", 0
+        key = TopicPartition("t", 0)
 
         def __init__(self) -> None:
             self.log = log

@@ -58,7 +58,7 @@ def scrubber(broker: EmbeddedBroker) -> tuple[Scrubber, Inline]:
 def partition_of(broker: EmbeddedBroker, topic: str = "t") -> tuple[Partition, Log, LogDir]:
     partition = broker.broker.partitions.get(topic, 0)
     assert partition is not None and partition.log is not None
-    return partition, partition.log, broker.broker.partitions.directory_of(partition)
+    return partition, partition.log, broker.broker.partitions.logs.directory_of(partition.key)
 
 
 def fill(broker: EmbeddedBroker, topic: str = "t", count: int = 12, *, flush: bool = True) -> list[int]:

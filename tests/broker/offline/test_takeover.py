@@ -322,7 +322,7 @@ def test_directories_of_the_zookeeper_era(tmp_path: Path, caplog: pytest.LogCapt
     assert "directory.id=" in (data / "meta.properties").read_text()
     with EmbeddedBroker(tmp_path) as broker:
         assert broker.broker.controller.image.topics["old-topic"].topic_id == old_id
-        assert broker.broker.partitions.log_dirs[0].logs[TopicPartition("old-topic", 0)].topic_id == old_id
+        assert broker.broker.partitions.logs.log_dirs[0].logs[TopicPartition("old-topic", 0)].topic_id == old_id
 
 
 def test_producers_after_the_last_snapshot_are_found_when_it_was_not_closed(tmp_path: Path) -> None:

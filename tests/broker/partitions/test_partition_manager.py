@@ -326,7 +326,7 @@ def test_a_failed_log_dir_shows(tmp_path: Path) -> None:
         fill(broker, "t", 2)
         (index,) = in_directory(tmp_path / "b", "t")
         assert broker._server._problem() is None
-        broker.broker.partitions.log_dirs[1].fail("fsync failed: EIO")
+        broker.broker.partitions.logs.log_dirs[1].fail("fsync failed: EIO")
         described = broker.call(DescribeLogDirsRequest(topics=None), 4)
         assert [(each.error_code, len(each.topics)) for each in described.results] == [
             (0, 1),
