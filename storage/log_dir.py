@@ -69,16 +69,16 @@ class LogDir:
         meta: MetaProperties,
         lock: Lock,
         *,
-        clean: bool,
+        marker: bytes | None,
         clock: Clock,
         filesystem: Filesystem,
-        quarantine: Path | None = None,
-        producer_expiration_ms: int = 86_400_000,
-        reserve_bytes: int = 0,
+        quarantine: Path,
+        producer_expiration_ms: int,
+        reserve_bytes: int,
     ) -> None:
         self.path = path
         self.meta = meta
-        self.was_clean = clean
+        self.was_clean = marker is not None
         self.offline_reason: str | None = None
         self.logs: dict[TopicPartition, Log] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
@@ -87,12 +87,12 @@ class LogDir:
         self.filesystem = filesystem
         self.clock = clock
         self.known = KnownOffsets(filesystem, path)
-        self.quarantine = quarantine if quarantine is not None else path.with_name(path.name + ".cut")
+        self.quarantine = quarantine
         self.reserve = Reserve(filesystem, path, reserve_bytes, self._note_room)
         self.recovery = Progress(str(path), clock)
         self.scrub = ScrubState()
         self._lock = lock
-        self._marker = checkpoints.format_clean_shutdown(-1)
+        self._marker = marker if marker is not None else checkpoints.format_clean_shutdown(-1)
         self._leaving: set[TopicPartition] = set()
         self._rising: dict[Log, int] = {}  # log starts that are durable before they move in memory
         self._producer_expiration_ms = producer_expiration_ms
@@ -118,42 +118,27 @@ class LogDir:
         """
         clock = clock if clock is not None else SystemClock()
         filesystem = filesystem if filesystem is not None else OsFilesystem()
-        try:
-            make_durable_directory(filesystem, path)
-            lock = filesystem.lock(path / paths.LOCK)
-        except LockedByUs as error:
-            raise LogDirLocked(f"{path} is the same directory as {error.path.parent}: name it once") from error
-        except BlockingIOError as error:
-            raise LogDirLocked(f"{path}: another process holds {paths.LOCK}") from error
-        except OSError as error:
-            raise LogDirError(f"{path}: {describe(error)}") from error
+        lock = _locked(filesystem, path)
         try:
             meta = identify(filesystem, path, node_id, cluster_id)
-            clean = filesystem.exists(path / paths.CLEAN_SHUTDOWN)
-            marker = b""
-            if clean:
-                marker = filesystem.read_bytes(path / paths.CLEAN_SHUTDOWN)
-                filesystem.unlink(path / paths.CLEAN_SHUTDOWN)
-                filesystem.sync_directory(path)
+            marker = _take_marker(filesystem, path)
         except OSError as error:
             lock.release()
             raise LogDirError(f"{path}: {describe(error)}") from error
         except WrongOwner as error:
             lock.release()
             raise LogDirError(str(error)) from error
-        log_dir = cls(
+        return cls(
             path,
             meta,
             lock,
-            clean=clean,
+            marker=marker,
             clock=clock,
             filesystem=filesystem,
-            quarantine=quarantine,
+            quarantine=quarantine if quarantine is not None else path.with_name(path.name + ".cut"),
             producer_expiration_ms=producer_expiration_ms,
             reserve_bytes=reserve_bytes,
         )
-        log_dir._marker = marker
-        return log_dir
 
     @property
     def directory_id(self) -> str:
@@ -313,21 +298,9 @@ class LogDir:
 
         Without `clean` nothing is written any more. Without `marked` all is flushed, and the next start checks it.
         """
-
-        def close_log(log: Log) -> bool:
-            if not clean or log.offline_reason is not None:
-                log.abandon(log.offline_reason or "closed")
-                return False
-            try:
-                log.close()
-            except KafkaStorageError as error:
-                logger.error("%s", error)
-                return False
-            return True
-
         if clean and self.reserve.is_scarce():
             self.reserve.let_go()
-        closed_well = all(for_each(close_log, self.logs.values()))
+        closed_well = all(for_each(_closed_well if clean else _abandoned, self.logs.values()))
         well = closed_well and clean and marked and self.offline_reason is None and not self.offline
         try:
             if clean and self.offline_reason is None:
@@ -341,3 +314,44 @@ class LogDir:
             well = False
         self._lock.release()
         return well
+
+
+def _locked(filesystem: Filesystem, path: Path) -> Lock:
+    """Make the directory, if it is not there, and take its lock. Raises LogDirLocked, LogDirError."""
+    try:
+        make_durable_directory(filesystem, path)
+        return filesystem.lock(path / paths.LOCK)
+    except LockedByUs as error:
+        raise LogDirLocked(f"{path} is the same directory as {error.path.parent}: name it once") from error
+    except BlockingIOError as error:
+        raise LogDirLocked(f"{path}: another process holds {paths.LOCK}") from error
+    except OSError as error:
+        raise LogDirError(f"{path}: {describe(error)}") from error
+
+
+def _take_marker(filesystem: Filesystem, path: Path) -> bytes | None:
+    """Remove the mark of a clean shutdown, and return what was in it; None when there was none. OSError."""
+    file = path / paths.CLEAN_SHUTDOWN
+    if not filesystem.exists(file):
+        return None
+    marker = filesystem.read_bytes(file)
+    filesystem.unlink(file)
+    filesystem.sync_directory(path)
+    return marker
+
+
+def _closed_well(log: Log) -> bool:
+    """Close a log that is online; whether all of it is durable."""
+    if log.offline_reason is not None:
+        return _abandoned(log)
+    try:
+        log.close()
+    except KafkaStorageError as error:
+        logger.error("%s", error)
+        return False
+    return True
+
+
+def _abandoned(log: Log) -> bool:
+    log.abandon(log.offline_reason or "closed")
+    return False

@@ -230,7 +230,7 @@ class PartitionManager:
         gone, self._gone = self._gone, []
         if gone:
             await self._remove([partition for topic in gone for partition in topic.partitions])
-        await self._removals.wait()
+        await self.removed()
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """The broker's own config has changed: every topic resolves its values again, before the change settles."""
