@@ -66,6 +66,7 @@ class LogManager:
     def __init__(self, log_dirs: Sequence[LogDir]) -> None:
         self.log_dirs = log_dirs
         self._states: dict[TopicPartition, LogState] = {}
+        self._may_be_pending = False
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
@@ -170,7 +171,13 @@ class LogManager:
 
     def pending(self) -> list[NewLog]:
         """What could not be made before."""
-        return [state.pending for state in list(self._states.values()) if state.pending is not None]
+        if not self._may_be_pending:  # as ever, and there may be many states
+            return []
+        self._may_be_pending = False  # first: a thread that has set a state sets it after that
+        found = [state.pending for state in list(self._states.values()) if state.pending is not None]
+        if found:
+            self._may_be_pending = True
+        return found
 
     def make(self, new: Sequence[NewLog]) -> list[tuple[NewLog, Log]]:
         """Make each in the log directory with the fewest partitions; where that refuses, in another. Those made."""
@@ -204,6 +211,7 @@ class LogManager:
         if isinstance(error, CreationLeftOver):
             directory = log_dir
         self._states[item.key] = LogState(None, error, directory, pending=item)
+        self._may_be_pending = True
 
     def _made_in(self, log_dir: LogDir, items: list[NewLog]) -> Sequence[Log | KafkaError]:
         try:
