@@ -35,7 +35,7 @@ WINDOW_BYTES = 1024 * 1024  # probed, and read ahead, at a time
 PROBE_STRIDE = 64 * 1024
 THREADS = 4
 THREAD_BYTES = 256 * 1024  # from here on a thread sends a piece
-COMPANY = 256  # large pieces that threads send after something else was sent
+THREAD_TURNS = 256  # large pieces that threads send after other traffic
 PEER_WAIT_MS = 2  # how long a thread waits until the peer has taken something
 NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -130,8 +130,7 @@ Told = Callable[[Any, BaseException | None], None]
 class FileThreads:
     """Threads that send large pieces, and pull stretches of files into the page cache; started when there is work.
 
-    An executor would do, but takes longer for each piece than the kernel does. `busy` counts what has been given out;
-    `company` is how many large pieces threads are still to send, set to COMPANY by whoever sends without them.
+    An executor would do, but takes longer for each piece than the kernel does. `busy` counts what has been given out.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = THREADS) -> None:
@@ -142,14 +141,17 @@ class FileThreads:
         self._finished: deque[tuple[Told, Any, BaseException | None]] = deque()
         self.busy = 0
         self.misses = 0
-        self.company = COMPANY
+        self._turns_left = THREAD_TURNS
 
-    def are_needed(self) -> bool:
-        """Whether a large piece is one of the first COMPANY after something else was sent. Where nothing else is,
-        threads make no answer faster and large ones dearer. To be asked once a piece.
-        """
-        if self.company:
-            self.company -= 1
+    def note_other_traffic(self) -> None:
+        """Note that something else than a large piece was sent: the next THREAD_TURNS large ones are for threads."""
+        self._turns_left = THREAD_TURNS
+
+    def take_thread_turn(self) -> bool:
+        """Return whether a thread shall send the next large piece, and count it. Where nothing but large pieces is
+        sent, threads make no answer faster and large ones dearer."""
+        if self._turns_left:
+            self._turns_left -= 1
             return True
         return False
 

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable
 
 from klamm.broker.network.file_pieces import (
-    COMPANY,
     COPY_BYTES,
     MSG_MORE,
     WINDOW_BYTES,
@@ -45,6 +44,7 @@ class Outbox:
         "_copies",
         "_failed",
         "_loop",
+        "_note_other_traffic",
         "_parts",
         "_progressed",
         "_socket",
@@ -66,6 +66,7 @@ class Outbox:
         self._loop = loop
         self._socket = channel
         self._threads = threads
+        self._note_other_traffic = threads.note_other_traffic  # looked up once
         self._copies = copies
         self._progressed = on_progress
         self._failed = on_failed
@@ -91,7 +92,7 @@ class Outbox:
                 self._queue(parts)
                 return
             data = b"".join(memory)
-        self._threads.company = COMPANY
+        self._note_other_traffic()
         if self._parts:
             self._parts.append(data)
             self.unsent_bytes += len(data)
@@ -157,7 +158,7 @@ class Outbox:
                 head = parts[0]
                 if not isinstance(head, FilePiece):
                     sent = self._push_memory()
-                elif head.by_thread and self._threads.are_needed():
+                elif head.by_thread and self._threads.take_thread_turn():
                     if not self._threads.busy and head.is_warm(FIRST_BYTES):  # while a thread wakes up
                         sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, FIRST_BYTES)
                         head.advance(sent)
@@ -171,7 +172,7 @@ class Outbox:
                         raise ShortFile(f"file ends at or before position {head.position}")
                     head.advance(sent)
                     if not head.by_thread:
-                        self._threads.company = COMPANY
+                        self._note_other_traffic()
                     if not head.size:
                         parts.popleft()
                 else:

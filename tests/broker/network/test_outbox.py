@@ -14,7 +14,6 @@ from typing import BinaryIO
 import pytest
 
 from klamm.broker.network import file_pieces
-from klamm.broker.network import outbox as outbox_module
 from klamm.broker.network.file_pieces import (
     COPY_BYTES,
     THREAD_BYTES,
@@ -61,8 +60,7 @@ def test_regions_and_memory_leave_in_order(log: BinaryIO) -> None:
 
 
 def test_large_pieces_need_no_thread_when_nothing_else_is_sent(log: BinaryIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (outbox_module, file_pieces):
-        monkeypatch.setattr(module, "COMPANY", 8)
+    monkeypatch.setattr(file_pieces, "THREAD_TURNS", 8)
 
     async def main() -> None:
         async with node() as one:
@@ -114,7 +112,8 @@ def test_a_turn_is_bounded_without_threads_too(log: BinaryIO, monkeypatch: pytes
         threads = FileThreads(loop)
         here, there = socket.socketpair()
         outbox = Outbox(loop, here, threads, memoryview(bytearray(10)), lambda: None, lambda _: None)
-        threads.company = 0
+        while threads.take_thread_turn():
+            pass
         monkeypatch.setattr(os, "sendfile", all_taken)
         regions = [(4, FileRegion(log, 0, 700_000))] * 3
         with here, there:
