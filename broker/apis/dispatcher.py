@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 from klamm.broker.apis.pieces import cut, join, paths_of
 from klamm.broker.apis.registry import HANDLERS
 from klamm.broker.network.promise import Promise
-from klamm.broker.network.reply import CloseConnection, Reply
+from klamm.broker.network.reply import Answer, CloseConnection, PendingReply, Reply
 from klamm.protocol.apis import API, ApiKey, request_class, response_class
 from klamm.protocol.errors import ErrorCode, KafkaError
+from klamm.protocol.headers import REQUEST_PREFIX, decode_request_header, response_header_version
 from klamm.protocol.wire import Malformed, TooManyElements
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REQUEST_HEADER = struct.Struct(">hhih")  # api_key, api_version, correlation_id, length of client_id (-1: null)
 RESPONSE_HEADER = struct.Struct(">ii")  # size (without itself), correlation_id
 SIZE = struct.Struct(">i")
+PRODUCE_KEY = struct.pack(">h", ApiKey.PRODUCE)
 WARM = (
     (ApiKey.API_VERSIONS, 3),
     (ApiKey.METADATA, 12),
@@ -58,7 +59,6 @@ WARM = (
 )
 WARM_PAUSE_S = 0.005
 SMALL_ELEMENTS = 1000  # of a request that is decoded, handled and encoded at once
-MAX_HEADER_TAGS = 100
 
 
 class RequestContext:
@@ -101,7 +101,7 @@ class Route:
         self.api_key = api_key
         self.name = info.name
         self.flexible_request = flexible
-        self.flexible_response = flexible and api_key != ApiKey.API_VERSIONS  # its header stays at version 0 for ever
+        self.flexible_response = response_header_version(api_key, flexible=flexible) > 0
         self.response_type: type[Any] = response_class(api_key)
         self.decode: Callable[[memoryview, int, int], tuple[Any, int]] = request_class(api_key).decode[version]
         self.encode: Callable[..., bytearray] = self.response_type.encode[version]
@@ -124,13 +124,13 @@ class Dispatcher:
         self._metrics = broker.metrics
         self._tasks: set[asyncio.Task[Reply | None]] = set()
 
-    def __call__(self, connection: Connection, frame: memoryview) -> Reply | asyncio.Future[Reply | None] | None:
+    def __call__(self, connection: Connection, frame: memoryview) -> Answer:
         started = time.perf_counter()
         known = connection.known
         if known is not None and (reply := known.answer(connection, frame, started)) is not None:
             return reply
         try:
-            api_key, version, correlation_id, client_id_size = REQUEST_HEADER.unpack_from(frame)
+            api_key, version, correlation_id, client_id_size = REQUEST_PREFIX.unpack_from(frame)
         except struct.error:
             raise CloseConnection(f"a request of {len(frame)} bytes has no header") from None
         route = self._routes.get(api_key << 16 | version & 0xFFFF)
@@ -145,25 +145,14 @@ class Dispatcher:
                     f"{API[api_key].name} v{version} is not served, only v{row.min_version}-{row.max_version}"
                 )
             route = self._routes[api_key << 16 | version] = Route(api_key, version)
-        position = 10
-        client_id: str | None = None
-        if client_id_size >= 0:
-            position += client_id_size
-            if position > len(frame):
-                raise CloseConnection(f"{route.name} v{version}: the client id is longer than the request")
-            client_id = str(frame[10:position], "utf-8", "replace")
         try:
-            if route.flexible_request:
-                if frame[position]:
-                    position = _skip_tags(frame, position)
-                else:
-                    position += 1
+            client_id, position = decode_request_header(frame, client_id_size, flexible=route.flexible_request)
             request, _ = route.decode(frame, position, SMALL_ELEMENTS)
         except TooManyElements:
             context = RequestContext(api_key, version, correlation_id, client_id, connection)
             if not connection.keep_frame():
                 frame = memoryview(bytearray(frame))
-            return self._track(self._answer_large(route, context, frame, position, started))
+            return self._working(self._answer_large(route, context, frame, position, started))
         except (Malformed, IndexError) as error:
             raise CloseConnection(f"{route.name} v{version} does not decode: {error}") from None
         context = RequestContext(api_key, version, correlation_id, client_id, connection)
@@ -279,9 +268,11 @@ class Dispatcher:
         awaitable: Awaitable[Any],
         started: float,
         request_size: int,
-    ) -> asyncio.Future[Reply | None]:
+    ) -> PendingReply:
+        """A handler that has work left returns a coroutine; one that only waits returns a future, and Produce has
+        appended everything then: the next one may be appended, too."""
         if inspect.iscoroutine(awaitable):
-            return self._track(self._finish(route, context, request, awaitable, started, request_size))
+            return self._working(self._finish(route, context, request, awaitable, started, request_size))
         assert isinstance(awaitable, asyncio.Future), f"{route.name}: a handler returned {type(awaitable).__name__}"
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Reply | None]
@@ -315,13 +306,13 @@ class Dispatcher:
 
         awaitable.add_done_callback(done)
         reply.add_done_callback(abandoned)
-        return reply
+        return PendingReply(reply, lets_pass=PRODUCE_KEY if route.api_key == ApiKey.PRODUCE else None, is_wait=True)
 
-    def _track(self, coroutine: Any) -> asyncio.Task[Reply | None]:
+    def _working(self, coroutine: Any) -> PendingReply:
         task: asyncio.Task[Reply | None] = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
+        return PendingReply(task, lets_pass=None, is_wait=False)
 
     async def _finish(
         self,
@@ -367,30 +358,3 @@ def as_kafka_error(error: Exception, name: str, version: int, connection: Connec
         return error
     log.error("%s v%d from %s failed", name, version, connection.peer, exc_info=error)
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says how")
-
-
-def _skip_tags(frame: memoryview, position: int) -> int:
-    """Past the tagged fields of a request header: none is known to this broker."""
-    count, position = _unsigned_varint(frame, position)
-    if count > MAX_HEADER_TAGS:
-        raise Malformed(f"{count} tagged fields in the header, at most {MAX_HEADER_TAGS} are read")
-    for _ in range(count):
-        _, position = _unsigned_varint(frame, position)
-        size, position = _unsigned_varint(frame, position)
-        position += size
-        if position > len(frame):
-            raise Malformed("a tagged field of the header is longer than the frame")
-    return position
-
-
-def _unsigned_varint(frame: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 28:
-            raise Malformed("a varint of more than five bytes")

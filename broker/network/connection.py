@@ -6,7 +6,7 @@ connections that were readable together have been served, since each send may co
 connection that is alone leave at once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the
 other connections' turns.
 
-Order. A pending future lets nothing pass but Produce behind Produce, `max_inflight` of them at most; anything else
+Order. A pending reply says what may pass it (Produce after Produce), `max_inflight` of them at most; anything else
 stays in the buffer until all replies before it are known. Replies leave in the order of the requests.
 
 Back-pressure is muting: while any bit of `_muted` is set, nothing is read from the socket. The reader is removed only
@@ -258,7 +258,7 @@ class Connection:
                         if answer.regions:
                             left_bytes -= sum([region.size for _, region in answer.regions])
                 elif answer is not None:
-                    pending.put(answer, frame)
+                    pending.put(answer, size)
                     if not pending.is_open(self._network.limits.max_inflight):
                         self._muted |= WAITING
                         break

@@ -1,10 +1,8 @@
 """What the network layer and the dispatcher say to each other.
 
 `Dispatcher` is called for every frame, in order. It answers with a `Reply`, with None (nothing is sent, as for acks=0),
-or with a future of one of these; it raises `CloseConnection` to have the connection closed once everything before has
-been answered. The frame's view is valid only until the dispatcher returns, unless `Connection.keep_frame` says more.
-
-When the connection is gone, a pending future is cancelled, so that a long poll ends; a task is left to finish.
+or with a `PendingReply` of one of these; it raises `CloseConnection` to have the connection closed once everything
+before has been answered. The frame's view is valid only until the dispatcher returns, unless `Connection.keep_frame` says more.
 """
 
 from __future__ import annotations
@@ -28,6 +26,22 @@ class Reply:
         self.regions = regions
 
 
+class PendingReply:
+    """A reply that comes later, as the result of `future`.
+
+    `lets_pass` is the API key of the requests that may be dispatched before the reply is there, as it stands at the
+    start of their frames; None keeps all back. `is_wait` says that only a wait is left, such as a long poll or a
+    flush: it is cancelled when the connection is gone. All other work goes on to its end.
+    """
+
+    __slots__ = ("future", "is_wait", "lets_pass")
+
+    def __init__(self, future: asyncio.Future[Reply | None], *, lets_pass: bytes | None, is_wait: bool) -> None:
+        self.future = future
+        self.lets_pass = lets_pass
+        self.is_wait = is_wait
+
+
 class CloseConnection(Exception):
     """The peer must go: malformed input, an unknown API, acks=0 with an error. Earlier requests are answered."""
 
@@ -36,7 +50,7 @@ class CloseConnection(Exception):
         self.reason = reason
 
 
-Answer: TypeAlias = "Reply | asyncio.Future[Reply | None] | None"
+Answer: TypeAlias = "Reply | PendingReply | None"
 
 
 class KnownRequest(Protocol):

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from klamm.broker.apis.dispatcher import Dispatcher
 from klamm.broker.broker import Broker
-from klamm.broker.network.reply import CloseConnection, KnownRequest, Reply
+from klamm.broker.network.reply import CloseConnection, KnownRequest, PendingReply, Reply
 from klamm.broker.server import Server
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.apis import API, ApiKey, response_class
@@ -106,7 +106,7 @@ class EmbeddedBroker:
         answer = self.run(go())
 
         async def decoded() -> Any:
-            reply = await answer if asyncio.isfuture(answer) else answer
+            reply = await answer.future if isinstance(answer, PendingReply) else answer
             return decode_reply(reply, request.api_key, version)
 
         return asyncio.ensure_future(decoded(), loop=self.loop)
@@ -119,7 +119,7 @@ class EmbeddedBroker:
 
         async def go() -> Any:
             answer = self._dispatcher(self.connection, memoryview(bytearray(frame)))  # type: ignore[arg-type]
-            return await answer if asyncio.isfuture(answer) else answer
+            return await answer.future if isinstance(answer, PendingReply) else answer
 
         reply: Reply | None = self.run(go())
         return reply

@@ -10,6 +10,7 @@ import pytest
 
 from klamm.broker.controller.topics import TopicKey
 from klamm.broker.network.file_pieces import FilePiece
+from klamm.broker.network.reply import PendingReply
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.protocol.records import message_set
@@ -228,7 +229,8 @@ def test_a_fetch_that_nobody_waits_for_any_more_leaves_nothing(broker: EmbeddedB
         frame = encode_frame(request(broker, 12, 0, max_wait_ms=10_000), 12)
         answer = broker._dispatcher(broker.connection, memoryview(frame))  # type: ignore[arg-type]
         assert len(waiters) == 1
-        answer.cancel()
+        assert isinstance(answer, PendingReply) and answer.is_wait and answer.lets_pass is None
+        answer.future.cancel()
         assert not waiters
 
     broker.run(go())

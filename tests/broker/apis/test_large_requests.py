@@ -12,13 +12,14 @@ import pytest
 from bench.large_requests import large_requests
 from klamm.broker.apis import dispatcher, fetch, produce
 from klamm.broker.apis.config_resources import MAX_KEYS
-from klamm.broker.apis.dispatcher import MAX_HEADER_TAGS, SMALL_ELEMENTS, Route
+from klamm.broker.apis.dispatcher import SMALL_ELEMENTS, Route
 from klamm.broker.apis.pieces import PATHS, PIECE_ELEMENTS
 from klamm.broker.apis.registry import HANDLERS
 from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.apis import ApiKey
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.fields import Struct
+from klamm.protocol.headers import MAX_HEADER_TAGS
 from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm.protocol.messages.describe_groups import DescribeGroupsRequest
 from klamm.protocol.messages.describe_producers import DescribeProducersRequest

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from klamm.broker.network.reply import PendingReply
 from klamm.protocol.errors import ErrorCode, KafkaError, KafkaStorageError
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -239,7 +240,8 @@ def test_a_request_that_takes_long_lets_others_have_their_turn(
         frame[:] = bytes(len(frame))  # the connection uses its buffer again
         partitions = broker.broker.partitions.topics["t"].partitions
         before = [partition.high_watermark for partition in partitions]
-        return await answer, before
+        assert isinstance(answer, PendingReply) and not answer.is_wait and answer.lets_pass is None
+        return await answer.future, before
 
     reply, before = broker.run(dispatch())
     assert before == [1, 0]

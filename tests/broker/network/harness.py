@@ -19,7 +19,7 @@ from klamm.broker.network.connection import Connection
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits
 from klamm.broker.network.listener import Listener
 from klamm.broker.network.network import Network
-from klamm.broker.network.reply import CloseConnection, Reply
+from klamm.broker.network.reply import Answer, CloseConnection, PendingReply, Reply
 from klamm.protocol.regions import FileRegion
 from tests.support.manual_clock import ManualClock
 
@@ -48,7 +48,7 @@ class Node:
         self.listener: Listener = self.network.listen("PLAINTEXT", "127.0.0.1", 0, listener_limits)
         self.listener.start()
 
-    def dispatch(self, connection: Connection, view: memoryview) -> Reply | asyncio.Future[Reply | None] | None:
+    def dispatch(self, connection: Connection, view: memoryview) -> Answer:
         payload = bytes(view)
         self.seen.append(payload)
         if connection not in self.connections:
@@ -57,10 +57,11 @@ class Node:
         match command:
             case "wait":
                 future = self.waiting[rest] = asyncio.get_running_loop().create_future()
-                return future
+                return PendingReply(future, lets_pass=PRODUCE if payload.startswith(PRODUCE) else None, is_wait=True)
             case "task":
                 self.waiting[rest] = asyncio.get_running_loop().create_future()
-                return asyncio.get_running_loop().create_task(self._await(rest))
+                task = asyncio.get_running_loop().create_task(self._await(rest))
+                return PendingReply(task, lets_pass=None, is_wait=False)
             case "none":
                 return None
             case "refuse":

@@ -8,20 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.broker.network.reply import CloseConnection, Reply
-from klamm.broker.network.reply_queue import PRODUCE_KEY, Failure, Pending, ReplyQueue
+from klamm.broker.network.reply import CloseConnection, PendingReply, Reply
+from klamm.broker.network.reply_queue import Failure, ReplyQueue
 
+PRODUCE_KEY = b"\0\0"
 PRODUCE = memoryview(PRODUCE_KEY + b"\0\x09")
 FETCH = memoryview(b"\0\x01\0\x09")
+
+
+def wait_of_produce(future: asyncio.Future[Reply | None]) -> PendingReply:
+    return PendingReply(future, lets_pass=PRODUCE_KEY, is_wait=True)
 
 
 @given(st.permutations(range(6)), st.sets(st.integers(0, 5)))
 def test_replies_leave_in_the_order_of_their_requests(order: list[int], silent: set[int]) -> None:
     loop = asyncio.new_event_loop()
     queue = ReplyQueue(lambda _: None)
-    futures: list[Pending] = [loop.create_future() for _ in order]
+    futures: list[asyncio.Future[Reply | None]] = [loop.create_future() for _ in order]
     for future in futures:
-        queue.put(future, PRODUCE)
+        queue.put(wait_of_produce(future), len(PRODUCE))
     assert queue.bytes == 6 * len(PRODUCE)
     left: list[bytes] = []
     for number in order:
@@ -39,15 +44,18 @@ def test_only_produce_passes_produce_and_only_so_many() -> None:
     loop = asyncio.new_event_loop()
     queue = ReplyQueue(lambda _: None)
     assert queue.lets_pass(FETCH, 2)
-    queue.put(loop.create_future(), PRODUCE)
+    queue.put(wait_of_produce(loop.create_future()), len(PRODUCE))
     assert queue.lets_pass(PRODUCE, 2)
     assert not queue.lets_pass(FETCH, 2)
     assert not queue.lets_pass(PRODUCE, 1)
     assert not queue.lets_pass(PRODUCE[:1], 2)
     queue.abandon()
-    queue.put(loop.create_future(), FETCH)
-    assert not queue.lets_pass(PRODUCE, 2)
-    queue.abandon()
+    for is_wait in (True, False):
+        pending = PendingReply(loop.create_future(), lets_pass=None, is_wait=is_wait)
+        queue.put(pending, len(FETCH))
+        assert not queue.lets_pass(PRODUCE, 2)
+        queue.abandon()
+        assert pending.future.cancelled() == is_wait
     assert queue.lets_pass(FETCH, 2)
     loop.close()
 
@@ -63,9 +71,9 @@ def test_only_produce_passes_produce_and_only_so_many() -> None:
 def test_a_failure_lets_what_was_before_it_leave_and_drops_the_rest(error: BaseException, failure: Failure) -> None:
     loop = asyncio.new_event_loop()
     queue = ReplyQueue(lambda _: None)
-    futures: list[Pending] = [loop.create_future() for _ in range(3)]
+    futures: list[asyncio.Future[Reply | None]] = [loop.create_future() for _ in range(3)]
     for future in futures:
-        queue.put(future, PRODUCE)
+        queue.put(wait_of_produce(future), len(PRODUCE))
     futures[0].set_result(Reply(b"first"))
     if isinstance(error, asyncio.CancelledError):
         futures[1].cancel()

@@ -16,6 +16,7 @@ from typing import Any
 
 from klamm.broker.apis.dispatcher import Dispatcher
 from klamm.broker.broker import Broker
+from klamm.broker.network.reply import PendingReply
 from klamm.broker.server import Server
 from klamm.config.broker_config import BrokerConfig
 from klamm.storage.clock import SystemClock
@@ -99,9 +100,10 @@ class SimulatedBroker:
             raise Gone
         frame = encode_frame(request, version, "history")
         answer = self._dispatcher(self._connection, frame)  # type: ignore[arg-type]
-        if asyncio.isfuture(answer):
-            await asyncio.wait((answer, death), return_when=asyncio.FIRST_COMPLETED)
-            answer = answer.result() if answer.done() else None
+        if isinstance(answer, PendingReply):
+            future = answer.future
+            await asyncio.wait((future, death), return_when=asyncio.FIRST_COMPLETED)
+            answer = future.result() if future.done() else None
         if death.done() or self._rng.random() < BREAKS:
             raise Gone
         return decode_reply(answer, request.api_key, version)
