@@ -1,9 +1,8 @@
 """Fetch (1): v0-18. Read record batches, at once or when enough of them have come.
 
 A partition's records go out as a region of its segment file (sendfile); nothing here looks at a record. A request
-that finds less than ``min_bytes`` waits: it registers with its partitions, each append tells it how much has come,
-and it answers when that is enough or after ``max_wait_ms``. A read_committed reader gets what is below the last stable
-offset, with the aborted transactions in it, and what comes counts when that offset moves. v4 tells isolation and
+that finds less than ``min_bytes`` waits (`WaitingFetch`). A read_committed reader gets what is below the last stable
+offset, with the aborted transactions in it. v4 tells isolation and
 aborted transactions, v5 the log start offset, v7 has sessions (KIP-227, `fetch_session`), v9 leader epochs, v12
 diverging epochs, v13 topic ids.
 
@@ -19,14 +18,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from klamm.broker.fetch.down_conversion import converted
 from klamm.broker.fetch.fetch_session import named
+from klamm.broker.fetch.waiting_fetch import WaitingFetch
 from klamm.broker.memos import fetch_again
 from klamm.broker.memos.fetch_again import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
-from klamm.broker.network.file_pieces import FilePiece, ShortFile
-from klamm.broker.network.promise import Promise
+from klamm.broker.network.file_pieces import in_memory
 from klamm.protocol.errors import (
     ErrorCode,
     InconsistentTopicId,
@@ -46,7 +45,6 @@ from klamm.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from klamm.protocol.records.message_set import down_convert
 from klamm.protocol.regions import FileRegion
 
 if TYPE_CHECKING:
@@ -63,8 +61,6 @@ MAGIC_1_UP_TO = 3
 STORAGE_ERROR_FROM = 6
 DEBUGGING_CONSUMER = -2
 CONSUMER = -1
-MAX_WAIT_LIMIT_MS = 0x7FFFFFFF
-CONVERT_IN_THREAD_BYTES = 64 << 10
 PARTITIONS_A_TURN = 1000
 SHARED_BYTES = 16 << 10  # what many have waited for is read once up to here
 NO_RECORDS = b""
@@ -81,20 +77,21 @@ def handle(
     session, incremental, wanted = broker.fetch_sessions.resolve(request, version)
     fetch = Fetch(broker, request, version, session, wanted, incremental=incremental)
     if len(wanted) > PARTITIONS_A_TURN:
-        return fetch.answer_in_turns()
+        return WaitingFetch(broker, fetch).answer_in_turns()
     fetch.read()
     if fetch.is_complete or request.max_wait_ms <= 0 or broker.is_stopping:
-        if version <= MAGIC_1_UP_TO:
+        if fetch.is_converted:
             return asyncio.ensure_future(fetch.converted_response())
         return fetch.response()
-    return fetch.wait()
+    return WaitingFetch(broker, fetch).wait()
 
 
 async def handle_large(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse:
     """A request of very many elements: take it apart in a thread, the rest in turns."""
     partitions = await asyncio.get_running_loop().run_in_executor(broker.codecs, named, request)
     session, incremental, wanted = broker.fetch_sessions.resolve(request, context.api_version, partitions)
-    answer = Fetch(broker, request, context.api_version, session, wanted, incremental=incremental).answer_in_turns()
+    fetch = Fetch(broker, request, context.api_version, session, wanted, incremental=incremental)
+    answer = WaitingFetch(broker, fetch).answer_in_turns()
     with context.connection.cancelled_on_close(answer):
         return await answer
 
@@ -115,27 +112,23 @@ def error_response(request: FetchRequest, error: KafkaError, version: int) -> Fe
 
 
 class Fetch:
-    """One fetch on its way: what it wants, what it has found, and whether it waits."""
+    """One fetch on its way: what it wants and what it has found; `WaitingFetch` has it wait."""
 
     __slots__ = (
         "_broker",
-        "_future",
-        "_held_back",
         "_incremental",
-        "_is_finishing",
         "_max_bytes",
-        "_partitions",
-        "_ready",
         "_replica_id",
-        "_request",
         "_results",
         "_session",
         "_settled",
-        "_size",
-        "_timer",
         "_version",
         "_wanted",
         "is_complete",
+        "is_converted",
+        "partitions",
+        "request",
+        "size_bytes",
     )
 
     def __init__(
@@ -149,7 +142,7 @@ class Fetch:
         incremental: bool,
     ) -> None:
         self._broker = broker
-        self._request = request
+        self.request = request
         self._version = version
         self._session = session
         self._wanted = wanted
@@ -161,13 +154,20 @@ class Fetch:
         self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
         self._results: Results = []
-        self._partitions: list[Partition] = []
-        self._size = 0
+        self.partitions: list[Partition] = []
+        self.size_bytes = 0
         self._settled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._ready = False
-        self._is_finishing = False
         self.is_complete = False
+        self.is_converted = version <= MAGIC_1_UP_TO
+
+    def takes_turns(self) -> bool:
+        """Return whether reading all at once would keep the loop for too long."""
+        return len(self._wanted) > PARTITIONS_A_TURN
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether what belongs to open transactions is held back."""
+        return self.request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Fetch:
         self._read_some(self._wanted, found)
         self._end()
 
-    async def _read_in_turns(self) -> None:
+    async def read_in_turns(self) -> None:
         self._begin()
         partitions = tuple(self._wanted)
         for start in range(0, len(partitions), PARTITIONS_A_TURN):
@@ -187,16 +187,16 @@ class Fetch:
 
     def _begin(self) -> None:
         self._results = []
-        self._partitions = []
-        self._size = 0
+        self.partitions = []
+        self.size_bytes = 0
         self._settled = False
 
     def _end(self) -> None:
-        self.is_complete = self._settled or self._size >= self._request.min_bytes or not self._results
+        self.is_complete = self._settled or self.size_bytes >= self.request.min_bytes or not self._results
 
     def _read_some(self, some: Iterable[FetchedPartition], found: Found | None) -> None:
-        results, partitions = self._results, self._partitions
-        size, settled = self._size, self._settled
+        results, partitions = self._results, self.partitions
+        size, settled = self.size_bytes, self._settled
         remaining = self._max_bytes - size
         for wanted in some:
             try:
@@ -217,7 +217,7 @@ class Fetch:
                 elif data.diverging_epoch.epoch >= 0:
                     settled = True
             results.append((wanted, data, count))
-        self._size = size
+        self.size_bytes = size
         self._settled = settled
 
     def _find(self, wanted: FetchedPartition) -> Partition:
@@ -245,7 +245,7 @@ class Fetch:
         version = self._version
         if version < ZSTD_FROM and partition.rules.compression == "zstd":
             raise UnsupportedCompressionType(f"{partition.name} is compressed with zstd, which Fetch v10 introduced")
-        committed = self._request.isolation_level == READ_COMMITTED
+        committed = self.request.isolation_level == READ_COMMITTED
         if self._replica_id == CONSUMER:
             up_to = partition.last_stable_offset if committed else partition.high_watermark
         elif self._replica_id == DEBUGGING_CONSUMER:
@@ -288,7 +288,7 @@ class Fetch:
         count = max(0, read.next_offset - wanted.fetch_offset)
         if found is not None and key is not None:
             if read.size <= SHARED_BYTES:
-                data.records = _in_memory(read.region)
+                data.records = in_memory(read.region)
             found[key] = data, count
         return data, count
 
@@ -303,100 +303,6 @@ class Fetch:
             records=NO_RECORDS,
         )
 
-    # -- waiting ------------------------------------------------------------------------------------------------
-
-    def wait(self) -> asyncio.Future[FetchResponse]:
-        """Answer when ``min_bytes`` have come, something changed, or ``max_wait_ms`` are over."""
-        self._future: Promise[FetchResponse] = Promise(loop=asyncio.get_running_loop())
-        self._future.add_done_callback(self._on_done)
-        self._start_waiting()
-        return self._future
-
-    def _start_waiting(self) -> None:
-        committed = self._request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER
-        self._held_back = {p: (p.last_stable_offset, 0) for p in self._partitions} if committed else {}
-        for partition in self._partitions:
-            partition.waiters.add(self._on_append)
-        wait_ms = min(self._request.max_wait_ms, MAX_WAIT_LIMIT_MS)
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.finish)
-
-    def answer_in_turns(self) -> asyncio.Future[FetchResponse]:
-        """Read many partitions, and answer or wait: the whole way of a fetch that would keep the loop for too long."""
-        self._future = Promise(loop=asyncio.get_running_loop())
-        self._future.add_done_callback(self._on_done)
-        asyncio.ensure_future(self._begin_in_turns()).add_done_callback(self._hand_over)
-        return self._future
-
-    async def _begin_in_turns(self) -> FetchResponse | None:
-        await self._read_in_turns()
-        if self.is_complete or self._request.max_wait_ms <= 0 or self._broker.is_stopping:
-            return await self._response_in_turns()
-        if not self._future.done():
-            self._start_waiting()
-        return None
-
-    async def _finish_in_turns(self) -> FetchResponse:
-        await self._read_in_turns()
-        return await self._response_in_turns()
-
-    def _on_append(self, partition: Partition, size_bytes: int) -> None:
-        """Called by a partition: ``size_bytes`` more can be read; 0 says that it changed in another way."""
-        if size_bytes and self._held_back:
-            size_bytes = self._now_stable(partition, size_bytes)
-            if not size_bytes:
-                return
-        self._size += size_bytes
-        if not self._ready and (size_bytes == 0 or self._size >= self._request.min_bytes):
-            self._ready = True
-            self._broker.woken_fetches.add(self)
-
-    def _now_stable(self, partition: Partition, size_bytes: int) -> int:
-        """How much of what was appended since the last stable offset moved can be read by now."""
-        stable, held_back = self._held_back[partition]
-        held_back += size_bytes
-        if partition.last_stable_offset == stable:
-            self._held_back[partition] = stable, held_back
-            return 0
-        self._held_back[partition] = partition.last_stable_offset, 0
-        return held_back
-
-    def finish(self, found: Found | None = None) -> None:
-        """Read once more and answer; whoever comes first, the timer or an append, is the only one."""
-        if self._is_finishing or self._future.done():
-            return
-        self._is_finishing = True
-        self._stop_waiting()
-        if len(self._wanted) > PARTITIONS_A_TURN:
-            asyncio.ensure_future(self._finish_in_turns()).add_done_callback(self._hand_over)
-            return
-        try:
-            self.read(found)
-            if self._version > MAGIC_1_UP_TO:
-                self._future.set_result(self.response())
-            else:
-                asyncio.ensure_future(self.converted_response()).add_done_callback(self._hand_over)
-        except Exception as error:
-            self._future.set_exception(error)
-
-    def _hand_over(self, task: asyncio.Future[FetchResponse] | asyncio.Future[FetchResponse | None]) -> None:
-        error = task.exception()
-        if self._future.done():
-            return
-        if error is not None:
-            self._future.set_exception(error)
-        elif (response := task.result()) is not None:
-            self._future.set_result(response)
-
-    def _on_done(self, future: asyncio.Future[FetchResponse]) -> None:
-        if future.cancelled():
-            self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        for partition in self._partitions:
-            partition.waiters.discard(self._on_append)
-
     # -- answering ----------------------------------------------------------------------------------------------
 
     def response(self) -> FetchResponse:
@@ -405,8 +311,8 @@ class Fetch:
         self._add_results(response.responses, self._results)
         return response
 
-    async def _response_in_turns(self) -> FetchResponse:
-        if self._version <= MAGIC_1_UP_TO:
+    async def response_in_turns(self) -> FetchResponse:
+        if self.is_converted:
             return await self.converted_response()
         response = self._empty_response()
         for start in range(0, len(self._results), PARTITIONS_A_TURN):
@@ -447,30 +353,14 @@ class Fetch:
             if not isinstance(region, FileRegion):
                 continue
             try:
-                if region.size > CONVERT_IN_THREAD_BYTES:
-                    converted = await asyncio.to_thread(_convert, region, magic, wanted.fetch_offset)
-                else:
-                    converted = _convert(region, magic, wanted.fetch_offset)
+                records = await converted(region, magic, wanted.fetch_offset)
             except KafkaError as error:
                 failed = _failed(wanted.partition, error, self._version)
                 data.error_code, data.records = failed.error_code, NO_RECORDS
             else:
                 limit = min(wanted.max_bytes, self._max_bytes)
-                data.records = converted[:limit] if self._version <= HARD_LIMIT_UP_TO else converted
+                data.records = records[:limit] if self._version <= HARD_LIMIT_UP_TO else records
         return self.response()
-
-
-def _in_memory(region: FileRegion) -> FileRegion | bytearray:
-    """Its bytes, if they can be had without blocking."""
-    data = bytearray(region.size)
-    with suppress(OSError, ShortFile):  # whoever sends it will be told
-        if FilePiece(region).copy_into(data):
-            return data
-    return region
-
-
-def _convert(region: FileRegion, magic: int, first_offset: int) -> bytes:
-    return down_convert(region.read(), magic, first_offset=first_offset)
 
 
 def _gone(wanted: FetchedPartition, manager: PartitionManager) -> KafkaError:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from klamm.broker.apis.fetch import Fetch
+    from klamm.broker.fetch.waiting_fetch import WaitingFetch
     from klamm.protocol.messages.fetch import PartitionData
 
 Found: TypeAlias = "dict[object, tuple[PartitionData, int]]"
@@ -19,9 +19,9 @@ class WokenFetches:
     __slots__ = ("_fetches",)
 
     def __init__(self) -> None:
-        self._fetches: list[Fetch] = []
+        self._fetches: list[WaitingFetch] = []
 
-    def add(self, fetch: Fetch) -> None:
+    def add(self, fetch: WaitingFetch) -> None:
         """Have it answered when the appends of this turn are done."""
         if not self._fetches:
             asyncio.get_running_loop().call_soon(self._answer)

@@ -105,6 +105,15 @@ class FilePiece:
         return min(self.size, self.warm_until - self.position)
 
 
+def in_memory(region: FileRegion) -> FileRegion | bytearray:
+    """Return the bytes of the region if they can be had without blocking, else the region itself."""
+    data = bytearray(region.size)
+    with suppress(OSError, ShortFile):  # which sending the region will raise again
+        if FilePiece(region).copy_into(data):
+            return data
+    return region
+
+
 def is_cached(descriptor: int, position: int, stop: int) -> bool:
     """Is [position, stop) most likely in the page cache? At most `WINDOW_BYTES / PROBE_STRIDE + 1` short calls."""
     if NOWAIT is None:

@@ -2,7 +2,8 @@
 
 `Dispatcher` is called for every frame, in order. It answers with a `Reply`, with None (nothing is sent, as for acks=0),
 or with a `PendingReply` of one of these; it raises `CloseConnection` to have the connection closed once everything
-before has been answered. The frame's view is valid only until the dispatcher returns, unless `Connection.keep_frame` says more.
+before has been answered. The frame's view is valid only until the dispatcher returns, unless `Connection.keep_frame`
+says more.
 """
 
 from __future__ import annotations

@@ -350,7 +350,7 @@ def test_a_batch_that_does_not_fit_is_left_for_the_next_fetch(broker: EmbeddedBr
 def test_an_append_during_a_conversion_does_not_change_the_answer(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("klamm.broker.apis.fetch.CONVERT_IN_THREAD_BYTES", 0)
+    monkeypatch.setattr("klamm.broker.fetch.down_conversion.CONVERT_IN_THREAD_BYTES", 0)
     broker.produce("t", batch(b"x" * 100_000))
     waiting = broker.start(request(broker, 3, 0, max_wait_ms=5, min_bytes=1 << 20), 3)
     for _ in range(20):
