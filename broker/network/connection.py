@@ -1,7 +1,7 @@
 """One client connection: reads frames, has them dispatched in order, sends the replies in the same order.
 
-The connection owns its non-blocking socket (`add_reader`, `recv_into`; sending is in `outbox`). A readable event reads
-once, dispatches what is whole, and sends the replies together with one system call. Short replies leave when all the
+The connection owns its non-blocking socket; `receiver` watches it, `outbox` sends. A readable event reads once,
+dispatches what is whole, and sends the replies together with one system call. Short replies leave when all the
 connections that were readable together have been served, since each send may cost the wake-up of a peer; those of a
 connection that is alone leave at once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the
 other connections' turns.
@@ -16,7 +16,7 @@ Ends. A half close, malformed input and shutdown let everything that was accepte
 socket is closed. For a peer that has closed no answer is waited for longer than a frame may take. Errors of the socket
 and deadlines close it at once. Time comes from the sweep of the `Network`, there are no timers per request.
 
-`channel` is where TLS goes: an object with the methods of a non-blocking socket that are used here and in the outbox.
+`channel` is where TLS goes: an object with the methods of a non-blocking socket that are used in these three.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from klamm.broker.network.close_reason import CloseReason
+from klamm.broker.network.deadlines import Deadlines
 from klamm.broker.network.file_pieces import ShortFile
 from klamm.broker.network.limits import plain_address
 from klamm.broker.network.outbox import Outbox
+from klamm.broker.network.receiver import Receiver
 from klamm.broker.network.reply import CloseConnection, KnownRequest, Reply
 from klamm.broker.network.reply_queue import ReplyQueue
 from klamm.broker.network.warnings import describe_junk
@@ -46,11 +49,6 @@ logger = logging.getLogger(__name__)
 TURN_FRAMES = 32
 TURN_BYTES = 256 * 1024
 SEND_NOW_BYTES = 128 * 1024  # replies of a turn that are larger do not wait for other connections
-NO_MARK = (-1, 0)
-RENEWAL_BYTES = 64 * 1024  # a half frame that grew by this much gets a new deadline
-DRAIN_READS = 16  # reads that empty the socket before it is closed, so that the peer sees FIN and not RST
-
-TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8  # linux/tcp.h: it was reset, or the peer has closed
 
 # Why nothing is read. The first three also keep buffered frames from being dispatched.
 WAITING = 1  # for replies that must leave first
@@ -67,37 +65,37 @@ class Connection:
     __slots__ = (
         "__weakref__",
         "_active",
-        "_active_at",
         "_charged",
-        "_closed",
+        "_deadlines",
         "_dispatch",
-        "_end_kind",
-        "_end_reason",
-        "_frame_mark",
-        "_frame_since",
+        "_end",
         "_frames",
         "_listener",
         "_local_address",
         "_muted",
         "_network",
-        "_on_close",
         "_outbox",
         "_pending",
-        "_reading",
         "_ready",
         "_receive",
+        "_receiver",
         "_socket",
+        "_waits",
         "client_software",
+        "closed",
         "known",
+        "listener",
         "peer",
         "principal",
     )
 
     def __init__(self, channel: socket.socket, peer: tuple[str, int], network: Network, listener: Listener) -> None:
         self.peer = peer
+        self.listener = listener.name
         self.principal = "User:ANONYMOUS"
         self.client_software: tuple[str, str] = ("", "")
         self.known: KnownRequest | None = None
+        self.closed = False
         self._socket = channel
         self._network = network
         self._listener = listener
@@ -110,18 +108,14 @@ class Connection:
         self._pending = ReplyQueue(self._on_answer)
         self._charged = 0
         self._muted = 0
-        self._closed = False
-        self._end_kind = ""
-        self._end_reason = ""
-        self._on_close: list[Callable[[], object]] = []
+        self._end: CloseReason | None = None
+        self._waits: set[asyncio.Future[Any]] = set()
         self._local_address: tuple[str, int] | None = None
         self._active = True
-        self._active_at = network.now
-        self._frame_mark = NO_MARK
-        self._frame_since = network.now
+        self._deadlines = Deadlines(network.now)
         self._ready: list[Reply] = []
-        self._reading = True
-        network.loop.add_reader(channel, self._on_readable)
+        self._receiver = Receiver(network.loop, channel, self._on_readable)
+        self._receiver.resume()
 
     # -- for the layers above
 
@@ -133,75 +127,45 @@ class Connection:
             self._local_address = (plain_address(host), port)
         return self._local_address
 
-    @property
-    def listener(self) -> str:
-        return self._listener.name
-
-    @property
-    def idle_limit_s(self) -> float | None:
-        """The listener's own limit, if it has one."""
-        return self._listener.idle_limit_s
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    @property
-    def max_frame_bytes(self) -> int:
-        return self._frames.max_frame_bytes
-
-    @max_frame_bytes.setter
-    def max_frame_bytes(self, limit: int) -> None:
-        """Lower before authentication, `socket.request.max.bytes` after it."""
-        self._frames.max_frame_bytes = limit
-
     def keep_frame(self) -> bool:
         """From within the dispatcher: whether views of the frame stay valid after it. If not, the frame is small, and
         what is needed longer is to be copied."""
         return self._frames.keep()
 
-    def on_close(self, callback: Callable[[], object]) -> None:
-        """`callback` is called once when the connection is gone; at once if it is already."""
-        if self._closed:
-            callback()
-        else:
-            self._on_close.append(callback)
-
     @contextmanager
     def cancelled_on_close(self, wait: asyncio.Future[Any]) -> Iterator[None]:
         """While this is entered, the end of the connection cancels what a task waits for on its behalf."""
-        self.on_close(wait.cancel)
+        if self.closed:
+            wait.cancel()
+        self._waits.add(wait)
         try:
             yield
         finally:
-            if wait.cancel in self._on_close:
-                self._on_close.remove(wait.cancel)
+            self._waits.discard(wait)
 
     def close(self, reason: str, kind: str = "server") -> None:
         """Close now, whatever is unanswered or unsent. `kind` is the label in the metrics."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         logger.debug("%s: closed, %s", self, reason)
         self._muted |= ENDING
-        self._stop_reading()
+        self._receiver.close()
         self._outbox.close()
         self._frames.discard()
         self._pending.close()
         self._ready = []
         if self._network.budget is not None:
             self._network.budget.forget(self._on_budget)
-            if self._charged:
-                self._charge()
+            self._charge()
         self._socket.close()
         self._listener.forget(self, kind)
-        callbacks, self._on_close = self._on_close, []
-        for callback in callbacks:
-            callback()
+        for wait in list(self._waits):
+            wait.cancel()
 
     def drain(self) -> None:
         """Answer what has been read, send it, then close."""
-        self._end("drain", "shutting down")
+        self._end_with(CloseReason("drain", "shutting down"))
 
     def __repr__(self) -> str:
         return f"{self._listener.name} {self.peer[0]}:{self.peer[1]}"
@@ -211,12 +175,12 @@ class Connection:
     def _on_readable(self) -> None:
         if self._muted & UNSENT:
             self._network.file_threads.settle()  # a thread may have sent it all and not been heard yet
-        if self._muted:
-            if self._muted != TURN_OVER and not self._closed:
-                self._stop_reading_while_muted()
-            return
         frames = self._frames
         try:
+            if self._muted:
+                if self._muted != TURN_OVER and not self.closed:
+                    self._receiver.leave_unread()
+                return
             size = self._receive(frames.writable())
         except (BlockingIOError, InterruptedError):
             return
@@ -272,12 +236,14 @@ class Connection:
                         self._network.loop.call_soon(self._next_turn)
                     break
                 frame = None
-        except (FrameError, CloseConnection) as error:
-            self._refuse(error)
+        except FrameError as error:
+            self._refuse(CloseReason("bad_frame", f"{error}: {describe_junk(error.prefix)}"))
+        except CloseConnection as error:
+            self._refuse(CloseReason("refused", error.reason))
         except (Exception, StopRequested):
             logger.exception("%s: the dispatcher failed", self)
             frames.discard()
-            self._mark_ending("bug", "internal error")
+            self._mark_ending(CloseReason("bug", "internal error"))
         if not is_all:
             frames.settle()
         if self._ready:
@@ -296,46 +262,27 @@ class Connection:
 
     def _go_on(self) -> None:
         """A bit of `_muted` was cleared: serve what is buffered, read again."""
-        if self._closed:
+        if self.closed:
             return
         if not self._muted & NOT_SERVING and self._frames.has_frame():
             self._serve()
         elif self._muted & ENDING:
             self._close_if_done()
-        if not self._muted and not self._reading:
-            self._reading = True
-            self._network.loop.add_reader(self._socket, self._on_readable)
-
-    def _stop_reading(self) -> None:
-        if self._reading:
-            self._reading = False
-            self._network.loop.remove_reader(self._socket)
-
-    def _stop_reading_while_muted(self) -> None:
-        """Bytes wait in the kernel; a reset shows at once, so that nothing is kept for a peer that is gone."""
-        self._stop_reading()
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError as error:
-            self.close(f"read: {error}", "error")
+        if not self._muted and not self._receiver.is_watching:
+            self._receiver.resume()
 
     def _on_answer(self, _: asyncio.Future[Reply | None]) -> None:
         """Some pending answer is there: send every reply that has no unanswered request before it."""
-        if self._closed:  # by the dispatcher, which then returned a future
+        if self.closed:  # by the dispatcher, which then returned a future
             self._pending.abandon()
             return
         self._active = True
         replies, failure = self._pending.take_ready()
         if failure is not None:
-            self._network.warn(failure.kind, "%s: closed: %s", self, failure.reason)
-            self._frames.discard()
-            self._mark_ending(failure.kind, failure.reason)
+            self._refuse(failure)
         self._ready += replies
         self.send_ready()
-        if self._network.budget is not None:
-            self._charge()
+        self._charge()
         if self._pending.is_open(self._network.limits.max_inflight):
             self._muted &= ~WAITING
             self._go_on()
@@ -348,7 +295,7 @@ class Connection:
         if not ready:
             return
         self._ready = []
-        if self._closed:
+        if self.closed:
             return
         outbox = self._outbox
         try:
@@ -392,7 +339,7 @@ class Connection:
             self._muted |= NO_BUDGET
 
     def _on_budget(self) -> None:
-        if self._closed:
+        if self.closed:
             return
         self._muted &= ~NO_BUDGET
         self._charge()
@@ -400,79 +347,52 @@ class Connection:
 
     def sweep(self, now: float, idle_s: float, frame_s: float) -> None:
         """Called now and then: enforce the deadlines, free what a quiet connection does not need."""
+        frames, deadlines = self._frames, self._deadlines
+        overdue = None
         if self._active:
             self._active = False
-            self._active_at = now
+            deadlines.note_active(now)
         else:
-            self._frames.trim()
-            if self._pending.answers and now - self._active_at >= frame_s and self._peer_has_gone():
-                self.close("the peer has closed, and waits no more", "eof")
-                return
-            if now - self._active_at >= idle_s and not self._pending.answers:
-                self.close(f"idle for {now - self._active_at:.0f} s", "idle")
-                return
-            if self._muted & ENDING and now - self._active_at >= frame_s and not self._pending.answers:
-                self.close("the peer does not take its last replies", "idle")
-                return
-        frames = self._frames
-        if self._muted or not frames.buffered_bytes:
-            self._frame_mark = NO_MARK
-            return
-        seen, size = self._frame_mark
-        if seen != frames.frames_seen or frames.buffered_bytes >= size + RENEWAL_BYTES:
-            self._frame_mark = (frames.frames_seen, frames.buffered_bytes)
-            self._frame_since = now
-        elif now - self._frame_since >= frame_s:
-            reason = f"{frames.buffered_bytes} bytes of a frame, then silence"
-            self._network.warn("frame_timeout", "%s: closed: %s", self, reason)
-            self.close(reason, "frame_timeout")
+            frames.trim()
+            if not self._pending.answers:
+                idle_s = self._listener.idle_limit_s(idle_s)
+                overdue = deadlines.check_quiet(now, idle_s, frame_s, is_ending=bool(self._muted & ENDING))
+            elif deadlines.is_quiet(now, frame_s) and self._receiver.peer_has_gone():
+                overdue = CloseReason("eof", "the peer has closed, and waits no more")
+        if overdue is None:
+            size = 0 if self._muted else frames.buffered_bytes
+            overdue = deadlines.check_frame(now, frame_s, frames.frames_seen, size)
+            if overdue is not None:
+                self._network.warn(overdue.kind, "%s: closed: %s", self, overdue.text)
+        if overdue is not None:
+            self.close(overdue.text, overdue.kind)
 
-    def _peer_has_gone(self) -> bool:
-        """Whether the peer has ended its stream, perhaps after bytes that are unread: nothing else shows it then."""
-        try:
-            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        except OSError:
-            return True
-        return info[0] in (TCP_CLOSE, TCP_CLOSE_WAIT)
-
-    def _refuse(self, error: FrameError | CloseConnection) -> None:
+    def _refuse(self, reason: CloseReason) -> None:
+        self._network.warn(reason.kind, "%s: closed: %s", self, reason.text)
         self._frames.discard()
-        if isinstance(error, FrameError):
-            self._network.warn("bad_frame", "%s: closed: %s: %s", self, error, describe_junk(error.prefix))
-            self._mark_ending("bad_frame", str(error))
-        else:
-            self._network.warn("refused", "%s: closed: %s", self, error.reason)
-            self._mark_ending("refused", error.reason)
+        self._mark_ending(reason)
 
     def _on_end_of_stream(self) -> None:
         if self._frames.buffered_bytes and not self._frames.has_frame():
-            self._end("half_frame", "end of stream inside a frame")
+            self._end_with(CloseReason("half_frame", "end of stream inside a frame"))
         else:
-            self._end("eof", "closed by the peer")
+            self._end_with(CloseReason("eof", "closed by the peer"))
 
-    def _end(self, kind: str, reason: str) -> None:
-        self._mark_ending(kind, reason)
+    def _end_with(self, reason: CloseReason) -> None:
+        self._mark_ending(reason)
         self._close_if_done()
 
-    def _mark_ending(self, kind: str, reason: str) -> None:
+    def _mark_ending(self, reason: CloseReason) -> None:
         self._muted |= ENDING
-        if not self._end_kind:
-            self._end_kind, self._end_reason = kind, reason
-        self._stop_reading()
+        self._end = self._end or reason
+        self._receiver.pause()
 
     def _close_if_done(self) -> None:
         """Close when everything accepted has been answered and sent."""
-        if self._closed or self._pending.answers or self._outbox.unsent_bytes or self._muted & TURN_OVER:
+        if self.closed or self._pending.answers or self._outbox.unsent_bytes or self._muted & TURN_OVER:
             return
-        if self._ready:
+        if self._ready or self._frames.has_frame():
             return
-        if self._frames.has_frame():
-            return
-        try:
-            self._socket.shutdown(socket.SHUT_WR)
-            for _ in range(DRAIN_READS):
-                if not self._receive(self._network.scratch.view):
-                    break
-        except OSError:
-            pass  # would block, or reset: nothing more to be had
-        self.close(self._end_reason, self._end_kind)
+        assert self._end is not None
+        self._receiver.shut_down(self._network.scratch.view)
+        self.close(self._end.text, self._end.kind)

@@ -45,10 +45,10 @@ class Listener:
         self._descriptor_bound = descriptor_bound()
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
-    @property
-    def idle_limit_s(self) -> float | None:
+    def idle_limit_s(self, of_node_s: float) -> float:
+        """The listener's own limit, or that of the node."""
         limit = self.limits.max_idle_ms
-        return None if limit is None else idle_limit_s(limit)
+        return of_node_s if limit is None else idle_limit_s(limit)
 
     def start(self) -> None:
         self._started = True

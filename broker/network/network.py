@@ -196,8 +196,7 @@ class Network:
         frame_s = self.limits.frame_timeout_ms / 1000
         idle_s = idle_limit_s(self.limits.max_idle_ms)
         for connection in list(self.connections):
-            own = connection.idle_limit_s
-            connection.sweep(now, idle_s if own is None else own, frame_s)
+            connection.sweep(now, idle_s, frame_s)
 
     def _schedule_sweep(self) -> None:
         shortest_s = min(self.limits.frame_timeout_ms / 1000, idle_limit_s(self.limits.max_idle_ms))

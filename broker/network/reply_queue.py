@@ -10,22 +10,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from klamm.broker.network.close_reason import CloseReason
 from klamm.broker.network.reply import CloseConnection, PendingReply, Reply
 from klamm.broker.stop_signal import StopRequested
 
 logger = logging.getLogger(__name__)
 
 API_KEY_BYTES = 2  # a request begins with its API key
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A request that cannot be answered, so that none after it may be."""
-
-    kind: str
-    reason: str
 
 
 def _ignore(_: asyncio.Future[Reply | None]) -> None:
@@ -60,8 +52,9 @@ class ReplyQueue:
         self._lets_pass = answer.lets_pass
         answer.future.add_done_callback(self._on_done)
 
-    def take_ready(self) -> tuple[list[Reply], Failure | None]:
-        """All replies that no unanswered request precedes. After a failure the queue is empty."""
+    def take_ready(self) -> tuple[list[Reply], CloseReason | None]:
+        """Take all replies that no unanswered request precedes. When a request cannot be answered, none after it may
+        be: then the queue is empty, and there is a reason to close."""
         answers = self.answers
         replies: list[Reply] = []
         failure = None
@@ -80,12 +73,12 @@ class ReplyQueue:
                 if reply is not None:
                     replies.append(reply)
         except asyncio.CancelledError:
-            failure = Failure("cancelled", "a request was cancelled")
+            failure = CloseReason("cancelled", "a request was cancelled")
         except CloseConnection as error:
-            failure = Failure("refused", error.reason)
+            failure = CloseReason("refused", error.reason)
         except (Exception, StopRequested):
             logger.exception("a request failed")
-            failure = Failure("bug", "internal error")
+            failure = CloseReason("bug", "internal error")
         if failure is not None:
             self.abandon()
         return replies, failure

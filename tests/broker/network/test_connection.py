@@ -11,7 +11,8 @@ import weakref
 
 import pytest
 
-from klamm.broker.network.connection import RENEWAL_BYTES, TURN_FRAMES, Connection
+from klamm.broker.network.connection import TURN_FRAMES, Connection
+from klamm.broker.network.deadlines import RENEWAL_BYTES
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits
 from klamm.broker.network.network import SEND_TOGETHER
 from klamm.broker.network.outbox import Outbox
@@ -379,13 +380,15 @@ def test_the_dispatcher_may_close_the_connection(caplog: pytest.LogCaptureFixtur
     async def main() -> None:
         async with node() as one:
             client = await one.connect()
-            closed = []
             await client.ask(b"echo 1")
-            one.connections[0].on_close(lambda: closed.append(1))
-            client.send(b"close", b"echo never")
-            assert await client.at_end()
+            ended, wait = [asyncio.get_running_loop().create_future() for _ in range(2)]
+            with one.connections[0].cancelled_on_close(ended):
+                pass
+            with one.connections[0].cancelled_on_close(wait):
+                client.send(b"close", b"echo never")
+                assert await client.at_end()
+                assert wait.cancelled() and not ended.done()
             assert one.seen[-1] == b"close"
-            assert closed == [1]
             assert one.connections[0].closed
 
     run(main())

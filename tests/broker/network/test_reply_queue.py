@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm.broker.network.close_reason import CloseReason
 from klamm.broker.network.reply import CloseConnection, PendingReply, Reply
-from klamm.broker.network.reply_queue import Failure, ReplyQueue
+from klamm.broker.network.reply_queue import ReplyQueue
 
 PRODUCE_KEY = b"\0\0"
 PRODUCE = memoryview(PRODUCE_KEY + b"\0\x09")
@@ -63,12 +64,12 @@ def test_only_produce_passes_produce_and_only_so_many() -> None:
 @pytest.mark.parametrize(
     ("error", "failure"),
     [
-        (CloseConnection("acks=0 with an error"), Failure("refused", "acks=0 with an error")),
-        (ZeroDivisionError(), Failure("bug", "internal error")),
-        (asyncio.CancelledError(), Failure("cancelled", "a request was cancelled")),
+        (CloseConnection("acks=0 with an error"), CloseReason("refused", "acks=0 with an error")),
+        (ZeroDivisionError(), CloseReason("bug", "internal error")),
+        (asyncio.CancelledError(), CloseReason("cancelled", "a request was cancelled")),
     ],
 )
-def test_a_failure_lets_what_was_before_it_leave_and_drops_the_rest(error: BaseException, failure: Failure) -> None:
+def test_a_failure_lets_what_was_before_it_leave_and_drops_the_rest(error: BaseException, failure: CloseReason) -> None:
     loop = asyncio.new_event_loop()
     queue = ReplyQueue(lambda _: None)
     futures: list[asyncio.Future[Reply | None]] = [loop.create_future() for _ in range(3)]
