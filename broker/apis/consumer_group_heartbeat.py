@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group.classic.classic_group import Client
-from klamm.broker.coordinator.group.parked import Parked
+from klamm.broker.coordinator.runtime.answer import Answer
 from klamm.protocol.errors import KafkaError, UnsupportedVersion
 from klamm.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -32,11 +32,11 @@ def handle(
     if request.group_id:
         groups.check(request.group_id)
     client = Client(context.client_id or "", f"/{context.connection.peer[0]}", context.api_version)
-    parked: Parked[ConsumerGroupHeartbeatResponse] = Parked()
+    answer: Answer[ConsumerGroupHeartbeatResponse] = Answer()
     now = groups.now()
-    groups.consumers.heartbeat(request, client, parked, now)
+    groups.consumers.heartbeat(request, client, answer.give, now)
     groups.arm(now)
-    return parked.answer()
+    return answer.now_or_later()
 
 
 def error_response(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group.classic.classic import NO_MEMBER
 from klamm.broker.coordinator.group.classic.classic_group import Client
-from klamm.broker.coordinator.group.parked import Parked
 from klamm.broker.coordinator.names import ID_BYTES, check_names
+from klamm.broker.coordinator.runtime.answer import Answer
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.protocol.wire import fits_string
@@ -37,18 +37,18 @@ def handle(
         return error_response(request, error, context.api_version)
     # Kafka shows addresses as Java prints them: a slash before the number, as there is no host name.
     client = Client(context.client_id or "", f"/{context.connection.peer[0]}", context.api_version)
-    parked: Parked[JoinGroupResponse] = Parked()
+    answer: Answer[JoinGroupResponse] = Answer()
 
     def reply(response: JoinGroupResponse) -> None:
         if response.error_code:
             response.protocol_name = _no_protocol(context.api_version)
-        parked(response)
+        answer.give(response)
 
     now = groups.now()
     groups.make_room_for_classic(request.group_id, now)
     groups.machine(request.group_id).join(request, client, reply, now)
     groups.arm(now)
-    return parked.answer()
+    return answer.now_or_later()
 
 
 def error_response(request: JoinGroupRequest, error: KafkaError, version: int) -> JoinGroupResponse:

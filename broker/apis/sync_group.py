@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.parked import Parked
+from klamm.broker.coordinator.runtime.answer import Answer
 from klamm.protocol.errors import InconsistentGroupProtocol
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -28,8 +28,8 @@ def handle(
         raise InconsistentGroupProtocol("protocol type and name must be given")
     if request.group_id:
         groups.check(request.group_id)
-    parked: Parked[SyncGroupResponse] = Parked()
+    answer: Answer[SyncGroupResponse] = Answer()
     now = groups.now()
-    groups.machine(request.group_id).sync(request, parked, now)
+    groups.machine(request.group_id).sync(request, answer.give, now)
     groups.arm(now)
-    return parked.answer()
+    return answer.now_or_later()

@@ -1,4 +1,4 @@
-"""An answer that a state machine gives through a callback: at once, or when a record is in the log."""
+"""An answer that a state machine gives through a callback: at once, or when something has come to pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ T = TypeVar("T")
 
 
 class Answer(Generic[T]):
-    """`give` is the callback; `now_or_later` is what a handler returns."""
+    """What a machine gives to `give` is what `now_or_later` returns, or the result of the future that it returned.
+
+    It is given once. The future completes in a turn of its own of the loop, and may be cancelled by a client that is
+    gone: then the answer is dropped.
+    """
 
     __slots__ = ("_future", "_given")
 
@@ -20,7 +24,7 @@ class Answer(Generic[T]):
     def give(self, value: T) -> None:
         if self._future is None:
             self._given.append(value)
-        elif not self._future.done():  # cancelled: nobody waits any more
+        elif not self._future.done():  # cancelled: the client is gone
             self._future.set_result(value)
 
     def now_or_later(self) -> T | asyncio.Future[T]:
