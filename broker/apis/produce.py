@@ -17,7 +17,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from klamm.broker.apis.pieces import PIECE_ELEMENTS
 from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, code_for, failure, refused, writable
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from klamm.storage.log.verification import VerificationGuard
 
 remember = produce_again.remember
-
-Entry: TypeAlias = "tuple[list[PartitionProduceResponse], TopicProduceData, PartitionProduceData]"
-"""Where its answer goes, its topic, and what is to be appended."""
 
 COORDINATOR_ERRORS = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -76,6 +73,24 @@ async def handle_large(broker: Broker, context: RequestContext, request: Produce
     return await production.finish_later(waits)
 
 
+class Entry:
+    """What is to be appended to one partition, and the list that its answer goes to.
+
+    `admitted` is what the transaction coordinator has said of it, `validated` what a thread has made of its records.
+    """
+
+    __slots__ = ("admitted", "answers", "data", "topic", "validated")
+
+    def __init__(
+        self, answers: list[PartitionProduceResponse], topic: TopicProduceData, data: PartitionProduceData
+    ) -> None:
+        self.answers = answers
+        self.topic = topic
+        self.data = data
+        self.admitted: VerificationGuard | KafkaError | None = None
+        self.validated: ValidBatch | KafkaError | None = None
+
+
 class Production:
     """One Produce on its way: what is to be appended, and what is to be answered.
 
@@ -85,7 +100,6 @@ class Production:
     """
 
     __slots__ = (
-        "_admitted",
         "_broker",
         "_context",
         "_first_error",
@@ -94,7 +108,6 @@ class Production:
         "_responses",
         "_rest",
         "_unflushed",
-        "_validated",
     )
 
     def __init__(self, broker: Broker, context: RequestContext, request: ProduceRequest) -> None:
@@ -105,14 +118,12 @@ class Production:
         self._first_error: KafkaError | None = None
         self._unflushed: list[tuple[Partition, PartitionProduceResponse]] = []
         self._rest = [
-            (self._answers_for(topic), topic, entry)
+            Entry(self._answers_for(topic), topic, data)
             for topic in distinct(request.topic_data)
-            for entry in topic.partition_data
+            for data in topic.partition_data
         ]
         self._rest.reverse()
-        self._validated: ValidBatch | KafkaError | None = None  # of the next entry
         self._is_slow = False  # the next entry takes long
-        self._admitted: dict[int, VerificationGuard | KafkaError | None] = {}  # by the id of an entry
 
     def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
         if (
@@ -141,24 +152,25 @@ class Production:
         manager, context = self._broker.partitions, self._context
         by_id = context.api_version >= TOPIC_IDS_FROM
         waits: list[asyncio.Future[None]] = []
-        for _, topic, entry in rest:
+        for entry in rest:
+            topic, data = entry.topic, entry.data
             found = manager.topics_by_id.get(topic.topic_id) if by_id else manager.topics.get(topic.name)
-            records = cast("memoryview | None", entry.records)
+            records = cast("memoryview | None", data.records)
             if records is None or len(records) < HEADER_BYTES:
                 continue
             header = read_header(records)
             if header.magic < MAGIC_WITH_PRODUCERS or not header.is_transactional or header.producer_id < 0:
                 continue
             try:
-                partition = writable(found, entry.index, context.api_version, context.client_id, self._request.acks)
+                partition = writable(found, data.index, context.api_version, context.client_id, self._request.acks)
                 admitted = self._ask(partition, header)
             except KafkaError as error:
-                self._admitted[id(entry)] = _as_producers_know(error, context.api_version)
+                entry.admitted = _as_producers_know(error, context.api_version)
                 continue
             if isinstance(admitted, asyncio.Future):
                 waits.append(asyncio.ensure_future(self._admit_later(entry, admitted)))
             else:
-                self._admitted[id(entry)] = admitted
+                entry.admitted = admitted
         return waits
 
     def _ask(
@@ -173,13 +185,11 @@ class Production:
             adds=self._context.api_version >= ADDS_PARTITIONS_FROM,
         )
 
-    async def _admit_later(
-        self, entry: PartitionProduceData, admitted: asyncio.Future[VerificationGuard | None]
-    ) -> None:
+    async def _admit_later(self, entry: Entry, admitted: asyncio.Future[VerificationGuard | None]) -> None:
         try:
-            self._admitted[id(entry)] = await admitted
+            entry.admitted = await admitted
         except KafkaError as error:
-            self._admitted[id(entry)] = _as_producers_know(error, self._context.api_version)
+            entry.admitted = _as_producers_know(error, self._context.api_version)
 
     def append(self) -> bool:
         """Append what is left, for a turn at most; whether everything is done."""
@@ -190,37 +200,35 @@ class Production:
         now_ms = broker.clock.wall_ms()
         turn_ends = time.perf_counter() + TURN_S if len(rest) > 1 else 0.0
         while rest:
-            answers, topic, entry = rest.pop()
+            entry = rest.pop()
+            topic = entry.topic
             found = manager.topics_by_id.get(topic.topic_id) if by_id else manager.topics.get(topic.name)
             try:
-                answers.append(self._append_one(found, entry, now_ms))
+                entry.answers.append(self._append_one(found, entry, now_ms))
             except NotAtOnce:
-                rest.append((answers, topic, entry))
+                rest.append(entry)
                 self._is_slow = True
                 return False
             if rest and time.perf_counter() > turn_ends:
                 return False
         return True
 
-    def _append_one(
-        self, found: TopicPartitions | None, entry: PartitionProduceData, now_ms: int
-    ) -> PartitionProduceResponse:
+    def _append_one(self, found: TopicPartitions | None, entry: Entry, now_ms: int) -> PartitionProduceResponse:
         version = self._context.api_version
         acks = self._request.acks
         partition: Partition | None = None
-        valid, self._validated = self._validated, None
+        data, admitted, valid = entry.data, entry.admitted, entry.validated
         try:
             if not -1 <= acks <= 1:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
-            partition = writable(found, entry.index, version, self._context.client_id, acks)
-            admitted = self._admitted.get(id(entry)) if self._admitted else None
+            partition = writable(found, data.index, version, self._context.client_id, acks)
             if isinstance(admitted, KafkaError):
                 partition = None  # the log has not been asked
                 raise admitted
             if isinstance(valid, KafkaError):
                 raise valid
             result = partition.append(
-                cast("memoryview | None", entry.records),
+                cast("memoryview | None", data.records),
                 produce_version=version,
                 now_ms=now_ms,
                 transactional_id=self._request.transactional_id,
@@ -230,9 +238,9 @@ class Production:
         except KafkaError as error:
             # Its traceback would keep this frame, and with it the records, until the next garbage collection.
             self._first_error = self._first_error or error.without_frames()
-            return refused(error, entry.index, version, found, partition)
+            return refused(error, data.index, version, found, partition)
         answer = PartitionProduceResponse(
-            index=entry.index,
+            index=data.index,
             error_code=0,
             base_offset=result.base_offset,
             log_append_time_ms=result.log_append_time_ms,
@@ -262,9 +270,10 @@ class Production:
         """The connection's buffer is about to be used again: keep the records that are not appended yet."""
         if self._context.connection.keep_frame():
             return
-        for _, _, entry in self._rest:
-            if entry.records is not None:
-                entry.records = memoryview(bytearray(cast("memoryview", entry.records)))
+        for entry in self._rest:
+            data = entry.data
+            if data.records is not None:
+                data.records = memoryview(bytearray(cast("memoryview", data.records)))
 
     async def finish_later(self, waits: Iterable[asyncio.Future[None]]) -> ProduceResponse | None:
         """Go on in later turns of the loop."""
@@ -282,24 +291,25 @@ class Production:
     async def _validate_in_thread(self) -> None:
         """Validate the next batch; its partition is the one that it takes the rules of."""
         self._is_slow = False
-        _, topic, entry = self._rest[-1]
+        entry = self._rest[-1]
+        topic, data = entry.topic, entry.data
         manager, version = self._broker.partitions, self._context.api_version
         found = (
             manager.topics_by_id.get(topic.topic_id) if version >= TOPIC_IDS_FROM else manager.topics.get(topic.name)
         )
-        if found is None or not 0 <= entry.index < len(found.partitions):
+        if found is None or not 0 <= data.index < len(found.partitions):
             return  # it has gone meanwhile
         work = partial(
             validate,
-            cast("memoryview | None", entry.records),
-            found.partitions[entry.index].rules,
+            cast("memoryview | None", data.records),
+            found.partitions[data.index].rules,
             produce_version=version,
             now_ms=self._broker.clock.wall_ms(),
         )
         try:
-            self._validated = await asyncio.get_running_loop().run_in_executor(self._broker.codecs, work)
+            entry.validated = await asyncio.get_running_loop().run_in_executor(self._broker.codecs, work)
         except KafkaError as error:
-            self._validated = error
+            entry.validated = error
 
 
 def distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
