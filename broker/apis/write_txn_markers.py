@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from klamm.broker.metadata.image import OFFSETS_TOPIC
+from klamm.broker.coordinator.transaction.markers import Ending
 from klamm.protocol.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from klamm.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -64,32 +63,20 @@ def _append(
         if partition is None:
             raise UnknownTopicOrPartition(f"no partition {topic}-{index}")
         partition.check_replicas()
-        partition.append_marker(
+        ending = Ending(
             marker.producer_id,
             marker.producer_epoch,
-            is_commit=marker.transaction_result,
-            coordinator_epoch=marker.coordinator_epoch,
-            transaction_version=marker.transaction_version,
-            now_ms=broker.clock.wall_ms(),
+            marker.transaction_result,
+            marker.coordinator_epoch,
+            marker.transaction_version,
         )
+        flushed = broker.transactions.markers.append(partition, ending, broker.clock.wall_ms())
     except KafkaError as error:
         return _result(index, error.code)
     result = _result(index, ErrorCode.NONE)
-    ended = partial(_tell_groups, broker, topic, index, marker)
-    if partition.flush_pending:
-        flushed = broker.flusher.flush(partition)
-        flushed.add_done_callback(lambda future: None if future.cancelled() or future.exception() else ended())
+    if flushed is not None:
         waits.append((flushed, result))
-    else:
-        ended()
     return result
-
-
-def _tell_groups(broker: Broker, topic: str, index: int, marker: WritableTxnMarker) -> None:
-    if topic == OFFSETS_TOPIC:
-        broker.groups.transaction_ended(
-            index, marker.producer_id, marker.producer_epoch, commit=marker.transaction_result
-        )
 
 
 async def _after_flush(results: Results, waits: Waits) -> WriteTxnMarkersResponse:

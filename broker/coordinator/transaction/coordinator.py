@@ -89,7 +89,7 @@ class TransactionCoordinator:
         self._timers: Timers[TimerKey] = Timers()
         self._alarm = Alarm(self._timers, self.now, self._due)
         self._journal = Journal(flusher, self.now, Codec.NONE)
-        self._markers = MarkerWriter(partitions, flusher, offsets, self.now)
+        self.markers = MarkerWriter(partitions, flusher, offsets, self.now)
         self.machine = Transactions(
             store=self._store,
             write_markers=self._write_markers,
@@ -130,7 +130,7 @@ class TransactionCoordinator:
     def close(self) -> None:
         """No more ticks; whoever comes is told to look elsewhere."""
         self._alarm.close()
-        self._markers.close()
+        self.markers.close()
         self.topic.close()
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -277,7 +277,7 @@ class TransactionCoordinator:
             done(unmarked, now)
             self._alarm.arm(now)
 
-        self._markers.write(markers, _epoch(partition), written, now)
+        self.markers.write(markers, _epoch(partition), written, now)
 
     # -- time ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,21 +31,34 @@ log = logging.getLogger(__name__)
 Unmarked = Callable[[frozenset[TopicPartition], Now], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a producer's transaction ends, as the coordinator of that epoch has decided."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
 class _Round:
     """Markers that are being written."""
 
-    __slots__ = ("coordinator_epoch", "done", "markers", "unmarked", "waiting")
+    __slots__ = ("done", "ending", "markers", "unmarked", "waiting")
 
     def __init__(self, markers: Markers, coordinator_epoch: int, done: Unmarked) -> None:
         self.markers = markers
-        self.coordinator_epoch = coordinator_epoch
+        self.ending = Ending(
+            markers.producer_id, markers.producer_epoch, markers.commit, coordinator_epoch, markers.version
+        )
         self.done = done
         self.unmarked: set[TopicPartition] = set()
         self.waiting: dict[TopicPartition, asyncio.Future[None]] = {}
 
 
 class EndsTransactions(Protocol):
-    """Who keeps offsets that wait for the outcome of a transaction."""
+    """Keeps offsets that wait for the outcome of a transaction."""
 
     def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, *, commit: bool) -> None: ...
 
@@ -80,13 +94,23 @@ class MarkerWriter:
         """Stop; the next start goes on."""
         self._tasks.cancel()
 
+    def append(self, partition: Partition, ending: Ending, wall_ms: int) -> asyncio.Future[None] | None:
+        """Append the marker; the groups hear of it once it is durable.
+
+        Returns the flush that it waits for, or None: it is durable. Raises what `Partition.append_marker` does.
+        """
+        self._append(partition, ending, wall_ms)
+        return self._when_durable(partition, ending)
+
     def _write(self, key: TopicPartition, round_: _Round, now: Now) -> None:
         markers = round_.markers
         partition = self._partitions.get(*key)
         if partition is None:
             return  # deleted
         try:
-            self._append(partition, markers, round_.coordinator_epoch, now)
+            self._append(partition, round_.ending, now.wall_ms)
+        except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
+            log.info("%s: needs no marker of %s: %s", partition.name, markers.transactional_id, error.message)
         except KafkaError as error:
             log.warning("%s: no marker of %s yet: %s", partition.name, markers.transactional_id, error.message)
             round_.unmarked.add(key)
@@ -95,14 +119,13 @@ class MarkerWriter:
             log.exception("%s: no marker of %s yet", partition.name, markers.transactional_id)
             round_.unmarked.add(key)
             return
-        if partition.flush_pending:
-            round_.waiting[key] = self._flusher.flush(partition)
-        else:
-            self._marked(key, markers)
+        flushed = self._when_durable(partition, round_.ending)
+        if flushed is not None:
+            round_.waiting[key] = flushed
 
     def _settle(self, round_: _Round, now: Now) -> None:
         """Call `done` when what was written is durable."""
-        markers, unmarked, waiting, done = round_.markers, round_.unmarked, round_.waiting, round_.done
+        unmarked, waiting, done = round_.unmarked, round_.waiting, round_.done
         if not waiting:
             done(frozenset(unmarked), now)
             return
@@ -110,30 +133,44 @@ class MarkerWriter:
 
         def flushed(key: TopicPartition, future: asyncio.Future[None]) -> None:
             left.discard(key)
-            if future.cancelled() or future.exception() is not None:
+            if _has_failed(future):
                 unmarked.add(key)
-            else:
-                self._marked(key, markers)
             if not left:
                 done(frozenset(unmarked), self._now())
 
         for key, future in waiting.items():
             future.add_done_callback(partial(flushed, key))
 
-    def _append(self, partition: Partition, markers: Markers, coordinator_epoch: int, now: Now) -> None:
-        try:
-            partition.append_marker(
-                markers.producer_id,
-                markers.producer_epoch,
-                is_commit=markers.commit,
-                coordinator_epoch=coordinator_epoch,
-                transaction_version=markers.version,
-                now_ms=now.wall_ms,
-            )
-        except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
-            log.info("%s: needs no marker of %s: %s", partition.name, markers.transactional_id, error.message)
+    def _append(self, partition: Partition, ending: Ending, wall_ms: int) -> None:
+        partition.append_marker(
+            ending.producer_id,
+            ending.producer_epoch,
+            is_commit=ending.is_commit,
+            coordinator_epoch=ending.coordinator_epoch,
+            transaction_version=ending.transaction_version,
+            now_ms=wall_ms,
+        )
 
-    def _marked(self, key: TopicPartition, markers: Markers) -> None:
-        topic, index = key
-        if topic == OFFSETS_TOPIC:
-            self._offsets.transaction_ended(index, markers.producer_id, markers.producer_epoch, commit=markers.commit)
+    def _when_durable(self, partition: Partition, ending: Ending) -> asyncio.Future[None] | None:
+        """Decide the offsets that waited for the marker, now or after the flush that is returned."""
+        if not partition.flush_pending:
+            self._decide_offsets(partition, ending)
+            return None
+        flushed = self._flusher.flush(partition)
+
+        def done(future: asyncio.Future[None]) -> None:
+            if not _has_failed(future):
+                self._decide_offsets(partition, ending)
+
+        flushed.add_done_callback(done)
+        return flushed
+
+    def _decide_offsets(self, partition: Partition, ending: Ending) -> None:
+        if partition.topic == OFFSETS_TOPIC:
+            self._offsets.transaction_ended(
+                partition.index, ending.producer_id, ending.producer_epoch, commit=ending.is_commit
+            )
+
+
+def _has_failed(future: asyncio.Future[None]) -> bool:
+    return future.cancelled() or future.exception() is not None

@@ -213,7 +213,7 @@ def test_what_was_decided_is_completed_by_the_next_start(tmp_path: Path) -> None
     who = client.started("x", 5)
     client.produce("x", who, 12)
     client.commit_offsets("x", who, 5, "g", 3)
-    writer = room.broker.broker.transactions._markers
+    writer = room.broker.broker.transactions.markers
     writer.write = lambda *_: None  # type: ignore[method-assign,assignment]  # the crash comes before the markers
     assert client.end("x", who, 5, commit=True).error_code == 0
     assert client.describe("x").transaction_states[0].transaction_state == "PrepareCommit"
