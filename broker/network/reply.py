@@ -27,6 +27,17 @@ class Reply:
         self.regions = regions
 
 
+_make = object.__new__
+
+
+def plain_reply(head: bytearray | bytes) -> Reply:
+    """Make what `Reply(head)` would make, a little sooner; for the shortest of paths."""
+    reply = _make(Reply)
+    reply.head = head
+    reply.regions = None
+    return reply
+
+
 class PendingReply:
     """A reply that comes later, as the result of `future`.
 

@@ -46,7 +46,7 @@ from klamm.storage.log.producer import NO_PRODUCER
 from klamm.storage.log.producer_state import ProducerState
 from klamm.storage.log.replacement import Replacement, SwapStuck
 from klamm.storage.log.replay import load_producers, replay
-from klamm.storage.log.results import NOTHING, AppendResult, EpochEnd, LogRead, TimestampOffset
+from klamm.storage.log.results import NOTHING, AppendResult, EpochEnd, LogRead, TimestampOffset, appended
 from klamm.storage.log.segment import Segment
 from klamm.storage.log.segment_list import SegmentList, retire
 from klamm.storage.log.transaction_index import AbortedTransaction, format_list
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_make = object.__new__
 REFUSAL_LOG_MS = 1000
 """A full disk refuses every append: no more than one line in this time."""
 
@@ -293,12 +292,7 @@ class Log:
             )
             if batch.is_transactional:
                 self.verifications.end(producer_id)
-        result = _make(AppendResult)  # what `AppendResult(...)` would make, in half the time
-        result.base_offset = base_offset
-        result.last_offset = last_offset
-        result.log_append_time_ms = batch.log_append_time_ms
-        result.duplicate = False
-        return result
+        return appended(base_offset, last_offset, batch.log_append_time_ms)
 
     def append_marker(
         self, batch: ValidBatch, marker: EndMarker, *, transaction_version: int, leader_epoch: int, now_ms: int
@@ -321,7 +315,7 @@ class Log:
             self._segments.note_aborts()
         self.producers.end_transaction(producer_id, epoch, marker, offset)
         self.verifications.end(producer_id)
-        return AppendResult(offset, offset, batch.log_append_time_ms, False)
+        return appended(offset, offset, batch.log_append_time_ms)
 
     def append_as_follower(self, data: Buffer, head: BatchHeader) -> None:
         """Append a batch that another log has accepted, at the offset that it has there; there may be a gap before it.
