@@ -36,7 +36,6 @@ from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_member import ConsumerMember
 from klamm.broker.coordinator.group.loader import Replay as GroupReplay
 from klamm.broker.coordinator.group.offsets import CommittedOffset
-from klamm.broker.coordinator.transaction.coordinator import EXPIRY
 from klamm.broker.coordinator.transaction.loader import Replay as TransactionReplay
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import Transaction
@@ -215,12 +214,12 @@ class Background:
         each = sizes.offsets // sizes.groups
         self._commit(each, self._now_ms - 10 * DAY_MS)
         title = f"expiry of {sizes.offsets:,} offsets in {sizes.groups:,} groups"
-        await self.measure(title, groups.expire_offsets)
+        await self.measure(title, groups.expiry.expire)
         self._commit(1, self._now_ms)
         for number in range(6 * sizes.groups):
             groups.pending.add(0, 7, ("pending", "t0", number), CommittedOffset(1))
         await self.measure(
-            f"expiry of {sizes.groups:,} groups beside {6 * sizes.groups:,} pending offsets", groups.expire_offsets
+            f"expiry of {sizes.groups:,} groups beside {6 * sizes.groups:,} pending offsets", groups.expiry.expire
         )
         groups.pending.clear()
         replay = GroupReplay("__consumer_offsets-3", 3, 1 << 20)
@@ -229,11 +228,11 @@ class Background:
             replay.offsets[key] = CommittedOffset(5, commit_timestamp_ms=self._now_ms)
             replay.pending.add(3, 9, key, CommittedOffset(6))
         title = f"loading of {sizes.offsets:,} offsets, all pending, too"
-        await self.measure(title, lambda: groups._take(3, replay))
+        await self.measure(title, lambda: groups.take(3, replay))
 
         async def end() -> None:
-            groups.transaction_ended(3, 9, 0, commit=True)
-            await asyncio.gather(*groups._tasks._tasks)
+            groups.commits.transaction_ended(3, 9, 0, commit=True)
+            await asyncio.gather(*groups.runtime.tasks._tasks)
 
         await self.measure(f"commit of a transaction with {sizes.offsets:,} offsets", end)
         gone = [TopicKey(name) for name in self._names[: len(self._names) // 10]]
@@ -287,7 +286,7 @@ class Background:
         change, member = groups.consumers.change(group), group.members["m0"]
         groups.consumers.advance(change, member, member, None, groups.now())
         groups.consumers.commit(change, lambda code: None, groups.now())
-        await asyncio.gather(*groups._tasks._tasks)
+        await asyncio.gather(*groups.runtime.tasks._tasks)
 
     async def transactions(self) -> None:
         sizes, transactions = self._sizes, self._broker.transactions
@@ -298,7 +297,7 @@ class Background:
         async def mark() -> None:
             written = asyncio.Event()
             markers = Markers("x", 5, 0, commit=True, version=2, partitions=frozenset(every))
-            transactions._write_markers(markers, lambda unmarked, now: written.set(), transactions.now())
+            transactions.write_markers(markers, lambda unmarked, now: written.set(), transactions.now())
             await written.wait()
 
         await self.measure(f"markers of one transaction to {len(every):,} partitions", mark)
@@ -319,11 +318,11 @@ class Background:
                     partitions=some,
                 )
             title = f"loading of {count:,} transactional ids, {state.value}"
-            await self.measure(title, lambda replay=replay: transactions._take(0, replay))
+            await self.measure(title, lambda replay=replay: transactions.take(0, replay))
 
         async def expire() -> None:
             while len(transactions.machine) > count:  # those whose end was decided have just been used
-                transactions._due((EXPIRY,), transactions.now())
+                transactions.expire(transactions.now())
                 await asyncio.sleep(0)
 
         await self.measure(f"expiry of {count:,} transactional ids", expire)

@@ -299,7 +299,7 @@ class Server:
             flusher=flusher,
             executor=self._disk,
             producer_ids=producer_ids,
-            offsets=groups,
+            offsets=groups.commits,
         )
         broker = Broker(
             controller.config,

@@ -49,7 +49,7 @@ def _group(broker: Broker, group_id: str, operations: int) -> DescribedGroup:
         group = broker.groups.consumers.groups.get(group_id)
         if group is not None:
             return _described(group, broker.image.topics_by_id, operations)
-        if broker.groups.group(group_id) is not None:
+        if broker.groups.groups.get(group_id) is not None:
             raise GroupIdNotFound(f"group {group_id!r} is not a consumer group")
         raise GroupIdNotFound(f"there is no group {group_id!r}")
     except KafkaError as error:

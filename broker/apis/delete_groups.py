@@ -14,7 +14,7 @@ from klamm.protocol.messages.delete_groups import DeletableGroupResult, DeleteGr
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.coordinator.group.coordinator import Outcome
+    from klamm.broker.coordinator.runtime.write_timeouts import Outcome
 
 
 async def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
@@ -27,7 +27,7 @@ def _delete(broker: Broker, group_id: str) -> Outcome | KafkaError:
         broker.groups.check(group_id)
     except KafkaError as error:
         return error
-    return broker.groups.delete_group(group_id)
+    return broker.groups.removals.delete_group(group_id)
 
 
 async def _result(group_id: str, outcome: Outcome | KafkaError) -> DeletableGroupResult:

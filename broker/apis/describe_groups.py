@@ -38,7 +38,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeGroupsReque
             if group is not None:
                 described.append(_described(group, operations))
             elif context.api_version >= NOT_FOUND_FROM:
-                other = broker.groups.group(group_id) is not None
+                other = broker.groups.groups.get(group_id) is not None
                 raise GroupIdNotFound(f"Group {group_id} {'is not a classic group' if other else 'not found'}.")
             else:
                 described.append(

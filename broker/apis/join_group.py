@@ -45,8 +45,8 @@ def handle(
         answer.give(response)
 
     now = groups.now()
-    groups.make_room_for_classic(request.group_id, now)
-    groups.machine(request.group_id).join(request, client, reply, now)
+    groups.groups.make_room_for_classic(request.group_id, now)
+    groups.groups.machine(request.group_id).join(request, client, reply, now)
     groups.arm(now)
     return answer.now_or_later()
 

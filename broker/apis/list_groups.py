@@ -29,7 +29,7 @@ def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) 
                 group_state=group.state.value,
                 group_type=group.kind,
             )
-            for group in coordinator.groups()
+            for group in coordinator.groups
             if (not states or group.state.value.lower() in states) and (not types or group.kind in types)
         ],
     )

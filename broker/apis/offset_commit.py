@@ -29,7 +29,7 @@ from klamm.storage.log.log_config import LONG_MAX
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.coordinator.group.coordinator import Commit
+    from klamm.broker.coordinator.group.commits import Commit
     from klamm.broker.metadata.image import TopicImage
 
 GENERATION_FROM = 1
@@ -55,7 +55,7 @@ def handle(
         _check_member(broker, request, commits, version)
     except KafkaError as error:
         return _fail(response, accepted, error.code)
-    outcome = groups.commit(request.group_id, commits)
+    outcome = groups.commits.commit(request.group_id, commits)
     if isinstance(outcome, asyncio.Future):
         return _after_flush(outcome, response, accepted)
     return _fail(response, accepted, outcome) if outcome else response

@@ -30,7 +30,7 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
     if not group_id:
         raise InvalidGroupId("the group id is empty")
     coordinator.check(group_id)
-    group = coordinator.group(group_id)
+    group = coordinator.groups.get(group_id)
     if group is None or group.state is State.DEAD:
         raise GroupIdNotFound(f"there is no group {group_id!r}")
     if group.members and not group.is_consumer_group:
@@ -51,7 +51,7 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
             if code is ErrorCode.NONE and _is_there(coordinator, (group_id, topic.name, index)):
                 gone.append((topic.name, index))
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-    outcome = coordinator.delete_offsets(group_id, gone)
+    outcome = coordinator.removals.delete_offsets(group_id, gone)
     code = await outcome if isinstance(outcome, asyncio.Future) else outcome
     return OffsetDeleteResponse(error_code=int(code), topics=topics if code is ErrorCode.NONE else [])
 

@@ -30,6 +30,6 @@ def handle(
         groups.check(request.group_id)
     answer: Answer[SyncGroupResponse] = Answer()
     now = groups.now()
-    groups.machine(request.group_id).sync(request, answer.give, now)
+    groups.groups.machine(request.group_id).sync(request, answer.give, now)
     groups.arm(now)
     return answer.now_or_later()

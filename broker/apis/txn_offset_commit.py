@@ -28,7 +28,7 @@ from klamm.protocol.messages.txn_offset_commit import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.broker.coordinator.group.coordinator import Commit
+    from klamm.broker.coordinator.group.commits import Commit
 
 ABORTABLE_FROM = 4
 ADDS_PARTITION_FROM = 5
@@ -95,7 +95,7 @@ async def _commit(broker: Broker, request: TxnOffsetCommitRequest, commits: list
     guard = await admitted if isinstance(admitted, asyncio.Future) else admitted
     _check_member(broker, request, commits)
     producer = TransactionalProducer(request.producer_id, request.producer_epoch, guard)
-    outcome = groups.commit(request.group_id, commits, producer)
+    outcome = groups.commits.commit(request.group_id, commits, producer)
     return outcome if isinstance(outcome, ErrorCode) else await outcome
 
 

@@ -1,15 +1,96 @@
-"""Which committed offsets have had their time (KIP-211): see `offsets` for the rule, here is whom it is applied to."""
+"""Committed offsets whose time is over (KIP-211), and groups that are left without any: see `offsets` for the rule.
+
+`expired_offsets` says which they are, `Expiry` removes them from time to time.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Container
+from typing import TYPE_CHECKING, Any
 
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
-from klamm.broker.coordinator.group.offsets import Topics
+from klamm.broker.coordinator.group.groups import Groups, is_abandoned
+from klamm.broker.coordinator.group.offsets import Offset, OffsetTable, Topics
+from klamm.broker.coordinator.group.pending import PendingOffsets
+from klamm.broker.coordinator.group.removals import PIECE, Removals
+from klamm.broker.coordinator.runtime.machine import Now
+from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime
+from klamm.broker.coordinator.runtime.write_timeouts import Outcome
+from klamm.broker.turns import in_turns
+from klamm.protocol.errors import ErrorCode
+from klamm.storage.log.retention import TrustedTime
 
-Offset = tuple[str, int]  # topic, partition
+if TYPE_CHECKING:
+    from klamm.storage.clock import Clock
+
+log = logging.getLogger(__name__)
+
+MINUTE_MS = 60_000
+
+
+class Expiry:
+    """Removes what nobody has used for ``offsets.retention.minutes``. A clock that has just jumped ahead is not
+    believed (`TrustedTime`)."""
+
+    def __init__(
+        self,
+        offsets: OffsetTable,
+        pending: PendingOffsets,
+        groups: Groups,
+        removals: Removals,
+        *,
+        runtime: CoordinatorRuntime[Any],
+        clock: Clock,
+    ) -> None:
+        self.expired_count = 0
+        self._offsets = offsets
+        self._pending = pending
+        self._groups = groups
+        self._removals = removals
+        self._runtime = runtime
+        self._trusted = TrustedTime(clock)
+
+    def begin(self, now: Now) -> None:
+        """Look for what has expired, and again after a while."""
+        self._runtime.tasks.start(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self.expire()
+        finally:
+            self._runtime.set_expiry(self._runtime.now())
+
+    async def expire(self) -> None:
+        """Remove expired offsets, and empty groups without offsets. In turns: what has expired is looked up and
+        removed in one step, `PIECE` offsets at most."""
+        now_ms = self._trusted.now_ms()
+        async for group_id in in_turns([group.group_id for group in self._groups]):
+            while (outcome := self._expire_some(group_id, now_ms)) is not None:
+                if isinstance(outcome, asyncio.Future):
+                    outcome = await outcome
+                if outcome is not ErrorCode.NONE:
+                    break
+                await asyncio.sleep(0)
+
+    def _expire_some(self, group_id: str, now_ms: int) -> Outcome | None:
+        """The outcome of a removal after which there may be more to remove; None for none."""
+        group, topic = self._groups.get(group_id), self._runtime.topic
+        if group is None or not topic.is_loaded(topic.index_of(group_id)):
+            return None
+        retention_ms = self._runtime.config.integer("offsets.retention.minutes") * MINUTE_MS
+        undecided = self._pending.of(group_id)
+        expired, left = expired_offsets(group, self._offsets.of(group_id), undecided, now_ms, retention_ms, PIECE)
+        group_too = not (left or undecided) and is_abandoned(group)
+        if not expired and not group_too:
+            return None
+        self.expired_count += len(expired)
+        log.info("group %s: %d offset(s) expired%s", group_id, len(expired), ", deleted" * group_too)
+        outcome = self._removals.remove(group_id, expired, group_too=group_too)
+        return outcome if len(expired) == PIECE and not group_too else None
 
 
 def expired_offsets(

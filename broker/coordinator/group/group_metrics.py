@@ -23,7 +23,7 @@ def register(metrics: Metrics, groups: GroupCoordinator) -> None:
     """Let the metrics ask this coordinator."""
 
     def by_state() -> Iterable[tuple[str, int]]:
-        counts = Counter((group.kind, group.state.value) for group in groups.groups())
+        counts = Counter((group.kind, group.state.value) for group in groups.groups)
         for protocol, states in STATES.items():
             for state in states:
                 yield f'{{protocol="{protocol}",state="{state.value}"}}', counts[protocol, state.value]
@@ -41,8 +41,12 @@ def register(metrics: Metrics, groups: GroupCoordinator) -> None:
             "Epochs of consumer groups that have begun.",
             lambda: groups.consumers.rebalance_count,
         ),
-        ("klamm_offset_commits_total", "Offsets that were committed.", lambda: groups.commit_count),
-        ("klamm_offset_expirations_total", "Offsets that have expired.", lambda: groups.expired_count),
-        ("klamm_offset_deletions_total", "Offsets that were deleted on request.", lambda: groups.deleted_count),
+        ("klamm_offset_commits_total", "Offsets that were committed.", lambda: groups.commits.count),
+        ("klamm_offset_expirations_total", "Offsets that have expired.", lambda: groups.expiry.expired_count),
+        (
+            "klamm_offset_deletions_total",
+            "Offsets that were deleted on request.",
+            lambda: groups.removals.deleted_count,
+        ),
     ):
         metrics.counter(name, text, value)

@@ -9,11 +9,16 @@ retention time of its own (OffsetCommit v2-4) expires at that time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from klamm.protocol.wire import ZERO_UUID
 
+if TYPE_CHECKING:
+    from klamm.broker.metadata.image import TopicImage
+
 NO_EPOCH = -1
+
+Offset = tuple[str, int]  # topic, partition
 
 
 class CommittedOffset(NamedTuple):
@@ -32,6 +37,10 @@ class CommittedOffset(NamedTuple):
             return now_ms >= self.expire_timestamp_ms
         since_ms = self.commit_timestamp_ms if base_ms is None else base_ms
         return now_ms - since_ms >= retention_ms
+
+    def is_stale(self, topic: TopicImage | None) -> bool:
+        """Whether it is of a topic that is gone, perhaps replaced by another of its name: the `topic` of now."""
+        return topic is None or self.topic_id not in (ZERO_UUID, topic.topic_id)
 
 
 Topics = dict[str, dict[int, CommittedOffset]]

@@ -38,7 +38,7 @@ class TransactionalProducer(NamedTuple):
     guard: VerificationGuard | None
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Nothing changes with the append."""
 
 
@@ -68,7 +68,7 @@ class Journal:
         done: Done,
         now: Now,
         *,
-        appended: Callable[[], None] = _nothing,
+        appended: Callable[[], None] = nothing,
         producer: TransactionalProducer | None = None,
     ) -> None:
         """Append one batch. ``appended`` is called at once when it is in the log; a failure that is known at once is

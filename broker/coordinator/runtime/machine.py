@@ -15,6 +15,9 @@ class Now(NamedTuple):
     wall_ms: int
 
 
+TimerKey = tuple[str, ...]
+"""What a deadline is for: the kind of it, then names."""
+
 Done = Callable[[ErrorCode, Now], None]
 """Called when records are as durable as acks=all makes them, or cannot be stored."""
 

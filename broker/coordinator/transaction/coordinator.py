@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.controller.features import TRANSACTION_VERSION
 from klamm.broker.coordinator.names import check_names
-from klamm.broker.coordinator.runtime.alarm import Alarm
 from klamm.broker.coordinator.runtime.answer import Answer
-from klamm.broker.coordinator.runtime.internal_topic import InternalTopic
-from klamm.broker.coordinator.runtime.journal import Journal
 from klamm.broker.coordinator.runtime.machine import Done, KeyValue, Now
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime
 from klamm.broker.coordinator.transaction.loader import Replay
 from klamm.broker.coordinator.transaction.markers import EndsTransactions, MarkerWriter, Unmarked
 from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
@@ -38,7 +35,6 @@ from klamm.broker.coordinator.transaction.transactions import (
     KINDS,
     Markers,
     ProducerIdAndEpoch,
-    TimerKey,
     Transactions,
 )
 from klamm.broker.metadata.image import TRANSACTION_TOPIC
@@ -60,7 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXPIRY = "expiry"
 EXPIRED_TOGETHER = 200  # transactional ids, each a record; the loop turns before the next ones
 EXPIRY_PAUSE_MS = 50
 
@@ -83,67 +78,64 @@ class TransactionCoordinator:
         producer_ids: ProducerIds,
         offsets: EndsTransactions,
     ) -> None:
-        self._clock = clock
         self._trusted = TrustedTime(clock)
         self._producer_ids = producer_ids
-        self._timers: Timers[TimerKey] = Timers()
-        self._alarm = Alarm(self._timers, self.now, self._due)
-        self._journal = Journal(flusher, self.now, Codec.NONE)
+        self.runtime = runtime = CoordinatorRuntime(
+            TRANSACTION_TOPIC,
+            self,
+            config,
+            buffer_key="transaction.state.log.load.buffer.size",
+            expiry_key="transaction.remove.expired.transaction.cleanup.interval.ms",
+            codec=Codec.NONE,
+            clock=clock,
+            controller=controller,
+            partitions=partitions,
+            flusher=flusher,
+            executor=executor,
+        )
+        self.topic, self.now = runtime.topic, runtime.now
         self.markers = MarkerWriter(partitions, flusher, offsets, self.now)
         self.machine = Transactions(
             store=self._store,
-            write_markers=self._write_markers,
+            write_markers=self.write_markers,
             take_producer_id=producer_ids.take,
-            timers=self._timers,
+            timers=runtime.timers,
         )
+        runtime.when(KINDS, self.machine.due)
         self.configure(config)
-        self.topic = InternalTopic(
-            TRANSACTION_TOPIC,
-            "transaction.state.log.load.buffer.size",
-            config,
-            controller=controller,
-            partitions=partitions,
-            executor=executor,
-            make_replay=lambda partition: Replay(partition.name, partition.rules.max_decompressed_bytes),
-            take=self._take,
-            forget=self._forget_all,
-        )
         self._take_version(controller.image)
 
     def configure(self, config: BrokerConfig) -> None:
         """Take a (changed) config."""
-        self._config = config
+        self.runtime.config = config
         self.max_timeout_ms = config.integer("transaction.max.timeout.ms")
         self.verifies = config.flag("transaction.partition.verification.enable")
-
-    def now(self) -> Now:
-        return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to read the log back, and to look at the clock."""
-        if (EXPIRY,) not in self._timers:
-            self._set_expiry(self.now())
-        self.topic.start()
+        self.runtime.start()
 
     def close(self) -> None:
         """No more ticks; whoever comes is told to look elsewhere."""
-        self._alarm.close()
+        self.runtime.close()
         self.markers.close()
-        self.topic.close()
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Our topic may have come or gone; the version of the protocol may have changed."""
-        if new.topics is not old.topics:
-            self.topic.on_image(new)
+        self.runtime.on_image(old, new)
         if new.features is not old.features:
             self._take_version(new)
 
     def _take_version(self, image: MetadataImage) -> None:
         self.machine.version = image.features.finalized.get(TRANSACTION_VERSION, 0)
 
-    async def _take(self, index: int, replay: Replay) -> None:
+    def make_replay(self, partition: Partition) -> Replay:
+        return Replay(partition.name, partition.rules.max_decompressed_bytes)
+
+    async def take(self, index: int, replay: Replay) -> None:
+        """In turns: what was decided is completed when all of the partition is here."""
         now = self.now()
         alive = [found for found in replay.transactions.values() if found.state is not State.DEAD]
         async for transaction in in_turns(alive):
@@ -158,11 +150,22 @@ class TransactionCoordinator:
             replay.record_count,
             replay.skipped,
         )
-        self._alarm.arm(now)
 
-    def _forget_all(self) -> None:
-        for transaction in list(self.machine):
-            self.machine.forget(transaction.transactional_id)
+    def unload(self, index: int | None) -> None:
+        """Forget the transactional ids of a partition; None: all."""
+        for transactional_id in [transaction.transactional_id for transaction in self.machine]:
+            if index is None or self.topic.index_of(transactional_id) == index:
+                self.machine.forget(transactional_id)
+
+    def expire(self, now: Now) -> None:
+        """Forget transactional ids that nobody uses, some of them at a time."""
+        self.runtime.set_expiry(now)
+        before_ms = self._trusted.now_ms() - self.runtime.config.integer("transactional.id.expiration.ms")
+        expired = self.machine.expire(before_ms, now, EXPIRED_TOGETHER)
+        if expired:
+            log.info("%d transactional id(s) expired", len(expired))
+        if len(expired) == EXPIRED_TOGETHER:  # there may be more
+            self.runtime.set_expiry(now, EXPIRY_PAUSE_MS)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -176,7 +179,7 @@ class TransactionCoordinator:
         self.machine.init_producer_id(
             transactional_id, timeout_ms, expected, fresh_id, now, lambda code, who: answer.give((code, who))
         )
-        self._alarm.arm(now)
+        self.runtime.arm(now)
         return await answer.wait()
 
     def add_partitions(
@@ -187,7 +190,7 @@ class TransactionCoordinator:
         now = self.now()
         answer: Answer[ErrorCode] = Answer()
         self.machine.add_partitions(transactional_id, who, partitions, version, now, answer.give)
-        self._alarm.arm(now)
+        self.runtime.arm(now)
         return answer.now_or_later()
 
     def verify(self, transactional_id: str, who: ProducerIdAndEpoch, partition: TopicPartition) -> ErrorCode:
@@ -232,7 +235,7 @@ class TransactionCoordinator:
         self.machine.end(
             transactional_id, who, version, fresh_id, now, lambda code, who: answer.give((code, who)), commit=commit
         )
-        self._alarm.arm(now)
+        self.runtime.arm(now)
         return await answer.wait()
 
     async def _fresh_id(self, transactional_id: str, *, ends: bool = False) -> int:
@@ -255,48 +258,20 @@ class TransactionCoordinator:
     # -- what the machine asks for ------------------------------------------------------------------------------
 
     def _store(self, transactional_id: str, transaction: Transaction | None, done: Done, now: Now) -> None:
-        partition = self.topic.partition_for(transactional_id)
-        if partition is None:
-            done(ErrorCode.NOT_LEADER_OR_FOLLOWER, now)
-            return
-
-        def told(code: ErrorCode, now: Now) -> None:
-            done(code, now)
-            self._alarm.arm(now)
-
         def records() -> list[KeyValue]:
             value = transaction_value(transaction) if transaction is not None else None
             return [(transaction_key(transactional_id), value)]
 
-        self._journal.append(partition, records, told, now)
+        self.runtime.append(transactional_id, records, done, now)
 
-    def _write_markers(self, markers: Markers, done: Unmarked, now: Now) -> None:
+    def write_markers(self, markers: Markers, done: Unmarked, now: Now) -> None:
         partition = self.topic.partition_for(markers.transactional_id)
 
         def written(unmarked: frozenset[TopicPartition], now: Now) -> None:
             done(unmarked, now)
-            self._alarm.arm(now)
+            self.runtime.arm(now)
 
         self.markers.write(markers, _epoch(partition), written, now)
-
-    # -- time ---------------------------------------------------------------------------------------------------
-
-    def _due(self, key: TimerKey, now: Now) -> None:
-        if key[0] in KINDS:
-            self.machine.due(key, now)
-            return
-        self._set_expiry(now)
-        before_ms = self._trusted.now_ms() - self._config.integer("transactional.id.expiration.ms")
-        expired = self.machine.expire(before_ms, now, EXPIRED_TOGETHER)
-        if expired:
-            log.info("%d transactional id(s) expired", len(expired))
-        if len(expired) == EXPIRED_TOGETHER:  # there may be more
-            self._timers.set((EXPIRY,), now.ms + EXPIRY_PAUSE_MS)
-
-    def _set_expiry(self, now: Now) -> None:
-        interval_ms = self._config.integer("transaction.remove.expired.transaction.cleanup.interval.ms")
-        self._timers.set((EXPIRY,), now.ms + interval_ms)
-        self._alarm.arm(now)
 
 
 async def _admitted(outcome: asyncio.Future[ErrorCode], guard: VerificationGuard) -> VerificationGuard | None:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from klamm.broker.coordinator.runtime import machine
-from klamm.broker.coordinator.runtime.machine import Done, Now
+from klamm.broker.coordinator.runtime.machine import Done, Now, TimerKey
 from klamm.broker.coordinator.runtime.timers import Timers
 from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
 from klamm.broker.coordinator.transaction.states import State
@@ -29,12 +29,11 @@ from klamm.broker.coordinator.transaction.transaction import (
 )
 from klamm.protocol.errors import ErrorCode
 
-TIMEOUT, RETRY = "timeout", "retry"
+TIMEOUT, RETRY = "timeout", "retry"  # of keys: (TIMEOUT, transactional id), (RETRY, transactional id)
 KINDS = (TIMEOUT, RETRY)
 RETRY_MS = 100
 """How long to wait before a record or a marker that could not be written is tried again."""
 
-TimerKey = tuple[str, ...]  # ("timeout", transactional id), ("retry", transactional id)
 Told = Callable[[ErrorCode], None]
 
 

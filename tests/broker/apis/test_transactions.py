@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import pytest
 
-from klamm.broker.coordinator.transaction.coordinator import EXPIRY
 from klamm.broker.metrics.exposition import Exposition
 from klamm.broker.partitions.partition import Partition
 from klamm.protocol.errors import ErrorCode, KafkaStorageError
@@ -63,7 +62,7 @@ class Room:
 
     async def ticked(self) -> None:
         """What is due is done."""
-        self.broker.broker.transactions._alarm.tick()
+        self.broker.broker.transactions.runtime.alarm.tick()
 
     def aborted(self) -> list[int]:
         """First offsets of the aborted transactions that a reader of partition 0 is told."""
@@ -175,7 +174,7 @@ def test_a_group_that_is_deleted_does_not_come_back_with_a_transaction(room: Roo
     assert codes(client.offsets("g", stable=True)) == {0}  # nobody waits for the outcome
     client.end("x", who, 5, commit=True)
     assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == -1
-    assert room.broker.broker.groups.group("g") is None
+    assert room.broker.broker.groups.groups.get("g") is None
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
@@ -297,7 +296,7 @@ def test_a_clock_that_jumps_ahead_expires_no_transactional_id_for_an_hour(tmp_pa
         transactions = room.broker.broker.transactions
 
         async def look() -> None:
-            transactions._due((EXPIRY,), transactions.now())
+            transactions.expire(transactions.now())
 
         room.broker.run(look())
         assert room.client.init("x", 5).producer_id == first

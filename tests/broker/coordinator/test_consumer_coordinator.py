@@ -109,7 +109,7 @@ def after(broker: EmbeddedBroker, ms: int) -> None:
     """What is due by then is done."""
 
     async def tick() -> None:
-        broker.broker.groups._alarm.tick()
+        broker.broker.groups.runtime.alarm.tick()
 
     broker.clock.advance(ms)
     broker.run(tick())
@@ -117,7 +117,7 @@ def after(broker: EmbeddedBroker, ms: int) -> None:
 
 
 def expire(broker: EmbeddedBroker) -> None:
-    broker.run(broker.broker.groups.expire_offsets())
+    broker.run(broker.broker.groups.expiry.expire())
     broker.run(broker.broker.flusher.drain())
 
 
@@ -220,7 +220,7 @@ def test_an_empty_group_expires_with_its_offsets(broker: EmbeddedBroker) -> None
     assert groups.offsets.get("g", "t", 0) is not None  # it is subscribed
     beat(broker, "a", -1)
     expire(broker)
-    assert groups.group("g") is None and not groups.offsets.of("g")
+    assert groups.groups.get("g") is None and not groups.offsets.of("g")
 
 
 def test_after_a_failed_append_the_log_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,6 +338,6 @@ def test_a_classic_join_that_is_refused_leaves_the_offsets_to_a_group(broker: Em
     beat(broker, "a", -1)
     refused = JoinGroupRequest(group_id="g", member_id="x", session_timeout_ms=10_000, protocol_type="consumer")
     assert broker.call(refused, 9).error_code != 0
-    assert broker.broker.groups.group("g") is not None
+    assert broker.broker.groups.groups.get("g") is not None
     (deleted,) = broker.call(DeleteGroupsRequest(groups_names=["g"]), 2).results
     assert deleted.error_code == 0 and not broker.broker.groups.offsets.of("g")

@@ -243,7 +243,7 @@ def test_a_commit_is_a_heartbeat(broker: EmbeddedBroker) -> None:
 
 
 async def _tick(broker: EmbeddedBroker) -> None:
-    broker.broker.groups._alarm.tick()
+    broker.broker.groups.runtime.alarm.tick()
 
 
 def test_a_commit_whose_flush_hangs_is_given_up_in_time(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_offsets_of_a_topic_that_was_made_anew_while_nobody_looked_are_dropped(t
 
         async def nothing(topics: object) -> None: ...
 
-        broker.broker.groups._delete_offsets_of = nothing  # type: ignore[method-assign]
+        broker.broker.groups.removals._remove_all_of = nothing  # type: ignore[method-assign]
         broker.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
         broker.create_topic("t", partitions=2)
     with opened(tmp_path) as broker:
@@ -403,7 +403,7 @@ def test_deleting_the_offsets_topic_forgets_all_and_it_is_made_again(tmp_path: P
 
 def expire(broker: EmbeddedBroker, after_ms: int) -> None:
     broker.clock.advance(after_ms)
-    broker.run(broker.broker.groups.expire_offsets())
+    broker.run(broker.broker.groups.expiry.expire())
     broker.run(broker.broker.flusher.drain())
     broker.run(_tick(broker))
 

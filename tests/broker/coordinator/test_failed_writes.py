@@ -123,7 +123,7 @@ def members(broker: EmbeddedBroker) -> list[str]:
 def test_a_heartbeat_with_a_name_that_cannot_be_stored(broker: EmbeddedBroker, options: dict[str, Any]) -> None:
     code = call_with_bad_text(broker, beat(**options), 1).error_code
     assert code in (E.INVALID_REQUEST, E.INVALID_GROUP_ID, E.UNSUPPORTED_ASSIGNOR)
-    assert listed(broker) == [] and not len(broker.broker.groups._timers) > 1
+    assert listed(broker) == [] and not len(broker.broker.groups.runtime.timers) > 1
     assert broker.call(beat("a"), 1).error_code == 0
     assert members(broker) == ["a"]
 
@@ -215,11 +215,11 @@ def test_a_member_whose_record_cannot_be_encoded_is_not_there(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.call(beat("a"), 1)
-    before = len(broker.broker.groups._timers)
+    before = len(broker.broker.groups.runtime.timers)
     with monkeypatch.context() as patch:
         patch.setattr(consumer_records, "member_record", fail)
         assert broker.call(beat("b"), 1).error_code == E.UNKNOWN_SERVER_ERROR
-    assert members(broker) == ["a"] and len(broker.broker.groups._timers) == before
+    assert members(broker) == ["a"] and len(broker.broker.groups.runtime.timers) == before
     assert broker.call(beat("b"), 1).error_code == 0
     assert members(broker) == ["a", "b"]
 
@@ -270,7 +270,7 @@ def sync(member_id: str, instance: str) -> SyncGroupRequest:
 
 def tick(broker: EmbeddedBroker) -> None:
     async def work() -> None:
-        broker.broker.groups._alarm.tick()
+        broker.broker.groups.runtime.alarm.tick()
 
     broker.run(work())
 

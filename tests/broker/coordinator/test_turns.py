@@ -15,10 +15,11 @@ from klamm.broker import turns
 from klamm.broker.controller.topics import TopicKey
 from klamm.broker.coordinator.group.consumer import target
 from klamm.broker.coordinator.group.consumer.assignors import uniform
-from klamm.broker.coordinator.group.coordinator import PIECE, GroupCoordinator
+from klamm.broker.coordinator.group.coordinator import GroupCoordinator
 from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.group.pending import PendingOffsets
+from klamm.broker.coordinator.group.removals import PIECE, Removals
 from klamm.broker.coordinator.transaction.transactions import Markers
 from klamm.broker.partitions.partition import Partition
 from klamm.broker.turns import MOST
@@ -89,19 +90,19 @@ def test_expiry_of_many_groups_leaves_turns(broker: EmbeddedBroker) -> None:
     groups = broker.broker.groups
     fill(groups, 5 * MOST, 1)
     broker.clock.advance(DAYS_8_MS)
-    assert turns_beside(broker, groups.expire_offsets()) >= 5
+    assert turns_beside(broker, groups.expiry.expire()) >= 5
     assert len(groups.offsets) == 0
-    assert groups.expired_count == 5 * MOST
-    assert list(groups.groups()) == []
+    assert groups.expiry.expired_count == 5 * MOST
+    assert list(groups.groups) == []
 
 
 def test_expiry_of_one_group_with_many_offsets_leaves_turns(broker: EmbeddedBroker) -> None:
     groups = broker.broker.groups
     fill(groups, 1, 4 * PIECE + 1)
     broker.clock.advance(DAYS_8_MS)
-    assert turns_beside(broker, groups.expire_offsets()) >= 4
+    assert turns_beside(broker, groups.expiry.expire()) >= 4
     assert len(groups.offsets) == 0
-    assert list(groups.groups()) == []
+    assert list(groups.groups) == []
 
 
 def test_an_offset_that_is_committed_while_others_expire_stays(broker: EmbeddedBroker) -> None:
@@ -116,11 +117,11 @@ def test_an_offset_that_is_committed_while_others_expire_stays(broker: EmbeddedB
         groups.offsets.put("g0", "t", late, fresh)
 
     async def main() -> None:
-        await asyncio.gather(groups.expire_offsets(), commit())
+        await asyncio.gather(groups.expiry.expire(), commit())
 
     broker.run(main())
     assert list(groups.offsets.of("g0").get("t", {})) == [late]
-    assert [group.group_id for group in groups.groups()] == ["g0"]
+    assert [group.group_id for group in groups.groups] == ["g0"]
 
 
 def test_the_offsets_of_deleted_topics_go_in_turns_a_batch_for_each_group(broker: EmbeddedBroker) -> None:
@@ -133,7 +134,7 @@ def test_the_offsets_of_deleted_topics_go_in_turns_a_batch_for_each_group(broker
     assert partition is not None and partition.log is not None
     before = partition.log.log_end_offset
     work = broker.broker.controller.delete_topics([TopicKey("t"), TopicKey("u")])
-    assert most_in_a_turn(broker, GroupCoordinator, "remove_offsets", work) <= MOST
+    assert most_in_a_turn(broker, Removals, "remove", work) <= MOST
     assert len(groups.offsets) == 0
     assert not groups.pending.is_pending(("g0", "t", 3))
     assert partition.log.log_end_offset - before == 2 * 3 * MOST + 1
@@ -147,7 +148,7 @@ def test_no_group_is_answered_for_before_all_of_its_partition_is_taken(broker: E
         replay.offsets["g", "t", number] = CommittedOffset(5, commit_timestamp_ms=NOW_MS)
     partition = broker.broker.partitions.get("__consumer_offsets", 0)
     assert partition is not None
-    groups.commit("other", [("t", 0, CommittedOffset(1))])  # so that there is something to read
+    groups.commits.commit("other", [("t", 0, CommittedOffset(1))])  # so that there is something to read
 
     async def read(_: object) -> Replay:
         return replay
@@ -160,11 +161,11 @@ def test_no_group_is_answered_for_before_all_of_its_partition_is_taken(broker: E
             with pytest.raises(CoordinatorLoadInProgress):
                 groups.check("g")
             half.append(len(groups.offsets))
-            groups.transaction_ended(0, 7, 0, commit=True)
+            groups.commits.transaction_ended(0, 7, 0, commit=True)
             await asyncio.sleep(0)
 
     async def main() -> None:
-        groups._read_again("g")
+        groups.runtime.read_again("g")
         await asyncio.gather(groups.topic.loaded(), look())
 
     broker.run(main())
@@ -187,7 +188,7 @@ def test_markers_to_many_partitions_leave_turns(broker: EmbeddedBroker) -> None:
             written.set()
 
         markers = Markers("x", 5, 0, commit=True, version=2, partitions=partitions)
-        transactions._write_markers(markers, done, transactions.now())
+        transactions.write_markers(markers, done, transactions.now())
         await written.wait()
 
     assert most_in_a_turn(broker, Partition, "append_marker", write()) == MOST
@@ -205,7 +206,7 @@ def test_a_transaction_with_many_offsets_is_decided_in_turns(broker: EmbeddedBro
 
     async def end() -> list[tuple[int, bool]]:
         seen = []
-        groups.transaction_ended(0, 7, 0, commit=True)
+        groups.commits.transaction_ended(0, 7, 0, commit=True)
         groups.pending.add(0, 7, ("g", "t", 0), CommittedOffset(2))  # the next transaction of this producer
         while groups.pending.is_pending(last):
             seen.append((len(groups.offsets), groups.pending.is_pending(("g", "t", 1))))
@@ -216,7 +217,7 @@ def test_a_transaction_with_many_offsets_is_decided_in_turns(broker: EmbeddedBro
     assert {(PIECE, False), (2 * PIECE, False), (3 * PIECE, False)} <= set(seen)
     assert len(groups.offsets) == 3 * PIECE + 1
     assert groups.offsets.get("g", "t", 0) == CommittedOffset(1)
-    groups.transaction_ended(0, 7, 0, commit=True)
+    groups.commits.transaction_ended(0, 7, 0, commit=True)
     assert groups.offsets.get("g", "t", 0) == CommittedOffset(2)
     assert len(groups.pending) == 0
 
@@ -227,8 +228,8 @@ def test_what_is_read_again_is_decided_by_the_log(broker: EmbeddedBroker) -> Non
         groups.pending.add(0, 7, ("g", "t", index), CommittedOffset(1))
 
     async def end() -> None:
-        groups.transaction_ended(0, 7, 0, commit=True)
-        groups._read_again("g")
+        groups.commits.transaction_ended(0, 7, 0, commit=True)
+        groups.runtime.read_again("g")
         for _ in range(10):
             await asyncio.sleep(0)
 

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from klamm.broker.background import flusher
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
-from klamm.broker.coordinator.group.coordinator import GroupCoordinator
+from klamm.broker.coordinator.group.commits import Commits
 from klamm.broker.coordinator.transaction.markers import MarkerWriter
 from klamm.broker.coordinator.transaction.transactions import Transactions
 from klamm.broker.partitions.partition import Partition
@@ -149,10 +149,10 @@ def old_epoch_accepted(rng: random.Random) -> Iterator[Patch]:
 def offsets_before_commit(rng: random.Random) -> Iterator[Patch]:
     """Offsets of a transaction count at once."""
 
-    def early(self: GroupCoordinator, producer: Any, key: Any, committed: Any) -> None:
-        self.offsets.put(*key, committed)
+    def early(self: Commits, producer: Any, key: Any, committed: Any) -> None:
+        self._offsets.put(*key, committed)
 
-    yield patch.object(GroupCoordinator, "_count", early)
+    yield patch.object(Commits, "_stored", early)
 
 
 def stale_generation(rng: random.Random) -> Iterator[Patch]:

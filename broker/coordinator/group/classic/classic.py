@@ -24,7 +24,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from klamm.broker.coordinator.group.classic.classic_group import (
     ClassicGroup,
@@ -36,7 +35,8 @@ from klamm.broker.coordinator.group.classic.classic_group import (
 )
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.records import group_record
-from klamm.broker.coordinator.runtime.machine import Done, Now, Records
+from klamm.broker.coordinator.group.store import Store
+from klamm.broker.coordinator.runtime.machine import Now, TimerKey
 from klamm.broker.coordinator.runtime.timers import Timers
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -58,16 +58,6 @@ UNKNOWN_MEMBER_ID = int(ErrorCode.UNKNOWN_MEMBER_ID)
 REBALANCE_IN_PROGRESS = int(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-class Store(Protocol):
-    """Where records go."""
-
-    def __call__(
-        self, group_id: str, records: Records, done: Done, now: Now, *, appended: Callable[[], None] = ...
-    ) -> None:
-        """Append. ``appended`` is called at once when they are in the log, ``done(code, now)`` once, maybe at once,
-        when they are durable or have failed."""
-
-
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
     """What the operator allows; Kafka's keys beginning with ``group.``."""
@@ -78,8 +68,7 @@ class GroupLimits:
     max_size: int = 2**31 - 1
 
 
-TimerKey = tuple[str, ...]  # ("member", group, member), ("join", group), ("sync", group)
-MEMBER, JOIN, SYNC = "member", "join", "sync"
+MEMBER, JOIN, SYNC = "member", "join", "sync"  # of keys: (MEMBER, group, member), (JOIN, group), (SYNC, group)
 KINDS = frozenset((MEMBER, JOIN, SYNC))
 
 

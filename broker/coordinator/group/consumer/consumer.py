@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic.classic import ClassicGroups, Store, TimerKey, metadata_error
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups, metadata_error
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.consumer import consumer_records as stored
@@ -49,7 +49,8 @@ from klamm.broker.coordinator.group.consumer.consumer_member import (
 from klamm.broker.coordinator.group.consumer.target import Computed, Plan
 from klamm.broker.coordinator.group.migration import DOWNGRADE, UPGRADE, downgraded, upgraded
 from klamm.broker.coordinator.group.records import group_key, group_record
-from klamm.broker.coordinator.runtime.machine import Now
+from klamm.broker.coordinator.group.store import Store
+from klamm.broker.coordinator.runtime.machine import Now, TimerKey
 from klamm.broker.coordinator.runtime.timers import Timers
 from klamm.protocol.errors import (
     ErrorCode,

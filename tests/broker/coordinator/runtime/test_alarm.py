@@ -115,7 +115,7 @@ def test_transactional_ids_expire_in_turns(tmp_path: Path, monkeypatch: pytest.M
         transactions = broker.broker.transactions
 
         async def tick() -> int:
-            transactions._alarm.tick()
+            transactions.runtime.alarm.tick()
             return len(transactions.machine)
 
         broker.run(start(transactions))

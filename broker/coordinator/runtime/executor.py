@@ -1,0 +1,44 @@
+"""What takes a state machine too long for the loop: run in a thread, one piece at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from klamm.broker.coordinator.runtime.machine import Now
+
+if TYPE_CHECKING:
+    from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime
+
+T = TypeVar("T")
+
+
+class CoordinatorExecutor:
+    """One thread, begun with the first piece of work: the interpreter lets the loop in every few milliseconds."""
+
+    def __init__(self, runtime: CoordinatorRuntime[Any], thread_name: str) -> None:
+        self._runtime = runtime
+        self._thread_name = thread_name
+        self._thread: ThreadPoolExecutor | None = None
+
+    def run(self, compute: Callable[[], T], done: Callable[[T | None, Now], None]) -> None:
+        """Compute in the thread, and call `done` on the loop with the result, or None for a failure."""
+        self._runtime.tasks.start(self._run(compute, done))
+
+    async def _run(self, compute: Callable[[], T], done: Callable[[T | None, Now], None]) -> None:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix=self._thread_name)
+        computed = None
+        try:
+            computed = await asyncio.get_running_loop().run_in_executor(self._thread, compute)
+        finally:
+            now = self._runtime.now()
+            done(computed, now)
+            self._runtime.arm(now)
+
+    def close(self) -> None:
+        """No more work."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)

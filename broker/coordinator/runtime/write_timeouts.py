@@ -1,0 +1,51 @@
+"""How long a client waits for what it has written: then it is told that nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from klamm.broker.coordinator.runtime.answer import Answer
+from klamm.broker.coordinator.runtime.machine import Now, TimerKey
+from klamm.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime
+
+WRITE = "write"
+
+Outcome = ErrorCode | asyncio.Future[ErrorCode]
+"""An error code, now or later."""
+
+
+class WriteTimeouts:
+    """Answers that wait for the disk, and their deadlines."""
+
+    def __init__(self, runtime: CoordinatorRuntime[Any], timeout_ms: Callable[[], int]) -> None:
+        self._runtime = runtime
+        self._timeout_ms = timeout_ms
+        self._waiting: dict[TimerKey, asyncio.Future[ErrorCode]] = {}
+        self._number = 0
+        runtime.when((WRITE,), self._due)
+
+    def limited(self, answer: Answer[ErrorCode], now: Now) -> Outcome:
+        """The answer; after the timeout it is COORDINATOR_NOT_AVAILABLE."""
+        outcome = answer.now_or_later()
+        if isinstance(outcome, asyncio.Future):
+            self._number += 1
+            key = (WRITE, str(self._number))
+            self._waiting[key] = outcome
+            self._runtime.timers.set(key, now.ms + self._timeout_ms())
+            outcome.add_done_callback(lambda _: self._forget(key))
+            self._runtime.arm(now)
+        return outcome
+
+    def _forget(self, key: TimerKey) -> None:
+        self._waiting.pop(key, None)
+        self._runtime.timers.cancel(key)
+
+    def _due(self, key: TimerKey, now: Now) -> None:
+        future = self._waiting.pop(key, None)
+        if future is not None and not future.done():
+            future.set_result(ErrorCode.COORDINATOR_NOT_AVAILABLE)
