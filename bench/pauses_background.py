@@ -38,8 +38,7 @@ from klamm.broker.coordinator.group.loader import Replay as GroupReplay
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.transaction.loader import Replay as TransactionReplay
 from klamm.broker.coordinator.transaction.states import State
-from klamm.broker.coordinator.transaction.transaction import Transaction
-from klamm.broker.coordinator.transaction.transactions import Markers
+from klamm.broker.coordinator.transaction.transaction import Markers, Transaction
 from klamm.broker.memory import spare_the_collector
 from klamm.broker.metadata.answers import TopicAnswers
 from klamm.broker.metrics.exposition import Exposition

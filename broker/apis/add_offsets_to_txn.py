@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
+from klamm.broker.coordinator.transaction.transaction import ProducerIdAndEpoch
 from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

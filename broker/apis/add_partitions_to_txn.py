@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.transaction.transaction import TopicPartition
-from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
+from klamm.broker.coordinator.transaction.transaction import ProducerIdAndEpoch, TopicPartition
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

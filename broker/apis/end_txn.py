@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
+from klamm.broker.coordinator.transaction.transaction import ProducerIdAndEpoch
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 

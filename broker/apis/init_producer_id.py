@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
+from klamm.broker.coordinator.transaction.transaction import ProducerIdAndEpoch
 from klamm.protocol.errors import ErrorCode, InvalidRequest, InvalidTransactionTimeout, KafkaError
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

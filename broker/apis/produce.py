@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from klamm.broker.apis.pieces import PIECE_ELEMENTS
 from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, code_for, failure, refused, writable
-from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
+from klamm.broker.coordinator.transaction.transaction import ProducerIdAndEpoch
 from klamm.broker.memos import produce_again
 from klamm.broker.network.reply import CloseConnection
 from klamm.protocol.errors import ErrorCode, InvalidRequiredAcks, KafkaError

@@ -16,7 +16,7 @@ from klamm.broker.apis.offset_commit import refusal
 from klamm.broker.coordinator.group.consumer.consumer_checks import check_commit
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.runtime.journal import TransactionalProducer
-from klamm.broker.coordinator.transaction.transactions import ProducerIdAndEpoch
+from klamm.broker.coordinator.transaction.transaction import ProducerIdAndEpoch
 from klamm.protocol.errors import ErrorCode, InvalidGroupId, KafkaError
 from klamm.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

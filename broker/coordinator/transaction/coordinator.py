@@ -28,13 +28,13 @@ from klamm.broker.coordinator.transaction.records import transaction_key, transa
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import (
     EPOCH_BUMP_FROM,
+    Markers,
+    ProducerIdAndEpoch,
     TopicPartition,
     Transaction,
 )
 from klamm.broker.coordinator.transaction.transactions import (
     KINDS,
-    Markers,
-    ProducerIdAndEpoch,
     Transactions,
 )
 from klamm.broker.metadata.image import TRANSACTION_TOPIC

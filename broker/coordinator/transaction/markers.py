@@ -15,8 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from klamm.broker.coordinator.runtime.machine import Now
-from klamm.broker.coordinator.transaction.transaction import TopicPartition
-from klamm.broker.coordinator.transaction.transactions import Markers
+from klamm.broker.coordinator.transaction.transaction import Markers, TopicPartition
 from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.broker.turns import MOST, Tasks, in_turns
 from klamm.protocol.errors import InvalidProducerEpoch, KafkaError, TransactionCoordinatorFenced

@@ -10,6 +10,7 @@ the transaction goes on with the next producer id. Source: Kafka's TransactionMe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
 from klamm.broker.coordinator.transaction.states import TABLE, State
@@ -164,3 +165,25 @@ class Transaction:
         if producer_id == self.producer_id and epoch + 1 == self.producer_epoch:
             return True
         return producer_id == self.previous_producer_id and epoch == LAST_EPOCH and self.producer_epoch == 0
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who a producer is; -1 and -1 where there is an error."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+
+NOBODY = ProducerIdAndEpoch()
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """The outcome of a transaction, for all its partitions."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    version: int
+    partitions: frozenset[TopicPartition]

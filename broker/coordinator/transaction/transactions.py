@@ -12,18 +12,22 @@ there. Source: Kafka's TransactionCoordinator; the differences in version 2 are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from klamm.broker.coordinator.runtime import machine
 from klamm.broker.coordinator.runtime.machine import Done, Now, TimerKey
 from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.transaction.end_checks import refusal
+from klamm.broker.coordinator.transaction.entry import Entry
 from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import (
     EPOCH_BUMP_FROM,
     NO_EPOCH,
+    NOBODY,
+    Markers,
+    ProducerIdAndEpoch,
     TopicPartition,
     Transaction,
 )
@@ -34,30 +38,9 @@ KINDS = (TIMEOUT, RETRY)
 RETRY_MS = 100
 """How long to wait before a record or a marker that could not be written is tried again."""
 
+
 Told = Callable[[ErrorCode], None]
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is; -1 and -1 where there is an error."""
-
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_EPOCH
-
-
-NOBODY = ProducerIdAndEpoch()
 ToldWho = Callable[[ErrorCode, ProducerIdAndEpoch], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Markers:
-    """The outcome of a transaction, for all its partitions."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    commit: bool
-    version: int
-    partitions: frozenset[TopicPartition]
 
 
 class Store(Protocol):
@@ -70,17 +53,6 @@ class WriteMarkers(Protocol):
     """Writes markers; `done` is given the partitions that have none yet."""
 
     def __call__(self, markers: Markers, done: Callable[[frozenset[TopicPartition], Now], None], now: Now) -> None: ...
-
-
-class _Entry:
-    """A transactional id, and the state that it is about to enter, if any."""
-
-    __slots__ = ("current", "pending", "unmarked")
-
-    def __init__(self, current: Transaction) -> None:
-        self.current = current
-        self.pending: State | None = None
-        self.unmarked: frozenset[TopicPartition] = frozenset()  # partitions that lack their marker
 
 
 class Transactions:
@@ -100,7 +72,7 @@ class Transactions:
         self._take_producer_id = take_producer_id
         self._write_markers = write_markers
         self._timers = timers
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self.committed_count = 0
         self.aborted_count = 0
         self.timed_out_count = 0
@@ -142,7 +114,7 @@ class Transactions:
         entry = self._entries.get(transactional_id)
         if entry is None:
             assert fresh_id >= 0
-            entry = _Entry(Transaction(transactional_id, fresh_id, timeout_ms, now.wall_ms))
+            entry = Entry(Transaction(transactional_id, fresh_id, timeout_ms, now.wall_ms))
             self._entries[transactional_id] = entry
         current = entry.current
         if entry.pending is not None:
@@ -162,7 +134,7 @@ class Transactions:
 
     def _renew(
         self,
-        entry: _Entry,
+        entry: Entry,
         timeout_ms: int,
         expected: ProducerIdAndEpoch | None,
         fresh_id: int,
@@ -214,7 +186,7 @@ class Transactions:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         return ErrorCode.NONE if partition in entry.current.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
-    def _find(self, transactional_id: str, who: ProducerIdAndEpoch) -> tuple[ErrorCode, _Entry | None]:
+    def _find(self, transactional_id: str, who: ProducerIdAndEpoch) -> tuple[ErrorCode, Entry | None]:
         entry = self._entries.get(transactional_id)
         if entry is None or entry.current.producer_id != who.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
@@ -240,7 +212,7 @@ class Transactions:
         if entry is None:
             told(ErrorCode.INVALID_PRODUCER_ID_MAPPING, NOBODY)
             return
-        code = _refusal(entry, who, version, commit=commit)
+        code = refusal(entry, who, version, commit=commit)
         current = entry.current
         if code is not None:
             told(code, NOBODY if code else ProducerIdAndEpoch(current.producer_id, current.producer_epoch))
@@ -249,12 +221,12 @@ class Transactions:
         following = current.ended(version, now.wall_ms, commit=commit, next_producer_id=next_id)
         self._decide(entry, following, now, told)
 
-    def _fence(self, entry: _Entry, fresh_id: int, now: Now, told: ToldWho) -> None:
+    def _fence(self, entry: Entry, fresh_id: int, now: Now, told: ToldWho) -> None:
         """Abort a transaction whose producer must not go on."""
         next_id = _next_id(entry.current, self.version, fresh_id)
         self._decide(entry, entry.current.fenced(self.version, now.wall_ms, next_producer_id=next_id), now, told)
 
-    def _decide(self, entry: _Entry, following: Transaction, now: Now, told: ToldWho) -> None:
+    def _decide(self, entry: Entry, following: Transaction, now: Now, told: ToldWho) -> None:
         def decided(code: ErrorCode, now: Now) -> None:
             if code is not ErrorCode.NONE:
                 told(code, NOBODY)
@@ -270,7 +242,7 @@ class Transactions:
 
         self._step(entry, following, now, decided)
 
-    def _complete(self, entry: _Entry, partitions: frozenset[TopicPartition], now: Now) -> None:
+    def _complete(self, entry: Entry, partitions: frozenset[TopicPartition], now: Now) -> None:
         """Write the markers that are missing, then the record that says so."""
         current = entry.current
         assert current.state.is_preparing
@@ -304,7 +276,7 @@ class Transactions:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _step(self, entry: _Entry, following: Transaction, now: Now, done: Done) -> None:
+    def _step(self, entry: Entry, following: Transaction, now: Now, done: Done) -> None:
         """Take a step once it is in the log; nothing else may happen to this id before."""
         assert entry.pending is None
         entry.pending = following.state
@@ -341,7 +313,7 @@ class Transactions:
         elif kind == TIMEOUT and entry.current.state is State.ONGOING:
             self._time_out(entry, key, now)
 
-    def _time_out(self, entry: _Entry, key: TimerKey, now: Now) -> None:
+    def _time_out(self, entry: Entry, key: TimerKey, now: Now) -> None:
         """Abort a transaction that took too long; try again where that cannot be done yet."""
         fresh_id = NO_PRODUCER_ID
         if entry.current.is_exhausted:
@@ -373,7 +345,7 @@ class Transactions:
         ids = [entry.current.transactional_id for entry in expired]
         return [name for name, entry in zip(ids, expired, strict=True) if entry.pending or name not in self._entries]
 
-    def _forget_expired(self, entry: _Entry, now: Now) -> None:
+    def _forget_expired(self, entry: Entry, now: Now) -> None:
         transactional_id = entry.current.transactional_id
         entry.pending = State.DEAD
 
@@ -388,7 +360,7 @@ class Transactions:
 
     def take(self, transaction: Transaction, now: Now) -> None:
         """Look after an id as the log has it; `resume` when all are here."""
-        self._entries[transaction.transactional_id] = _Entry(transaction)
+        self._entries[transaction.transactional_id] = Entry(transaction)
 
     def resume(self, transactional_id: str, now: Now) -> None:
         """Go on with a transaction that was taken over: a decided one is completed, another gets its time."""
@@ -413,49 +385,3 @@ def _next_id(current: Transaction, version: int, fresh_id: int) -> int:
         return NO_PRODUCER_ID
     assert fresh_id >= 0
     return fresh_id
-
-
-def _refusal(entry: _Entry, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> ErrorCode | None:
-    """What an EndTxn that ends nothing is told: NONE when it has been carried out before. None: go on.
-
-    The version is that of the request: the broker's own abort, for one, has bumped the epoch of a producer that knows
-    of no such thing, and is fenced.
-    """
-    if version >= EPOCH_BUMP_FROM:
-        return _refusal_of_version_2(entry, who, commit=commit)
-    current = entry.current
-    if current.producer_id != who.producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if current.producer_epoch != who.producer_epoch:
-        return ErrorCode.PRODUCER_FENCED
-    if entry.pending is not None:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
-    return _repeated(current, commit=commit)
-
-
-def _refusal_of_version_2(entry: _Entry, who: ProducerIdAndEpoch, *, commit: bool) -> ErrorCode | None:
-    """A repeated request has the epoch before; one with the current epoch is about the next transaction."""
-    current = entry.current
-    repeated = current.is_repeated_end(*who)
-    if entry.pending is not None:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
-    if current.producer_id != who.producer_id and not repeated:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if repeated and (current.state.is_preparing or current.state.is_complete):
-        return _repeated(current, commit=commit)
-    if current.producer_epoch != who.producer_epoch or current.state.is_preparing:
-        return ErrorCode.PRODUCER_FENCED
-    if current.state is State.ONGOING or not commit:
-        return None  # what has no partitions is aborted, too: the epoch is bumped
-    return ErrorCode.INVALID_TXN_STATE
-
-
-def _repeated(current: Transaction, *, commit: bool) -> ErrorCode | None:
-    """The answer of a transaction that is decided, if it is."""
-    if current.state is State.ONGOING:
-        return None
-    if current.state.is_preparing and commit == (current.state is State.PREPARE_COMMIT):
-        return ErrorCode.CONCURRENT_TRANSACTIONS
-    if current.state.is_complete and commit == (current.state is State.COMPLETE_COMMIT):
-        return ErrorCode.NONE
-    return ErrorCode.INVALID_TXN_STATE

@@ -9,19 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.broker.coordinator.runtime.machine import Done, Now
+from klamm.broker.coordinator.runtime.machine import Done, Now, TimerKey
 from klamm.broker.coordinator.runtime.timers import Timers
 from klamm.broker.coordinator.transaction import records
 from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
 from klamm.broker.coordinator.transaction.states import NUMBERS, State, render
-from klamm.broker.coordinator.transaction.transaction import LAST_EPOCH, MAX_EPOCH, TopicPartition, Transaction
-from klamm.broker.coordinator.transaction.transactions import (
-    RETRY_MS,
+from klamm.broker.coordinator.transaction.transaction import (
+    LAST_EPOCH,
+    MAX_EPOCH,
     Markers,
     ProducerIdAndEpoch,
-    TimerKey,
-    Transactions,
+    TopicPartition,
+    Transaction,
 )
+from klamm.broker.coordinator.transaction.transactions import RETRY_MS, Transactions
 from klamm.protocol.errors import ErrorCode
 
 DOCS = Path(__file__).parents[3] / "docs" / "transactions.md"

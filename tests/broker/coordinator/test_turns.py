@@ -20,7 +20,7 @@ from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.group.pending import PendingOffsets
 from klamm.broker.coordinator.group.removals import PIECE, Removals
-from klamm.broker.coordinator.transaction.transactions import Markers
+from klamm.broker.coordinator.transaction.transaction import Markers
 from klamm.broker.partitions.partition import Partition
 from klamm.broker.turns import MOST
 from klamm.protocol.errors import CoordinatorLoadInProgress
