@@ -283,7 +283,7 @@ class Background:
         """What a heartbeat sets off, to its end."""
         groups = self._broker.groups
         change, member = groups.consumers.change(group), group.members["m0"]
-        groups.consumers.advance(change, member, member, None, groups.now())
+        groups.consumers.reconciler.advance(change, member, member, None, groups.now())
         groups.consumers.commit(change, lambda code: None, groups.now())
         await asyncio.gather(*groups.runtime.tasks._tasks)
 

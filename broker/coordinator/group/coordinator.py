@@ -19,10 +19,11 @@ from klamm.broker.coordinator.group.classic import classic
 from klamm.broker.coordinator.group.classic.classic import ClassicGroups, GroupLimits
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
 from klamm.broker.coordinator.group.commits import Commits
-from klamm.broker.coordinator.group.consumer import consumer
+from klamm.broker.coordinator.group.consumer import sessions
 from klamm.broker.coordinator.group.consumer.classic_members import ClassicMembers
 from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups
 from klamm.broker.coordinator.group.consumer.consumer_records import from_records
+from klamm.broker.coordinator.group.consumer.limits import GroupSettings
 from klamm.broker.coordinator.group.expiry import Expiry
 from klamm.broker.coordinator.group.groups import Groups
 from klamm.broker.coordinator.group.loader import Replay
@@ -105,7 +106,7 @@ class GroupCoordinator:
         )
         members = ClassicMembers(consumers, classics, new_id=new_id, topics_by_id=self._topics_by_id)
         runtime.when(classic.KINDS, classics.due)
-        runtime.when(consumer.KINDS, consumers.due)
+        runtime.when(sessions.KINDS, consumers.due)
         return Groups(classics, consumers, members, runtime.append)
 
     def _make_offsets(self, clock: Clock) -> None:
@@ -142,7 +143,7 @@ class GroupCoordinator:
     def _topics_by_id(self) -> Mapping[bytes, TopicImage]:
         return self._controller.image.topics_by_id
 
-    def _settings(self, group_id: str) -> consumer.GroupSettings:
+    def _settings(self, group_id: str) -> GroupSettings:
         overrides = self._controller.image.group_configs.get(group_id)
         return group_settings(self.runtime.config, overrides) if overrides else self._default_settings
 

@@ -39,7 +39,7 @@ def register(metrics: Metrics, groups: GroupCoordinator) -> None:
         (
             "klamm_consumer_group_rebalances_total",
             "Epochs of consumer groups that have begun.",
-            lambda: groups.consumers.rebalance_count,
+            lambda: groups.consumers.reconciler.rebalance_count,
         ),
         ("klamm_offset_commits_total", "Offsets that were committed.", lambda: groups.commits.count),
         ("klamm_offset_expirations_total", "Offsets that have expired.", lambda: groups.expiry.expired_count),

@@ -2,32 +2,109 @@
 
 Its members do not notice: the generation goes on as epoch, everybody keeps its partitions, and the classic members of a
 consumer group are served by `classic_members`. `upgraded` and `downgraded` make the other kind of group out of one;
-whether that may be is for ``group.consumer.migration.policy`` and the sizes to say.
+whether that may be ``group.consumer.migration.policy`` and the sizes say, which `Migration` holds them against.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Member
 from klamm.broker.coordinator.group.classic.states import State
+from klamm.broker.coordinator.group.consumer import consumer_records as stored
+from klamm.broker.coordinator.group.consumer.change import Change
 from klamm.broker.coordinator.group.consumer.consumer_group import FIRST_EPOCH, ConsumerGroup, hash_of
 from klamm.broker.coordinator.group.consumer.consumer_member import ClassicProtocols, ConsumerMember, Epochs
+from klamm.broker.coordinator.group.consumer.limits import ConsumerLimits
+from klamm.broker.coordinator.group.consumer.sessions import Sessions
+from klamm.broker.coordinator.group.records import group_key, group_record
 from klamm.broker.coordinator.group.subscription import (
     CONSUMER,
     parse_assignment,
     parse_subscription,
     write_assignment,
 )
-from klamm.protocol.errors import GroupIdNotFound
+from klamm.broker.coordinator.runtime.machine import Now
+from klamm.protocol.errors import ErrorCode, GroupIdNotFound
 from klamm.protocol.wire import Malformed
 
 if TYPE_CHECKING:
     from klamm.broker.metadata.image import TopicImage
 
+log = logging.getLogger(__name__)
+
 UPGRADE = frozenset(("upgrade", "bidirectional"))
 DOWNGRADE = frozenset(("downgrade", "bidirectional"))
+
+
+class Migration:
+    """Groups that go from one protocol to the other, as far as the config lets them."""
+
+    def __init__(
+        self,
+        classic: ClassicGroups,
+        sessions: Sessions,
+        *,
+        topics: Callable[[], Mapping[str, TopicImage]],
+        topics_by_id: Callable[[], Mapping[bytes, TopicImage]],
+        limits: Callable[[], ConsumerLimits],
+        forget: Callable[[str], None],
+    ) -> None:
+        self._classic = classic
+        self._sessions = sessions
+        self._topics = topics
+        self._topics_by_id = topics_by_id
+        self._limits = limits
+        self._forget = forget
+
+    def upgraded(self, classic: ClassicGroup) -> ConsumerGroup:
+        """The classic group as a consumer group, if it may be one. Raises GroupIdNotFound."""
+        limits = self._limits()
+        if limits.migration not in UPGRADE:
+            raise GroupIdNotFound(f"classic group {classic.group_id!r} stays classic: group.consumer.migration.policy")
+        if len(classic.members) > limits.max_size:
+            raise GroupIdNotFound(
+                f"classic group {classic.group_id!r} stays classic: it is larger than group.consumer.max.size"
+            )
+        return upgraded(classic, limits.assignors[0], self._topics())
+
+    def enter(self, change: Change, now: Now) -> None:
+        """A consumer group begins to be one: it is new, or was a classic one until now."""
+        group, group_id = change.group, change.group.group_id
+        if group_id in self._classic.groups:
+            change.records.append((group_key(group_id), None))
+            change.then(lambda: self._classic.forget(group_id, int(ErrorCode.REBALANCE_IN_PROGRESS), now.wall_ms))
+        if not group.members:
+            change.records.append(stored.epoch_record(group))
+            return
+        members = [*group.members.values()]
+        change.records += stored.all_records(group)
+        change.then(lambda: log.info("group %s: is a consumer group now, members=%d", group_id, len(members)))
+        for member in members:
+            change.then(partial(self._sessions.expect_heartbeat, group, member, now))
+
+    def downgrade_if_classic(self, change: Change, now: Now) -> bool:
+        """When all members speak the classic protocol, the group is a classic one again, and rebalances."""
+        group, limits = change.group, self._limits()
+        if (
+            limits.migration not in DOWNGRADE
+            or not 0 < len(group.members) <= limits.classic_max_size
+            or any(member.classic is None for member in group.members.values())
+        ):
+            return False
+        classic = downgraded(group, self._topics_by_id(), wall_ms=now.wall_ms)
+        change.records += stored.group_tombstones(group)
+        change.records.append(group_record(group.group_id, classic.record()))
+        change.then(
+            lambda: log.info("group %s: is a classic group now, members=%d", group.group_id, len(group.members))
+        )
+        change.then(lambda: self._forget(group.group_id))
+        change.then(lambda: self._classic.adopt(classic, "the group has become a classic one", now))
+        return True
 
 
 def upgraded(classic: ClassicGroup, assignor: str, topics: Mapping[str, TopicImage]) -> ConsumerGroup:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.consumer.consumer import ConsumerLimits, GroupSettings
+from klamm.broker.coordinator.group.consumer.limits import ConsumerLimits, GroupSettings
 from klamm.config import GROUP_KEYS
 from klamm.config.broker_config import GROUP_ASSIGNORS
 

@@ -8,16 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from klamm.broker.coordinator.group.classic import classic
-from klamm.broker.coordinator.group.classic.classic import ClassicGroups, GroupLimits, TimerKey
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups, GroupLimits
 from klamm.broker.coordinator.group.classic.classic_group import Client
-from klamm.broker.coordinator.group.consumer import consumer
+from klamm.broker.coordinator.group.consumer import sessions
 from klamm.broker.coordinator.group.consumer.classic_members import ClassicMembers
-from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups, GroupSettings
+from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups
 from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_records import from_records
+from klamm.broker.coordinator.group.consumer.limits import GroupSettings
 from klamm.broker.coordinator.group.consumer.target import Computed
 from klamm.broker.coordinator.group.records import ConsumerRecord, decode
-from klamm.broker.coordinator.runtime.machine import Done, Now, Records
+from klamm.broker.coordinator.runtime.machine import Done, Now, Records, TimerKey
 from klamm.broker.coordinator.runtime.timers import Timers
 from klamm.broker.metadata.image import PartitionImage, TopicImage
 from klamm.protocol.errors import ErrorCode
@@ -120,7 +121,7 @@ class Room:
                 if key[0] in classic.KINDS:
                     self.classic.due(key, self.now)
                 else:
-                    assert key[0] in consumer.KINDS
+                    assert key[0] in sessions.KINDS
                     self.consumers.due(key, self.now)
         self.now_ms = end
 

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from klamm.broker.coordinator.group.consumer import consumer, regexes, target
+from klamm.broker.coordinator.group.consumer import reconciler, regexes, target
 from klamm.broker.coordinator.group.consumer.consumer_checks import check_commit, check_fetch
 from klamm.broker.coordinator.group.consumer.consumer_member import MemberState
 from klamm.protocol.errors import ErrorCode, KafkaError
@@ -412,8 +412,8 @@ class LargeLife(Life):
 
     def __init__(self) -> None:
         super().__init__()
-        self.before = target.SMALL, consumer.MATCHES
-        target.SMALL, consumer.MATCHES = 0, 1
+        self.before = target.SMALL, reconciler.MATCHES
+        target.SMALL, reconciler.MATCHES = 0, 1
 
     @rule()
     def compute(self) -> None:
@@ -423,7 +423,7 @@ class LargeLife(Life):
         try:
             super().teardown()
         finally:
-            target.SMALL, consumer.MATCHES = self.before
+            target.SMALL, reconciler.MATCHES = self.before
 
 
 TestLargeLife = LargeLife.TestCase
@@ -535,7 +535,7 @@ def test_a_group_with_many_expressions_matches_some_in_each_heartbeat(monkeypatc
     matched: list[str] = []
     real = regexes.matching
     monkeypatch.setattr(regexes, "matching", lambda regex, names: matched.append(regex) or real(regex, names))
-    monkeypatch.setattr(consumer, "MATCHES", 10)
+    monkeypatch.setattr(reconciler, "MATCHES", 10)
     room.change("tx", 1)
     counts = []
     for client in clients:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client
-from klamm.broker.coordinator.group.consumer.consumer import JOIN, SYNC
+from klamm.broker.coordinator.group.consumer.sessions import JOIN, SYNC
 from klamm.broker.coordinator.group.records import GroupRecord, decode, group_key
 from klamm.broker.coordinator.group.subscription import (
     parse_assignment,

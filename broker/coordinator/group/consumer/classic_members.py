@@ -22,7 +22,7 @@ from klamm.broker.coordinator.group.classic.classic import (
     rebalance_timeout_of,
 )
 from klamm.broker.coordinator.group.classic.classic_group import Client, JoinReply, SyncReply
-from klamm.broker.coordinator.group.consumer.consumer import JOIN, SYNC, ConsumerGroups, successor
+from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups, successor
 from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_member import ClassicProtocols, ConsumerMember, MemberState
 from klamm.broker.coordinator.group.migration import classic_assignment
@@ -97,8 +97,8 @@ class ClassicMembers:
         )
         topics = self._consumers.topics()
         owned = {topics[name].topic_id: indexes for name, indexes in subscription.owned.items() if name in topics}
-        updated = self._consumers.advance(change, member, updated, owned, now)
-        change.then(lambda: self._expect_sync(group, updated, now))
+        updated = self._consumers.reconciler.advance(change, member, updated, owned, now)
+        change.then(lambda: self._consumers.sessions.expect_sync(group, updated, now))
         assert updated.classic is not None
         response = JoinGroupResponse(
             generation_id=updated.epoch,
@@ -113,13 +113,8 @@ class ClassicMembers:
             failed.error_code = code
             reply(failed if code else response)
 
-        self._consumers.downgrade_if_classic(change, now)
+        self._consumers.migration.downgrade_if_classic(change, now)
         self._consumers.commit(change, told, now)
-
-    def _expect_sync(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        self._consumers.expect_heartbeat(group, member, now)
-        self._consumers.timers.cancel((JOIN, group.group_id, member.member_id))
-        self._consumers.timers.set((SYNC, group.group_id, member.member_id), now.ms + member.rebalance_timeout_ms)
 
     def _check_join(self, group: ConsumerGroup, request: JoinGroupRequest) -> Subscription:
         limits = self._classic.limits
@@ -162,14 +157,16 @@ class ClassicMembers:
                 raise InconsistentGroupProtocol("the member has joined with another protocol")
             if request.generation_id != member.epoch:
                 raise IllegalGeneration(f"{member.member_id} is at generation {member.epoch}")
-            if self._consumers.is_behind(group, member, now) and member.state is not MemberState.UNREVOKED_PARTITIONS:
-                self._expect_join(group, member, now)
+            if (
+                self._consumers.reconciler.is_behind(group, member, now)
+                and member.state is not MemberState.UNREVOKED_PARTITIONS
+            ):
+                self._consumers.sessions.expect_join(group, member, now)
                 raise RebalanceInProgress(f"group {group.group_id} is at epoch {group.epoch}")
         except KafkaError as error:
             reply(SyncGroupResponse(error_code=int(error.code)))
             return
-        self._consumers.timers.cancel((SYNC, group.group_id, member.member_id))
-        self._consumers.expect_heartbeat(group, member, now)
+        self._consumers.sessions.has_synced(group, member, now)
         reply(
             SyncGroupResponse(
                 protocol_type=CONSUMER,
@@ -186,14 +183,14 @@ class ClassicMembers:
                 raise IllegalGeneration(f"{member.member_id} is at generation {member.epoch}")
         except KafkaError as error:
             return HeartbeatResponse(error_code=int(error.code))
-        self._consumers.expect_heartbeat(group, member, now)
+        self._consumers.sessions.expect_heartbeat(group, member, now)
         if not self._has_a_step(group, member, now):
             return HeartbeatResponse()
-        self._expect_join(group, member, now)
+        self._consumers.sessions.expect_join(group, member, now)
         return HeartbeatResponse(error_code=int(ErrorCode.REBALANCE_IN_PROGRESS))
 
     def _has_a_step(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> bool:
-        if self._consumers.is_behind(group, member, now) or member.state is MemberState.UNREVOKED_PARTITIONS:
+        if self._consumers.reconciler.is_behind(group, member, now) or member.state is MemberState.UNREVOKED_PARTITIONS:
             return True
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False
@@ -203,11 +200,6 @@ class ClassicMembers:
             for topic, indexes in target.items()
             for index in indexes - member.assigned.get(topic, {}).keys()
         )
-
-    def _expect_join(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        key = (JOIN, group.group_id, member.member_id)
-        if key not in self._consumers.timers:
-            self._consumers.timers.set(key, now.ms + member.rebalance_timeout_ms)
 
     def leave(self, request: LeaveGroupRequest, now: Now) -> LeaveGroupResponse:
         """LeaveGroup as of version 3. An administrator may remove static members of either protocol."""

@@ -24,19 +24,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group.classic.classic import ClassicGroups, metadata_error
-from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client
+from klamm.broker.coordinator.group.classic.classic_group import Client
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.consumer import consumer_records as stored
 from klamm.broker.coordinator.group.consumer import regexes
-from klamm.broker.coordinator.group.consumer.assignors import Assignment as Target
 from klamm.broker.coordinator.group.consumer.change import Change
 from klamm.broker.coordinator.group.consumer.consumer_checks import check_epoch, check_request, fenced, known
-from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedRegex, hash_of
+from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_member import (
     JOINING,
     LEFT_FOR_A_WHILE,
@@ -44,11 +42,11 @@ from klamm.broker.coordinator.group.consumer.consumer_member import (
     Epochs,
     MemberState,
     Owned,
-    reconcile,
 )
-from klamm.broker.coordinator.group.consumer.target import Computed, Plan
-from klamm.broker.coordinator.group.migration import DOWNGRADE, UPGRADE, downgraded, upgraded
-from klamm.broker.coordinator.group.records import group_key, group_record
+from klamm.broker.coordinator.group.consumer.limits import ConsumerLimits, GroupSettings
+from klamm.broker.coordinator.group.consumer.reconciler import Elsewhere, Reconciler
+from klamm.broker.coordinator.group.consumer.sessions import WHY_FENCED, Sessions
+from klamm.broker.coordinator.group.migration import Migration
 from klamm.broker.coordinator.group.store import Store
 from klamm.broker.coordinator.runtime.machine import Now, TimerKey
 from klamm.broker.coordinator.runtime.timers import Timers
@@ -72,42 +70,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SESSION, REVOKE, JOIN, SYNC = "consumer-session", "consumer-revoke", "consumer-join", "consumer-sync"
-WHY_FENCED = {
-    SESSION: "was not heard of in time",
-    REVOKE: "did not give up its partitions in time",
-    JOIN: "did not join again in time",
-    SYNC: "did not sync in time",
-}
-KINDS = frozenset(WHY_FENCED)
 FENCE_AGAIN_MS = 500
 """How long to wait before a member that could not be removed is removed again."""
 
-MATCHES = 5_000
-"""Topic names that are matched with expressions in one heartbeat, though at least with one expression."""
-
-Elsewhere = Callable[[Callable[[], Computed], Callable[[Computed | None, Now], None]], None]
-"""Runs the first off the loop, and calls the second on it with the result, or None for a failure."""
 HeartbeatReply = Callable[[ConsumerGroupHeartbeatResponse], None]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """What holds for one group; Kafka's keys beginning with ``group.consumer.`` or, for the group, ``consumer.``."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerLimits:
-    """What holds for all groups."""
-
-    max_size: int = 2**31 - 1
-    assignors: tuple[str, ...] = ("uniform", "range")
-    migration: str = "bidirectional"
-    classic_max_size: int = 2**31 - 1
 
 
 class ConsumerGroups:
@@ -129,15 +95,30 @@ class ConsumerGroups:
         self.limits = ConsumerLimits()
         self.groups: dict[str, ConsumerGroup] = {}
         self.timers = timers
-        self.rebalance_count = 0
         self.topics = topics
         self.settings = settings
         self._classic = classic
-        self._topics_by_id = topics_by_id
         self._store = store
         self._new_id = new_id
         self._failed = failed
-        self._elsewhere = elsewhere
+        self.sessions = Sessions(timers, settings)
+        self.reconciler = Reconciler(
+            self.groups,
+            self.sessions,
+            topics=topics,
+            limits=lambda: self.limits,
+            settings=settings,
+            elsewhere=elsewhere,
+            commit=self.commit,
+        )
+        self.migration = Migration(
+            classic,
+            self.sessions,
+            topics=topics,
+            topics_by_id=topics_by_id,
+            limits=lambda: self.limits,
+            forget=self.forget,
+        )
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -177,11 +158,12 @@ class ConsumerGroups:
             change = Change(group)
         else:
             change = self.change(group)
-            self._enter(change, now)
+            if group.group_id not in self.groups:
+                self.migration.enter(change, now)
             if replaced is not None:
                 self.replace_static(change, replaced, member)
-            updated = self.advance(change, member, updated, owned, now)
-        change.then(lambda: self.expect_heartbeat(group, updated, now))
+            updated = self.reconciler.advance(change, member, updated, owned, now)
+        change.then(lambda: self.sessions.expect_heartbeat(group, updated, now))
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=updated.epoch,
@@ -211,54 +193,8 @@ class ConsumerGroups:
             if classic is None or classic.state is State.EMPTY:  # who was only given a member id comes back with it
                 group = ConsumerGroup(group_id, self.limits.assignors[0])
             else:
-                group = self._upgraded(classic)
+                group = self.migration.upgraded(classic)
         return group
-
-    def _upgraded(self, classic: ClassicGroup) -> ConsumerGroup:
-        """The classic group as a consumer group, if it may be one. Raises GroupIdNotFound."""
-        if self.limits.migration not in UPGRADE:
-            raise GroupIdNotFound(f"classic group {classic.group_id!r} stays classic: group.consumer.migration.policy")
-        if len(classic.members) > self.limits.max_size:
-            raise GroupIdNotFound(
-                f"classic group {classic.group_id!r} stays classic: it is larger than group.consumer.max.size"
-            )
-        return upgraded(classic, self.limits.assignors[0], self.topics())
-
-    def _enter(self, change: Change, now: Now) -> None:
-        """Look after a group that is new, or was a classic one until now."""
-        group, group_id = change.group, change.group.group_id
-        if group_id in self.groups:
-            return
-        if group_id in self._classic.groups:
-            change.records.append((group_key(group_id), None))
-            change.then(lambda: self._classic.forget(group_id, int(ErrorCode.REBALANCE_IN_PROGRESS), now.wall_ms))
-        if not group.members:
-            change.records.append(stored.epoch_record(group))
-            return
-        members = [*group.members.values()]
-        change.records += stored.all_records(group)
-        change.then(lambda: log.info("group %s: is a consumer group now, members=%d", group_id, len(members)))
-        for member in members:
-            change.then(partial(self.expect_heartbeat, group, member, now))
-
-    def downgrade_if_classic(self, change: Change, now: Now) -> bool:
-        """When all members speak the classic protocol, the group is a classic one again, and rebalances."""
-        group = change.group
-        if (
-            self.limits.migration not in DOWNGRADE
-            or not 0 < len(group.members) <= self.limits.classic_max_size
-            or any(member.classic is None for member in group.members.values())
-        ):
-            return False
-        classic = downgraded(group, self._topics_by_id(), wall_ms=now.wall_ms)
-        change.records += stored.group_tombstones(group)
-        change.records.append(group_record(group.group_id, classic.record()))
-        change.then(
-            lambda: log.info("group %s: is a classic group now, members=%d", group.group_id, len(group.members))
-        )
-        change.then(lambda: self.forget(group.group_id))
-        change.then(lambda: self._classic.adopt(classic, "the group has become a classic one", now))
-        return True
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         if len(group.members) >= self.limits.max_size and member_id not in group.members:
@@ -295,7 +231,7 @@ class ConsumerGroups:
         """A static member has come back under another member id: it takes over all that its former self had."""
         group = change.group
         target = group.target.get(old.member_id, {})
-        change.then(lambda: self._cancel_timers(group, old.member_id))
+        change.then(lambda: self.sessions.cancel(group, old.member_id))
         group.remove(old.member_id)
         group.put(member)
         group.target[member.member_id] = target
@@ -310,159 +246,6 @@ class ConsumerGroups:
                 "group %s: static member %s is %s now", group.group_id, member.instance_id, member.member_id
             )
         )
-
-    def advance(
-        self, change: Change, member: ConsumerMember, updated: ConsumerMember, owned: Owned | None, now: Now
-    ) -> ConsumerMember:
-        """All that a heartbeat does once it is known whose it is; ``updated`` is the member with what it asks for."""
-        group = change.group
-        known = member.member_id in group.members
-        elects = updated.server_assignor != member.server_assignor
-        assignor = group.assignor if elects else ""
-        if not known or updated != member:
-            group.put(updated)
-            change.records.append(stored.member_record(group.group_id, updated))
-        elected = elects and group.assignor != assignor
-        if elected or group.stale or group.unresolved or _wishes(updated) != _wishes(member):
-            resolved = self._resolve(change, now)
-            force = elected or resolved or _wants_more(group, member, updated)
-            self._bump_if_changed(change, force=force)
-        self._assign(change, now)
-        return self._step(change, updated, owned, now, known=known)
-
-    def _resolve(self, change: Change, now: Now) -> bool:
-        """Match the expressions that are new, or all when topics have changed; whether that gave anything new. After
-        `MATCHES` the next heartbeats go on."""
-        group, records = change.group, change.records
-        used, changed = group.used_regexes(), False
-        for regex in [regex for regex in group.regexes if regex not in used]:
-            group.set_regex(regex, None)
-            records.append(stored.regex_tombstone(group.group_id, regex))
-        names = self.topics()
-        if group.stale:
-            group.unresolved = dict.fromkeys(used)
-        else:
-            group.unresolved |= dict.fromkeys(regex for regex in used if regex not in group.regexes)
-        left = MATCHES
-        while group.unresolved and left > 0:
-            regex = next(iter(group.unresolved))
-            del group.unresolved[regex]
-            if regex not in used:
-                continue
-            left -= len(names)
-            before = group.regexes.get(regex)
-            try:
-                found = regexes.matching(regex, names)
-            except KafkaError as error:  # Kafka has accepted it, or a newer version of the library
-                log.error("group %s: %s", group.group_id, error.message)
-                found = frozenset()
-            if before is None or before.topics != found:
-                resolved = ResolvedRegex(found, len(names), now.wall_ms)
-                group.set_regex(regex, resolved)
-                records.append(stored.regex_record(group.group_id, regex, resolved))
-                changed = changed or before is not None or bool(found)
-        return changed
-
-    def _bump_if_changed(self, change: Change, *, force: bool) -> None:
-        group = change.group
-        group.stale = False
-        metadata_hash = hash_of(group.topic_names, self.topics())
-        if force or metadata_hash != group.metadata_hash:
-            group.metadata_hash = metadata_hash
-            group.epoch += 1
-            change.records.append(stored.epoch_record(group))
-            change.then(lambda: self._note_epoch(group))
-
-    def _note_epoch(self, group: ConsumerGroup) -> None:
-        self.rebalance_count += 1
-        log.info("group %s: epoch %d, members=%d", group.group_id, group.epoch, len(group.members))
-
-    def _assign(self, change: Change, now: Now) -> None:
-        """Compute the target assignment, if it is behind and the last one is not too fresh."""
-        group = change.group
-        if group.epoch == group.assignment_epoch or not self._may_assign(group, now):
-            return
-        assignor = group.assignor if group.assignor in self.limits.assignors else group.default_assignor
-        plan = Plan.of(group, assignor, self.topics())
-        if not group.assignment_epoch or plan.is_small():
-            self._take_target(change, plan, plan.compute(), now)
-            return
-        group.computing = plan
-        change.then(lambda: self._elsewhere(plan.compute, partial(self._computed, plan)))
-
-    def _computed(self, plan: Plan, computed: Computed | None, now: Now) -> None:
-        """A target was computed elsewhere; None: that failed, and the next heartbeat begins again."""
-        group = self.groups.get(plan.group_id)
-        if group is None or group.computing is not plan:
-            return
-        group.computing = None
-        if computed is not None and plan.epoch > group.assignment_epoch:
-            change = self.change(group)
-            self._take_target(change, plan, computed, now)
-            self.commit(change, lambda code: None, now)
-
-    def _take_target(self, change: Change, plan: Plan, computed: Computed, now: Now) -> None:
-        """The target is for the epoch of the plan. Who has left since gets nothing; a static member that has come back
-        under another member id gets what its former self would have."""
-        group, records = change.group, change.records
-        target: dict[str, Target] = {}
-        for former_id, assignment in computed.target.items():
-            member_id, instance_id = former_id, plan.members[former_id].instance_id
-            if member_id not in group.members and instance_id is not None:
-                member_id = group.static_members.get(instance_id, former_id)
-            if member_id not in group.members or (member_id != former_id and member_id in computed.target):
-                continue
-            target[member_id] = assignment
-            if group.target.get(member_id) != assignment:
-                record = computed.records.get(member_id)
-                records.append(record or stored.target_record(group.group_id, member_id, assignment))
-        group.target = target
-        group.assignment_epoch = plan.epoch
-        group.assignment_ms = now.wall_ms
-        records.append(stored.target_epoch_record(group))
-
-    def _may_assign(self, group: ConsumerGroup, now: Now) -> bool:
-        if group.computing is not None and group.members:
-            return False
-        if not group.assignment_epoch or not group.members:
-            return True
-        since_ms = now.wall_ms - group.assignment_ms
-        return not 0 <= since_ms < self.settings(group.group_id).assignment_interval_ms
-
-    def is_behind(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> bool:
-        """Whether the member would get another epoch now."""
-        if group.stale or member.epoch < group.assignment_epoch:
-            return True
-        return group.epoch > group.assignment_epoch and self._may_assign(group, now)
-
-    def _step(
-        self, change: Change, member: ConsumerMember, owned: Owned | None, now: Now, *, known: bool
-    ) -> ConsumerMember:
-        """Let the member go on towards the target."""
-        group = change.group
-        if known and group.is_settled(member):
-            return member
-        moved = reconcile(
-            member,
-            target_epoch=group.assignment_epoch,
-            target=group.target.get(member.member_id, {}),
-            subscribed=group.topic_ids(member, self.topics()),
-            owned=owned,
-            is_free=lambda topic, index: group.is_free(topic, index, member.member_id),
-        )
-        if moved == member and known:
-            return member
-        group.put(moved)
-        change.records.append(stored.current_record(group.group_id, moved))
-        change.then(lambda: self._expect_revocation(group, moved, now))
-        return moved
-
-    def _expect_revocation(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        key = (REVOKE, group.group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
-            self.timers.set(key, now.ms + member.rebalance_timeout_ms)
-        else:
-            self.timers.cancel(key)
 
     # -- members go ---------------------------------------------------------------------------------------------
 
@@ -484,7 +267,7 @@ class ConsumerGroups:
             away = member._replace(epoch=LEFT_FOR_A_WHILE, state=MemberState.STABLE, revoking={})
             change.group.put(away)
             change.records.append(stored.current_record(group.group_id, away))
-            change.then(lambda: self._expect_revocation(group, away, now))
+            change.then(lambda: self.sessions.expect_revocation(group, away, now))
         else:
             self.remove(change, [member.member_id], "left", now)
         return change, ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -494,28 +277,17 @@ class ConsumerGroups:
         group = change.group
         for member_id in member_ids:
             change.then(partial(log.info, "group %s: %s %s", group.group_id, member_id, why))
-            change.then(partial(self._cancel_timers, group, member_id))
+            change.then(partial(self.sessions.cancel, group, member_id))
             group.remove(member_id)
             change.records += stored.member_tombstones(group.group_id, member_id)
-        if self.downgrade_if_classic(change, now):
+        if self.migration.downgrade_if_classic(change, now):
             return
-        self._resolve(change, now)
-        self._bump_if_changed(change, force=True)
+        self.reconciler.resolve(change, now)
+        self.reconciler.bump_if_changed(change, force=True)
         if not group.members:
-            self._assign(change, now)
-
-    def _cancel_timers(self, group: ConsumerGroup, member_id: str) -> None:
-        for kind in KINDS:
-            self.timers.cancel((kind, group.group_id, member_id))
+            self.reconciler.assign(change, now)
 
     # -- time ---------------------------------------------------------------------------------------------------
-
-    def expect_heartbeat(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        """Begin the session of a member anew."""
-        timeout_ms = member.classic.session_timeout_ms if member.classic is not None else None
-        if timeout_ms is None:
-            timeout_ms = self.settings(group.group_id).session_timeout_ms
-        self.timers.set((SESSION, group.group_id, member.member_id), now.ms + timeout_ms)
 
     def due(self, key: TimerKey, now: Now) -> None:
         """A timer of this machine has come: the member is fenced."""
@@ -543,16 +315,15 @@ class ConsumerGroups:
         """Look after a group that was read from the log; its members get a session timeout to show up."""
         self.groups[group.group_id] = group
         for member in group.members.values():
-            self.expect_heartbeat(group, member, now)
-            if member.state is MemberState.UNREVOKED_PARTITIONS:
-                self.timers.set((REVOKE, group.group_id, member.member_id), now.ms + member.rebalance_timeout_ms)
+            self.sessions.expect_heartbeat(group, member, now)
+            self.sessions.expect_revocation(group, member, now)
 
     def forget(self, group_id: str) -> None:
         """Look after a group no longer."""
         group = self.groups.pop(group_id, None)
         if group is not None:
             for member_id in group.members:
-                self._cancel_timers(group, member_id)
+                self.sessions.cancel(group, member_id)
 
     def delete(self, group_id: str, done: Callable[[int], None], now: Now) -> None:
         """Remove a group that nobody is in; ``done`` as with `commit`."""
@@ -604,19 +375,6 @@ def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cli
         server_assignor=request.server_assignor if request.server_assignor is not None else member.server_assignor,
         classic=None,
     )
-
-
-def _wishes(member: ConsumerMember) -> tuple[frozenset[str], str]:
-    return member.topic_names, member.topic_regex
-
-
-def _wants_more(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> bool:
-    """Whether the change of a subscription is one for the group: an expression without topics is none."""
-    if before.topic_regex != after.topic_regex and not before.topic_regex:
-        before = before._replace(topic_regex=after.topic_regex)
-        if group.names_of(after) != after.topic_names:
-            return True
-    return _wishes(before) != _wishes(after)
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
