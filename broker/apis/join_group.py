@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic.classic import NO_MEMBER
+from klamm.broker.coordinator.group.classic.answers import NO_MEMBER
 from klamm.broker.coordinator.group.classic.classic_group import Client
 from klamm.broker.coordinator.names import ID_BYTES, check_names
 from klamm.broker.coordinator.runtime.answer import Answer

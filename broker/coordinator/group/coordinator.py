@@ -15,9 +15,10 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.features import GROUP_VERSION
-from klamm.broker.coordinator.group.classic import classic
-from klamm.broker.coordinator.group.classic.classic import ClassicGroups, GroupLimits
-from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
+from klamm.broker.coordinator.group.classic import rebalances
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups
+from klamm.broker.coordinator.group.classic.classic_records import from_record
+from klamm.broker.coordinator.group.classic.limits import GroupLimits
 from klamm.broker.coordinator.group.commits import Commits
 from klamm.broker.coordinator.group.consumer import sessions
 from klamm.broker.coordinator.group.consumer.classic_members import ClassicMembers
@@ -105,7 +106,7 @@ class GroupCoordinator:
             elsewhere=self._executor.run,
         )
         members = ClassicMembers(consumers, classics, new_id=new_id, topics_by_id=self._topics_by_id)
-        runtime.when(classic.KINDS, classics.due)
+        runtime.when(rebalances.KINDS, classics.due)
         runtime.when(sessions.KINDS, consumers.due)
         return Groups(classics, consumers, members, runtime.append)
 
@@ -213,7 +214,7 @@ class GroupCoordinator:
     async def _take_groups(self, replay: Replay) -> None:
         now = self.now()
         async for group_id, value in in_turns(replay.groups.items()):
-            self.classic.take(ClassicGroup.from_record(group_id, value), now)
+            self.classic.take(from_record(group_id, value), now)
         async for group_id, parts in in_turns(replay.consumers.items()):
             group = from_records(group_id, parts, self.consumers.limits.assignors[0])
             if group is not None:

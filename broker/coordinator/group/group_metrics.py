@@ -34,7 +34,7 @@ def register(metrics: Metrics, groups: GroupCoordinator) -> None:
         (
             "klamm_classic_group_rebalances_total",
             "Generations of classic groups that have begun.",
-            lambda: groups.classic.rebalance_count,
+            lambda: groups.classic.rebalances.count,
         ),
         (
             "klamm_consumer_group_rebalances_total",

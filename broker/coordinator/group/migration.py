@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group.classic.classic import ClassicGroups
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Member
+from klamm.broker.coordinator.group.classic.classic_records import record_of
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.consumer import consumer_records as stored
 from klamm.broker.coordinator.group.consumer.change import Change
@@ -21,7 +22,7 @@ from klamm.broker.coordinator.group.consumer.consumer_group import FIRST_EPOCH, 
 from klamm.broker.coordinator.group.consumer.consumer_member import ClassicProtocols, ConsumerMember, Epochs
 from klamm.broker.coordinator.group.consumer.limits import ConsumerLimits
 from klamm.broker.coordinator.group.consumer.sessions import Sessions
-from klamm.broker.coordinator.group.records import group_key, group_record
+from klamm.broker.coordinator.group.records import group_key
 from klamm.broker.coordinator.group.subscription import (
     CONSUMER,
     parse_assignment,
@@ -98,7 +99,7 @@ class Migration:
             return False
         classic = downgraded(group, self._topics_by_id(), wall_ms=now.wall_ms)
         change.records += stored.group_tombstones(group)
-        change.records.append(group_record(group.group_id, classic.record()))
+        change.records.append(record_of(classic))
         change.then(
             lambda: log.info("group %s: is a classic group now, members=%d", group.group_id, len(group.members))
         )

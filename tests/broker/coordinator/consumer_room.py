@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from klamm.broker.coordinator.group.classic import classic
-from klamm.broker.coordinator.group.classic.classic import ClassicGroups, GroupLimits
+from klamm.broker.coordinator.group.classic import rebalances
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups
 from klamm.broker.coordinator.group.classic.classic_group import Client
+from klamm.broker.coordinator.group.classic.limits import GroupLimits
 from klamm.broker.coordinator.group.consumer import sessions
 from klamm.broker.coordinator.group.consumer.classic_members import ClassicMembers
 from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups
@@ -118,7 +119,7 @@ class Room:
         while (next_ms := self.timers.next_ms()) is not None and next_ms <= end:
             self.now_ms = max(self.now_ms, next_ms)
             while (key := self.timers.pop(self.now_ms)) is not None:
-                if key[0] in classic.KINDS:
+                if key[0] in rebalances.KINDS:
                     self.classic.due(key, self.now)
                 else:
                     assert key[0] in sessions.KINDS

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from klamm.broker.coordinator.group.classic.classic import ClassicGroups, GroupLimits
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client
+from klamm.broker.coordinator.group.classic.limits import GroupLimits
 from klamm.broker.coordinator.group.records import KeyValue
 from klamm.broker.coordinator.runtime.machine import Done, Now, Records
 from klamm.protocol.errors import ErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klamm.broker.coordinator.group.classic.classic import GroupLimits
+from klamm.broker.coordinator.group.classic.limits import GroupLimits
 from klamm.broker.coordinator.group.records import GroupRecord, decode
 from klamm.protocol.errors import ErrorCode
 from tests.broker.coordinator.group_room import GROUP, REBALANCE_MS, SESSION_MS, Room

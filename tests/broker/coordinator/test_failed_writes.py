@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from klamm.broker.coordinator.group.classic import classic
+from klamm.broker.coordinator.group.classic import rebalances
+from klamm.broker.coordinator.group.classic.limits import GroupLimits
+from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.consumer import consumer_records
 from klamm.broker.coordinator.transaction import coordinator as transaction_coordinator
 from klamm.protocol.errors import ErrorCode
@@ -243,18 +245,18 @@ def test_an_assignment_that_cannot_be_encoded_is_answered(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To everybody that waits for it; then the group begins again."""
-    broker.broker.groups.classic.limits = classic.GroupLimits(initial_rebalance_delay_ms=3_000)
+    broker.broker.groups.classic.limits = GroupLimits(initial_rebalance_delay_ms=3_000)
     waiting = [broker.start(join(group_instance_id=instance), 9) for instance in "ab"]
     for _ in range(4):  # the delay begins again with the second member
         broker.clock.advance(3_000)
         tick(broker)
     leader, follower = (broker.run(answer).member_id for answer in waiting)
     with monkeypatch.context() as patch:
-        patch.setattr(classic, "group_record", fail)
+        patch.setattr(rebalances, "record_of", fail)
         parked = broker.start(sync(follower, "b"), 5)
         assert broker.call(sync(leader, "a"), 5).error_code == E.UNKNOWN_SERVER_ERROR
         assert broker.run(parked).error_code == E.UNKNOWN_SERVER_ERROR
-    assert broker.broker.groups.classic.groups["g"].state is classic.State.PREPARING_REBALANCE
+    assert broker.broker.groups.classic.groups["g"].state is State.PREPARING_REBALANCE
 
 
 def sync(member_id: str, instance: str) -> SyncGroupRequest:
@@ -282,7 +284,7 @@ def test_a_heartbeat_that_is_too_large_fails_alone(broker: EmbeddedBroker) -> No
     """Another group's parked JoinGroup waits on, and the member goes on from where it was."""
     first = broker.call(beat("a"), 1)
     member = broker.call(join(group_id="other"), 9).member_id
-    broker.broker.groups.classic.limits = classic.GroupLimits(initial_rebalance_delay_ms=3_000)
+    broker.broker.groups.classic.limits = GroupLimits(initial_rebalance_delay_ms=3_000)
     parked = broker.start(join(group_id="other", member_id=member), 9)
     loaded = set(broker.broker.groups.topic._loaded)
     for request in (beat("a", MANY, first.member_epoch), beat("b", MANY), beat("c", MANY, group_id="new")) * 2:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client
+from klamm.broker.coordinator.group.classic.classic_group import Client
+from klamm.broker.coordinator.group.classic.classic_records import from_record
 from klamm.broker.coordinator.group.consumer.sessions import JOIN, SYNC
 from klamm.broker.coordinator.group.records import GroupRecord, decode, group_key
 from klamm.broker.coordinator.group.subscription import (
@@ -215,7 +216,7 @@ def test_when_the_last_one_has_left_it_is_a_classic_group_again() -> None:
     two.join()
     value = stored_classic(room).value
     assert value is not None
-    loaded = ClassicGroup.from_record(GROUP, value)
+    loaded = from_record(GROUP, value)
     assert [parse_assignment(member.assignment) for member in loaded.members.values()] == [one.owned, two.owned]
     assert group.state.value == "CompletingRebalance" and group.generation_id == epoch + 1
 

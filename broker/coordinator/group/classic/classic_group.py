@@ -8,7 +8,7 @@ outlives its member ids; who joins with it takes the place of the one before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from klamm.broker.coordinator.group.classic.states import TABLE, State
@@ -21,7 +21,6 @@ from klamm.protocol.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from klamm.protocol.group_records import GroupMetadataValue, MemberMetadata
 from klamm.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from klamm.protocol.messages.sync_group import SyncGroupResponse
 from klamm.protocol.wire import Malformed
@@ -361,58 +360,3 @@ class ClassicGroup:
             )
             for member in self.members.values()
         ]
-
-    def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
-        """What the log keeps; ``assignments`` by member id where they are not the members' own yet."""
-        return GroupMetadataValue(
-            protocol_type=self.protocol_type or "",
-            generation=self.generation_id,
-            protocol=self.protocol_name,
-            leader=self.leader,
-            current_state_timestamp=self.state_timestamp_ms,
-            members=[
-                MemberMetadata(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout=member.rebalance_timeout_ms,
-                    session_timeout=member.session_timeout_ms,
-                    subscription=member.metadata(self.protocol_name),
-                    assignment=(member.assignment if assignments is None else assignments.get(member.member_id, b"")),
-                )
-                for member in self.members.values()
-            ],
-        )
-
-    @classmethod
-    def from_record(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """The group as the log has it: Stable, or Empty."""
-        group = cls(
-            group_id,
-            State.STABLE if value.members else State.EMPTY,
-            state_timestamp_ms=value.current_state_timestamp,
-        )
-        group.generation_id = value.generation
-        group.protocol_type = value.protocol_type or None
-        group.protocol_name = value.protocol
-        if value.members:
-            group.leader = value.leader
-        for stored in value.members:
-            rebalance_timeout_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
-            group.add(
-                Member(
-                    stored.member_id,
-                    group_instance_id=stored.group_instance_id,
-                    client_id=stored.client_id,
-                    client_host=stored.client_host,
-                    rebalance_timeout_ms=rebalance_timeout_ms,
-                    session_timeout_ms=stored.session_timeout,
-                    protocols=((value.protocol or "", bytes(stored.subscription)),),
-                    assignment=bytes(stored.assignment),
-                )
-            )
-        if group.leader not in group.members:
-            group.leader = next(iter(group.members), None)
-        group.refresh_subscription()
-        return group

@@ -14,14 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic.classic import (
-    MEMBER_ID_REQUIRED_FROM,
-    NO_MEMBER,
-    ClassicGroups,
-    protocols_of,
-    rebalance_timeout_of,
-)
+from klamm.broker.coordinator.group.classic.answers import NO_MEMBER, protocols_of, rebalance_timeout_of
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups
 from klamm.broker.coordinator.group.classic.classic_group import Client, JoinReply, SyncReply
+from klamm.broker.coordinator.group.classic.joins import MEMBER_ID_REQUIRED_FROM
 from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups, successor
 from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_member import ClassicProtocols, ConsumerMember, MemberState

@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic.classic import ClassicGroups, metadata_error
+from klamm.broker.coordinator.group.classic.answers import metadata_error
+from klamm.broker.coordinator.group.classic.classic import ClassicGroups
 from klamm.broker.coordinator.group.classic.classic_group import Client
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.consumer import consumer_records as stored
