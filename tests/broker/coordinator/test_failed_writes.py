@@ -40,7 +40,7 @@ from klamm.protocol.messages.offset_commit import (
 )
 from klamm.protocol.messages.sync_group import SyncGroupRequest
 from klamm.protocol.wire import NotEncodable
-from tests.broker.coordinator.consumer_room import ConsumerClient, Room, settle
+from tests.broker.coordinator.group.consumer.consumer_room import ConsumerClient, Room, settle
 from tests.support.embedded import EmbeddedBroker, decode_reply, encode_frame
 
 E = ErrorCode

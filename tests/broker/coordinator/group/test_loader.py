@@ -13,7 +13,7 @@ from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest
 from klamm.protocol.records.batch import Record, batches, encode_batch
 from klamm.protocol.records.compression import Codec
-from tests.broker.coordinator.test_coordinator import CONFIG, begin, commit, offsets, opened, reopened
+from tests.broker.coordinator.group.test_coordinator import CONFIG, begin, commit, offsets, opened, reopened
 
 LIMIT = 1 << 20
 COMMIT_MARKER = b"\0\0\0\1"

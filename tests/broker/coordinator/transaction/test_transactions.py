@@ -25,7 +25,7 @@ from klamm.broker.coordinator.transaction.transaction import (
 from klamm.broker.coordinator.transaction.transactions import RETRY_MS, Transactions
 from klamm.protocol.errors import ErrorCode
 
-DOCS = Path(__file__).parents[3] / "docs" / "transactions.md"
+DOCS = Path(__file__).parents[4] / "docs" / "transactions.md"
 T0: TopicPartition = ("t", 0)
 T1: TopicPartition = ("t", 1)
 TIMEOUT_MS = 1000

@@ -9,7 +9,7 @@ import pytest
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup
 from klamm.broker.coordinator.group.classic.states import MEANINGS, TABLE, TRANSITIONS, State, render
 
-DOCS = Path(__file__).parents[3] / "docs" / "groups.md"
+DOCS = Path(__file__).parents[5] / "docs" / "groups.md"
 
 
 def test_docs_show_the_table_that_the_code_goes_by() -> None:

@@ -7,7 +7,7 @@ import pytest
 from klamm.broker.coordinator.group.classic.limits import GroupLimits
 from klamm.broker.coordinator.group.records import GroupRecord, decode
 from klamm.protocol.errors import ErrorCode
-from tests.broker.coordinator.group_room import GROUP, REBALANCE_MS, SESSION_MS, Room
+from tests.broker.coordinator.group.group_room import GROUP, REBALANCE_MS, SESSION_MS, Room
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID

@@ -14,7 +14,14 @@ from klamm.broker.coordinator.group.consumer import reconciler, regexes, target
 from klamm.broker.coordinator.group.consumer.consumer_checks import check_commit, check_fetch
 from klamm.broker.coordinator.group.consumer.consumer_member import MemberState
 from klamm.protocol.errors import ErrorCode, KafkaError
-from tests.broker.coordinator.consumer_room import GROUP, REVOKE_MS, SESSION_MS, ConsumerClient, Room, settle
+from tests.broker.coordinator.group.consumer.consumer_room import (
+    GROUP,
+    REVOKE_MS,
+    SESSION_MS,
+    ConsumerClient,
+    Room,
+    settle,
+)
 
 E = ErrorCode
 

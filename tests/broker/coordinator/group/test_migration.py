@@ -27,8 +27,8 @@ from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupReques
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from klamm.protocol.wire import Malformed
-from tests.broker.coordinator.consumer_room import GROUP, ConsumerClient, Room, settle
-from tests.broker.coordinator.group_room import Answer
+from tests.broker.coordinator.group.consumer.consumer_room import GROUP, ConsumerClient, Room, settle
+from tests.broker.coordinator.group.group_room import Answer
 
 E = ErrorCode
 SESSION_MS, REBALANCE_MS = 10_000, 20_000

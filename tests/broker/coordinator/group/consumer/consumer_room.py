@@ -28,7 +28,7 @@ from klamm.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from tests.broker.coordinator.group_room import WALL_MS, Answer
+from tests.broker.coordinator.group.group_room import WALL_MS, Answer
 
 GROUP = "g"
 SESSION_MS = 45_000
