@@ -55,7 +55,7 @@ from klamm.storage.filesystem import Filesystem, OsFilesystem
 from klamm.storage.identity import WrongOwner, known_cluster_id
 from klamm.storage.log_dir import LogDir, LogDirError
 from klamm.storage.log_manager import LogManager
-from klamm.storage.open_files import OPEN_FILES, limit_for_logs
+from klamm.storage.open_files import limit_for_logs
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +120,8 @@ class Server:
         """Lock and read what is on disk. Blocks; raises CannotStart."""
         config = self.config
         wanted = config.integer("klamm.max.open.log.files")
-        OPEN_FILES.limit = limit_for_logs(raise_descriptor_limit(), map_limit(), wanted)
         filesystem = self._filesystem
+        filesystem.open_files.limit = limit_for_logs(raise_descriptor_limit(), map_limit(), wanted)
         wanted_id = config["klamm.cluster.id"]
         try:
             cluster_id = str(wanted_id) if wanted_id is not None else known_cluster_id(filesystem, config.log_dirs)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from klamm.protocol.errors import KafkaStorageError
-from klamm.storage.open_files import OPEN_FILES
+from klamm.storage.open_files import OpenFiles
 
 T = TypeVar("T")
 
@@ -95,6 +95,10 @@ class Entry:
 
 
 class Filesystem(Protocol):
+    @property
+    def open_files(self) -> OpenFiles:
+        """What logs hold open through it, and how much that may be."""
+
     def open(self, path: Path, *, create: bool = False, exclusive: bool = False) -> File:
         """Open for reading and writing. `exclusive`, with `create`: FileExistsError when there is one of that name."""
 
@@ -225,12 +229,12 @@ class OsLock:
         self.held[_identity(os.fstat(file.fileno()))] = self
 
     @classmethod
-    def take(cls, path: Path) -> OsLock:
+    def take(cls, filesystem: OsFilesystem, path: Path) -> OsLock:
         with suppress(FileNotFoundError):
             ours = cls.held.get(_identity(os.stat(path)))
             if ours is not None:
                 raise LockedByUs(ours.path)
-        return cls(OsFile(path, _open(path, os.O_RDWR | os.O_CREAT)))
+        return cls(filesystem.open(path, create=True))
 
     def release(self) -> None:
         if self._file is not None:
@@ -243,26 +247,31 @@ def _identity(stat: os.stat_result) -> tuple[int, int]:
 
 
 class OsFilesystem:
-    """The filesystem of the machine."""
+    """The filesystem of the machine, with what one broker holds open in it."""
 
-    __slots__ = ()
+    __slots__ = ("open_files",)
+
+    def __init__(self) -> None:
+        self.open_files = OpenFiles()
 
     def open(self, path: Path, *, create: bool = False, exclusive: bool = False) -> OsFile:
-        return OsFile(path, _open(path, os.O_RDWR | (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0)))
+        return OsFile(
+            path, self._open(path, os.O_RDWR | (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0))
+        )
 
     def open_read(self, path: Path) -> OsFile:
-        return OsFile(path, _open(path, os.O_RDONLY))
+        return OsFile(path, self._open(path, os.O_RDONLY))
 
     def read_bytes(self, path: Path) -> bytes:
-        with open(_open(path, os.O_RDONLY), "rb", buffering=0) as file:
+        with open(self._open(path, os.O_RDONLY), "rb", buffering=0) as file:
             return file.read() or b""
 
     def map(self, path: Path) -> Buffer | mmap.mmap:
-        fd = _open(path, os.O_RDONLY)
+        fd = self._open(path, os.O_RDONLY)
         try:
             if os.fstat(fd).st_size == 0:
                 return b""
-            return _with_room(lambda: mmap.mmap(fd, 0, access=mmap.ACCESS_READ))  # it duplicates the descriptor
+            return self._with_room(lambda: mmap.mmap(fd, 0, access=mmap.ACCESS_READ))  # it duplicates the descriptor
         finally:
             os.close(fd)
 
@@ -270,7 +279,7 @@ class OsFilesystem:
         return os.path.exists(path)
 
     def list(self, path: Path) -> list[Entry]:
-        with _with_room(lambda: os.scandir(path)) as names:
+        with self._with_room(lambda: os.scandir(path)) as names:
             found = []
             for name in names:
                 stat = name.stat(follow_symlinks=True)
@@ -298,28 +307,26 @@ class OsFilesystem:
         os.rmdir(path)
 
     def sync_directory(self, path: Path) -> None:
-        fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
     def lock(self, path: Path) -> OsLock:
-        return OsLock.take(path)
+        return OsLock.take(self, path)
 
+    def _open(self, path: Path, flags: int) -> int:
+        return self._with_room(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
 
-def _open(path: Path, flags: int) -> int:
-    return _with_room(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
-
-
-def _with_room(open_it: Callable[[], T]) -> T:
-    """Where the process is out of descriptors or maps, close some of those that logs hold, and try again."""
-    try:
+    def _with_room(self, open_it: Callable[[], T]) -> T:
+        """Where the process is out of descriptors or maps, close some of those that logs hold, and try again."""
+        try:
+            return open_it()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM) or not self.open_files.make_room():
+                raise
         return open_it()
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM) or not OPEN_FILES.make_room():
-            raise
-    return open_it()
 
 
 def replace_file(

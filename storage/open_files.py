@@ -1,12 +1,12 @@
-"""How many descriptors and memory maps the logs of this process hold: segments keep their file open, and indexes their
+"""How many descriptors and memory maps the logs of a broker hold: segments keep their file open, and indexes their
 mapping, until others need the room.
 
 The one that was opened first goes first, unless it was used since it was last looked at. Whoever reads from a file
 holds the file itself: its descriptor closes when the last of them lets go. When the process is out of descriptors
 nevertheless, or of memory maps, some are closed at once (`make_room`), so that a log can begin a segment.
 
-A limit of the process needs one object for the process: `OPEN_FILES`, whose limit the server sets at its start. Any
-thread may use it.
+A filesystem has one for all that is opened through it (`Filesystem.open_files`); a server sets its limit at the start.
+Any thread may use it.
 
 A file with unsynced bytes may be closed, too: the kernel reports an error of writing them back to whoever opens it
 next, as it does to those who had it open.
@@ -71,9 +71,6 @@ class OpenFiles:
                 self._holders.append(reference)
             else:
                 count -= 1
-
-
-OPEN_FILES: Final = OpenFiles()
 
 
 def limit_for_logs(process_limit: int, map_limit: int, wanted: int = -1) -> int:

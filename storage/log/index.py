@@ -24,7 +24,6 @@ from pathlib import Path
 from struct import Struct
 
 from klamm.storage.filesystem import Buffer, File, Filesystem, describe
-from klamm.storage.open_files import OPEN_FILES
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +103,7 @@ class EntryFile:
     def freeze(self) -> None:
         """Map all that is in the file now, so that it need not be opened again."""
         self._is_frozen = True
-        OPEN_FILES.settle()
+        self._filesystem.open_files.settle()
         if self._tail_first * self._size > len(self._map):
             self._map = self._filesystem.map(self.path)
 
@@ -147,7 +146,7 @@ class EntryFile:
         mapped, position = self._map, index * self._size
         if position + self._size > len(mapped):
             mapped = self._map = self._filesystem.map(self.path)
-            OPEN_FILES.opened(self)
+            self._filesystem.open_files.opened(self)
         return mapped, position
 
     def _key_at(self, index: int) -> int:

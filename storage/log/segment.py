@@ -25,7 +25,6 @@ from klamm.storage.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_EN
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.scan import find_offset, heads
 from klamm.storage.log.transaction_index import TransactionIndex
-from klamm.storage.open_files import OPEN_FILES
 from klamm.storage.scrub.scrub_state import DamagedRange
 
 logger = logging.getLogger(__name__)
@@ -135,7 +134,7 @@ class Segment:
         file = self._file
         if file is None:
             file = self._file = self._filesystem.open(self._log_path)
-            OPEN_FILES.opened(self)
+            self._filesystem.open_files.opened(self)
         return file
 
     def let_go(self) -> bool:
@@ -155,7 +154,7 @@ class Segment:
         if file.size():
             file.truncate(0)
         self._file = file
-        OPEN_FILES.opened(self)
+        self._filesystem.open_files.opened(self)
         if self._preallocate_bytes:
             self._preallocate(file)
 
@@ -502,7 +501,7 @@ class Segment:
     def freeze(self) -> None:
         """Hold on to the files as they are, for readers: others will take their names. Nothing is written any more."""
         self.is_frozen = True
-        OPEN_FILES.settle()
+        self._filesystem.open_files.settle()
         assert self.file is not None
         self.offset_index.freeze()
         self.time_index.freeze()

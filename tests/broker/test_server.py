@@ -37,6 +37,27 @@ def test_a_failed_start_does_not_undo_a_clean_shutdown(tmp_path: Path) -> None:
         assert (partition.high_watermark, partition.leader_epoch) == (1, 0)
 
 
+def test_two_brokers_in_a_process_share_nothing(tmp_path: Path) -> None:
+    """Each serves its own topics, and keeps to its own limit of open files."""
+    limits = {"a": 40, "b": 60}
+    with (
+        EmbeddedBroker(tmp_path / "a", {"klamm.max.open.log.files": limits["a"]}) as a,
+        EmbeddedBroker(tmp_path / "b", {"klamm.max.open.log.files": limits["b"], "node.id": 2}) as b,
+    ):
+        brokers = {"a": a, "b": b}
+        for name, broker in brokers.items():
+            broker.create_topic(name, partitions=100)
+        for index in range(100):
+            for name, broker in brokers.items():
+                assert broker.produce(name, batch(name.encode()), partition=index).base_offset == 0
+        for name, broker in brokers.items():
+            assert list(broker.broker.partitions.topics) == [name]
+            assert len(broker.filesystem.open_files) == limits[name]
+        a.broker.stop_waiting()
+        assert b.produce("b", batch(b"still there")).base_offset == 1
+    assert (a.broker.node_id, b.broker.node_id) == (1, 2)
+
+
 def test_a_signal_interrupts_the_opening_of_the_logs_and_is_remembered_after_it() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

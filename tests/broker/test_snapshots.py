@@ -238,6 +238,7 @@ class Dying(OsFilesystem):
     __slots__ = ("changes", "last")
 
     def __init__(self, last: int) -> None:
+        super().__init__()
         self.changes = 0
         self.last = last
 

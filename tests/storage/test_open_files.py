@@ -7,20 +7,16 @@ import gc
 import mmap
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from klamm.protocol.regions import FileRegion
-from klamm.storage import filesystem as filesystem_module
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log import index
-from klamm.storage.log import segment as segment_module
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.open_files import OPEN_FILES, OpenFiles, limit_for_logs
+from klamm.storage.open_files import OpenFiles, limit_for_logs
 from tests.storage.batches import all_offsets, batch, read_bytes
 from tests.support.manual_clock import START_MS
 
@@ -89,20 +85,22 @@ def test_half_of_the_descriptors_and_not_more_than_half_of_the_maps_is_for_logs(
     assert limit_for_logs(1_000_000, 65_530, wanted=100_000) == 32_765
 
 
+BOUND = 10
+
+
 @pytest.fixture
-def bound() -> Iterator[int]:
-    before = OPEN_FILES.limit
-    OPEN_FILES.limit = 10
-    yield 10
-    OPEN_FILES.limit = before
+def filesystem() -> OsFilesystem:
+    found = OsFilesystem()
+    found.open_files.limit = BOUND
+    return found
 
 
-def many_segments(directory: Path, count: int = 60) -> Log:
+def many_segments(directory: Path, filesystem: OsFilesystem, count: int = 60) -> Log:
     log = Log.open(
         directory / "t-0",
         LogConfig(segment_bytes=3000, index_interval_bytes=100),
         clock=SystemClock(),
-        filesystem=OsFilesystem(),
+        filesystem=filesystem,
         clean=True,
     )
     while len(log.segments) < count:
@@ -120,10 +118,10 @@ def open_descriptors(directory: Path) -> int:
     return sum(link.startswith(str(directory)) for link in links)
 
 
-def test_a_log_of_many_segments_keeps_to_the_bound(tmp_path: Path, bound: int) -> None:
-    log = many_segments(tmp_path)
+def test_a_log_of_many_segments_keeps_to_the_bound(tmp_path: Path, filesystem: OsFilesystem) -> None:
+    log = many_segments(tmp_path, filesystem)
     offsets = list(range(log.log_end_offset))
-    assert open_descriptors(tmp_path) <= bound
+    assert open_descriptors(tmp_path) <= BOUND
     assert all_offsets(log) == offsets
     seed = 20261121
     print(f"seed {seed}")
@@ -131,15 +129,15 @@ def test_a_log_of_many_segments_keeps_to_the_bound(tmp_path: Path, bound: int) -
         assert read_bytes(log, offset, max_bytes=1)
         found = log.lookup_timestamp(START_MS + offset)
         assert found is not None and found.offset == offset
-        assert open_descriptors(tmp_path) <= bound
+        assert open_descriptors(tmp_path) <= BOUND
     log.close()
-    reopened = many_segments(tmp_path)
+    reopened = many_segments(tmp_path, filesystem)
     assert all_offsets(reopened) == offsets
     reopened.close()
 
 
-def test_a_region_keeps_its_file_though_the_log_lets_go(tmp_path: Path, bound: int) -> None:
-    log = many_segments(tmp_path)
+def test_a_region_keeps_its_file_though_the_log_lets_go(tmp_path: Path, filesystem: OsFilesystem) -> None:
+    log = many_segments(tmp_path, filesystem)
     regions: list[FileRegion] = []
     for segment in log.segments:
         region = log.read(segment.base_offset, max_bytes=500, max_offset=1 << 60).region
@@ -149,18 +147,16 @@ def test_a_region_keeps_its_file_though_the_log_lets_go(tmp_path: Path, bound: i
     content = [region.read() for region in regions]
     assert content == [read_bytes(log, segment.base_offset, max_bytes=500) for segment in log.segments]
     del regions, region
-    assert open_descriptors(tmp_path) <= bound
+    assert open_descriptors(tmp_path) <= BOUND
     log.close()
 
 
 def test_out_of_maps_logs_give_some_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = OpenFiles(1000)
-    for module in (filesystem_module, index, segment_module):
-        monkeypatch.setattr(module, "OPEN_FILES", fresh)
-    many_segments(tmp_path).close()
-    log = many_segments(tmp_path)
+    filesystem = OsFilesystem()
+    many_segments(tmp_path, filesystem).close()
+    log = many_segments(tmp_path, filesystem)
     assert all_offsets(log)
-    before = len(fresh)
+    before = len(filesystem.open_files)
     real_map, refused = mmap.mmap, iter([True])
 
     def map_sometimes(fd: int, length: int, *, access: int) -> mmap.mmap:
@@ -172,15 +168,13 @@ def test_out_of_maps_logs_give_some_up(tmp_path: Path, monkeypatch: pytest.Monke
         patched.setattr(mmap, "mmap", map_sometimes)
         log.segments[0].time_index.let_go()
         assert log.segments[0].time_index.lookup(START_MS + 10)
-    assert len(fresh) < before
+    assert len(filesystem.open_files) < before
     log.close()
 
 
 def test_out_of_descriptors_logs_give_some_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = OpenFiles(1000)
-    for module in (filesystem_module, index, segment_module):
-        monkeypatch.setattr(module, "OPEN_FILES", fresh)
-    log = many_segments(tmp_path)
+    filesystem = OsFilesystem()
+    log = many_segments(tmp_path, filesystem)
     assert all_offsets(log)
     before = open_descriptors(tmp_path)
     real_open, refused = os.open, iter([True, False, True])

@@ -26,6 +26,7 @@ from klamm.protocol.apis import API, ApiKey, response_class
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, encode_batch
+from klamm.storage.filesystem import OsFilesystem
 from tests.support.manual_clock import ManualClock
 
 CORRELATION_ID = 7
@@ -60,6 +61,7 @@ class EmbeddedBroker:
         originals |= {name: str(value) for name, value in (config or {}).items()}
         self.config = BrokerConfig(originals)
         self.clock = ManualClock(wall_ms=NOW_MS)
+        self.filesystem = OsFilesystem()
         self.connection = FakeConnection()
         self.loop = asyncio.new_event_loop()
         self.broker: Broker
@@ -67,7 +69,7 @@ class EmbeddedBroker:
         self._dispatcher: Dispatcher
 
     def __enter__(self) -> Self:
-        self._server = Server(self.config, clock=self.clock)
+        self._server = Server(self.config, clock=self.clock, filesystem=self.filesystem)
         self._server.open()
         self.broker = self._server.wire()
         self._dispatcher = Dispatcher(self.broker)

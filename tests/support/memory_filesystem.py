@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from klamm.storage.filesystem import Buffer, Entry
+from klamm.storage.open_files import OpenFiles
 from klamm.storage.recovery.log_loading import BOOT_ID
 
 PAGE_BYTES = 4096
@@ -176,6 +177,7 @@ class MemoryFilesystem:
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.now_ms = now_ms
+        self.open_files = OpenFiles()
         self.generation = 0
         self.syncs = 0
         self.reads = 0

@@ -75,6 +75,7 @@ class Watched(OsFilesystem):
     """Tells after each change of a name."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
+        super().__init__()
         self._changed = changed
 
     def rename(self, old: Path, new: Path) -> None:
