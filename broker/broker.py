@@ -1,78 +1,70 @@
 """The broker as its handlers see it: what they may use, and nothing that they would have to look for.
 
-`server` makes one and wires it; tests make one with fakes of the seams.
+`wiring` makes one out of its parts.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from klamm.broker.background.compaction import Compaction
-from klamm.broker.background.relocations import Relocations
-from klamm.broker.background.retention import Retention
-from klamm.broker.background.scrub import Scrubber
-from klamm.broker.fetch.fetch_together import WokenFetches
-from klamm.broker.metadata.answers import TopicAnswers
-from klamm.broker.turns import Turns
-
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from klamm.broker.background.compaction import Compaction
     from klamm.broker.background.flusher import Flusher
+    from klamm.broker.background.relocations import Relocations
+    from klamm.broker.background.retention import Retention
+    from klamm.broker.background.scrub import Scrubber
     from klamm.broker.controller.controller import Controller
     from klamm.broker.coordinator.group.coordinator import GroupCoordinator
     from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
     from klamm.broker.coordinator.transaction.producer_ids import ProducerIds
     from klamm.broker.fetch.fetch_session import FetchSessions
+    from klamm.broker.fetch.fetch_together import WokenFetches
+    from klamm.broker.metadata.answers import TopicAnswers
     from klamm.broker.metadata.image import MetadataImage
     from klamm.broker.metrics import Metrics, TopicMetrics
     from klamm.broker.partitions.partition_manager import PartitionManager
+    from klamm.broker.turns import Turns
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
 
 
+@dataclass(kw_only=True, eq=False, slots=True)
 class Broker:
     """Everything a handler may reach. What the hot paths read of the config is kept as plain attributes."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        clock: Clock,
-        controller: Controller,
-        partitions: PartitionManager,
-        flusher: Flusher,
-        fetch_sessions: FetchSessions,
-        producer_ids: ProducerIds,
-        metrics: Metrics,
-        groups: GroupCoordinator,
-        transactions: TransactionCoordinator,
-        disk: Executor | None = None,
-        searches: Executor | None = None,
-        codecs: Executor | None = None,
-    ) -> None:
-        self.clock = clock
-        self.controller = controller
-        self.partitions = partitions
-        self.flusher = flusher
-        self.fetch_sessions = fetch_sessions
-        self.producer_ids = producer_ids
-        self.metrics = metrics
-        self.groups = groups
-        self.transactions = transactions
-        self.searches = searches
-        self.codecs = codecs
-        self.turns = Turns()
-        self.topic_answers = TopicAnswers(partitions)
-        self.woken_fetches = WokenFetches()
-        self.retention = Retention(partitions, clock, disk)
-        self.compaction = Compaction(partitions, self.retention, lambda: self.config, disk)
-        self.compaction.expose(metrics)
-        self.scrubber = Scrubber(partitions, clock, lambda: self.config, disk)
-        self.scrubber.expose(metrics)
-        self.relocations = Relocations(partitions, flusher, lambda: self.config, clock, disk)
-        self.node_id: int = config.node_id
-        self.is_stopping = False
-        self.configure(config)
+    config: BrokerConfig
+    clock: Clock
+    controller: Controller
+    partitions: PartitionManager
+    flusher: Flusher
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    woken_fetches: WokenFetches
+    topic_answers: TopicAnswers
+    retention: Retention
+    compaction: Compaction
+    scrubber: Scrubber
+    relocations: Relocations
+    metrics: Metrics
+    turns: Turns
+    searches: Executor
+    codecs: Executor
+
+    node_id: int = field(init=False)
+    is_stopping: bool = field(init=False, default=False)
+    auto_create: bool = field(init=False)
+    max_request_elements: int = field(init=False)
+    fetch_max_bytes: int = field(init=False)
+    advertised: dict[str, tuple[str, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.node_id = self.config.node_id
+        self.configure(self.config)
 
     def configure(self, config: BrokerConfig) -> None:
         """Take a (changed) config."""

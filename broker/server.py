@@ -1,4 +1,5 @@
-"""The life of a broker process: start, serve, drain, close. The only place that wires objects together.
+"""The life of a broker process: start, serve, drain, close. Here and in `wiring` objects are put together, and nowhere
+else.
 
 Start: lock the log dirs -> open the metadata -> open (after a crash: recover) the logs -> bind the listeners -> print
 the ready line and accept. Stop, at SIGTERM or SIGINT: accept no more -> answer every request that was read -> flush
@@ -15,25 +16,15 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
-import uuid
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TYPE_CHECKING
 
 import uvloop
 
 from klamm.broker.apis.dispatcher import Dispatcher
-from klamm.broker.background.flusher import Flusher
 from klamm.broker.background.upkeep import Upkeep
-from klamm.broker.broker import Broker
 from klamm.broker.controller.controller import Controller
 from klamm.broker.controller.startup import WrongCluster
-from klamm.broker.coordinator.group import group_metrics
-from klamm.broker.coordinator.group.coordinator import GroupCoordinator
-from klamm.broker.coordinator.transaction import transaction_metrics
-from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
-from klamm.broker.coordinator.transaction.producer_ids import ProducerIds
-from klamm.broker.fetch.fetch_session import FetchSessions
 from klamm.broker.memory import give_back_what_is_freed, map_limit, spare_the_collector
 from klamm.broker.metadata import paths
 from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
@@ -47,6 +38,7 @@ from klamm.broker.network.network import Network
 from klamm.broker.partitions.directories import DirectoryRecord
 from klamm.broker.partitions.partition_manager import PartitionManager
 from klamm.broker.stop_signal import StopRequested, StopSignal
+from klamm.broker.wiring import Threads, wire
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.records import check
@@ -57,11 +49,13 @@ from klamm.storage.log_dir import LogDir, LogDirError
 from klamm.storage.log_manager import LogManager
 from klamm.storage.open_files import limit_for_logs
 
+if TYPE_CHECKING:
+    from klamm.broker.broker import Broker
+
 log = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_UNUSABLE = 3
-FLUSH_THREADS = 8
 
 
 class CannotStart(Exception):
@@ -108,11 +102,7 @@ class Server:
         self._log_dirs: list[LogDir] = []
         self._controller: Controller | None = None
         self._partitions: PartitionManager | None = None
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="klamm-disk")
-        self._flushes = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="klamm-flush")
-        self._background = ThreadPoolExecutor(1, thread_name_prefix="klamm-background")
-        self._searches = ThreadPoolExecutor(2, thread_name_prefix="klamm-search")
-        self._codecs = ThreadPoolExecutor(1, thread_name_prefix="klamm-codec")
+        self._threads = Threads()
 
     # -- open ---------------------------------------------------------------------------------------------------
 
@@ -159,7 +149,7 @@ class Server:
             logs,
             self._controller.config,
             self.metrics,
-            self._disk,
+            self._threads.disk,
             DirectoryRecord(self._controller, logs),
         )
         try:
@@ -189,7 +179,7 @@ class Server:
         assert self._controller is not None and self._partitions is not None, "open it first"
         self._partitions.logs.close(marked=marked)
         self._controller.close()
-        self._shut_threads()
+        self._threads.shut()
 
     def leave(self) -> None:
         """Give back the locks; nobody was served, so a clean shutdown before stays one."""
@@ -197,7 +187,7 @@ class Server:
             self._controller.close()
         for log_dir in self._log_dirs:
             log_dir.leave()
-        self._shut_threads()
+        self._threads.shut()
 
     def crash(self) -> None:
         """For tests: give back the locks without any mark of a shutdown, so that the next start recovers."""
@@ -205,11 +195,7 @@ class Server:
             self._controller.close()
         for log_dir in self._log_dirs:
             log_dir.close(clean=False)
-        self._shut_threads()
-
-    def _shut_threads(self) -> None:
-        for executor in (self._disk, self._flushes, self._background, self._searches, self._codecs):
-            executor.shutdown(wait=False)
+        self._threads.shut()
 
     # -- serve --------------------------------------------------------------------------------------------------
 
@@ -233,7 +219,6 @@ class Server:
                 network.reconfigure(controller.config)
 
         controller.add_listener(on_config)
-        controller.add_listener(broker.topic_answers.on_image)
         http = HttpServer(self.metrics, healthy=self._problem, ready=lambda: "stopping" if stop.is_set() else None)
         try:
             await controller.finish_deletions()
@@ -248,7 +233,7 @@ class Server:
         self.metrics.set_network(network)
         self.metrics.set_partition_source(partitions.sizes)
         self.metrics.start_lag_sampling(loop)
-        upkeep = Upkeep(broker, self._disk)
+        upkeep = Upkeep(broker, self._threads.disk)
         upkeep.start()
         broker.groups.start()
         broker.transactions.start()
@@ -267,75 +252,19 @@ class Server:
         await upkeep.stop()
         await broker.relocations.stop()
         await broker.flusher.drain()
-        await loop.run_in_executor(self._disk, broker.scrubber.save)
+        await loop.run_in_executor(self._threads.disk, broker.scrubber.save)
         await http.close()
         self.metrics.stop_lag_sampling()
         with contextlib.suppress(KafkaError):  # logged; the next start tries again
             await partitions.removed()
-        await loop.run_in_executor(self._disk, partial(self.close, marked=not signals.has_interrupted_the_loop))
+        await loop.run_in_executor(self._threads.disk, partial(self.close, marked=not signals.has_interrupted_the_loop))
         log.info("stopped")
         return EXIT_OK
 
     def wire(self) -> Broker:
         """The broker over what `open` has opened, listening to changes of the metadata."""
         assert self._controller is not None and self._partitions is not None, "open it first"
-        controller, partitions = self._controller, self._partitions
-        flusher = Flusher(self._flushes, self._background, threads=FLUSH_THREADS)
-        groups = GroupCoordinator(
-            controller.config,
-            clock=self.clock,
-            controller=controller,
-            partitions=partitions,
-            flusher=flusher,
-            executor=self._disk,
-            new_id=lambda: str(uuid.uuid4()),
-        )
-        producer_ids = ProducerIds(controller.allocate_producer_ids)
-        transactions = TransactionCoordinator(
-            controller.config,
-            clock=self.clock,
-            controller=controller,
-            partitions=partitions,
-            flusher=flusher,
-            executor=self._disk,
-            producer_ids=producer_ids,
-            offsets=groups.commits,
-        )
-        broker = Broker(
-            controller.config,
-            clock=self.clock,
-            controller=controller,
-            partitions=partitions,
-            flusher=flusher,
-            groups=groups,
-            transactions=transactions,
-            fetch_sessions=FetchSessions(
-                self.config.integer("max.incremental.fetch.session.cache.slots"),
-                now_ms=lambda: int(self.clock.monotonic() * 1000),
-                random_id=lambda: secrets.randbits(31),
-            ),
-            producer_ids=producer_ids,
-            metrics=self.metrics,
-            disk=self._disk,
-            searches=self._searches,
-            codecs=self._codecs,
-        )
-
-        def on_config(old: MetadataImage, new: MetadataImage) -> None:
-            if new.broker_configs is not old.broker_configs:
-                broker.configure(controller.config)
-                partitions.reconfigure(controller.config)
-                groups.configure(controller.config)
-                transactions.configure(controller.config)
-
-        controller.add_listener(partitions.on_image, partitions.prepare, partitions.settle)
-        controller.add_listener(on_config)
-        controller.add_listener(broker.topic_answers.on_image)
-        controller.add_listener(groups.on_image, settle=groups.settle)
-        group_metrics.register(self.metrics, groups)
-        transaction_metrics.register(self.metrics, transactions)
-        controller.add_listener(transactions.on_image)
-        return broker
+        return wire(self._controller, self._partitions, clock=self.clock, metrics=self.metrics, threads=self._threads)
 
     def _problem(self) -> str | None:
         """Why this broker is not healthy; None when it is."""

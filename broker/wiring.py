@@ -1,0 +1,148 @@
+"""Puts a broker together out of its parts: what each of them is handed, and which of them hear of changed metadata.
+
+The parts know each other only as what they were handed, and nothing here is of the process: a process may have two
+brokers (tests do).
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from klamm.broker.background.compaction import Compaction
+from klamm.broker.background.flusher import Flusher
+from klamm.broker.background.relocations import Relocations
+from klamm.broker.background.retention import Retention
+from klamm.broker.background.scrub import Scrubber
+from klamm.broker.broker import Broker
+from klamm.broker.coordinator.group import group_metrics
+from klamm.broker.coordinator.group.coordinator import GroupCoordinator
+from klamm.broker.coordinator.transaction import transaction_metrics
+from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
+from klamm.broker.coordinator.transaction.producer_ids import ProducerIds
+from klamm.broker.fetch.fetch_session import FetchSessions
+from klamm.broker.fetch.fetch_together import WokenFetches
+from klamm.broker.metadata.answers import TopicAnswers
+from klamm.broker.turns import Turns
+
+if TYPE_CHECKING:
+    from klamm.broker.controller.controller import Controller
+    from klamm.broker.metadata.image import MetadataImage
+    from klamm.broker.metrics import Metrics
+    from klamm.broker.partitions.partition_manager import PartitionManager
+    from klamm.config.broker_config import BrokerConfig
+    from klamm.storage.clock import Clock
+
+FLUSH_THREADS = 8
+
+
+class Threads:
+    """The threads of a broker, by what they may be kept waiting with."""
+
+    def __init__(self) -> None:
+        self.disk = ThreadPoolExecutor(1, thread_name_prefix="klamm-disk")
+        self.flushes = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="klamm-flush")
+        self.background = ThreadPoolExecutor(1, thread_name_prefix="klamm-background")
+        self.searches = ThreadPoolExecutor(2, thread_name_prefix="klamm-search")
+        self.codecs = ThreadPoolExecutor(1, thread_name_prefix="klamm-codec")
+
+    def shut(self) -> None:
+        for executor in (self.disk, self.flushes, self.background, self.searches, self.codecs):
+            executor.shutdown(wait=False)
+
+
+def wire(
+    controller: Controller, partitions: PartitionManager, *, clock: Clock, metrics: Metrics, threads: Threads
+) -> Broker:
+    """A broker over what was opened, listening to changes of the metadata."""
+    config = controller.config
+    flusher = Flusher(threads.flushes, threads.background, threads=FLUSH_THREADS)
+    groups = GroupCoordinator(
+        config,
+        clock=clock,
+        controller=controller,
+        partitions=partitions,
+        flusher=flusher,
+        executor=threads.disk,
+        new_id=lambda: str(uuid.uuid4()),
+    )
+    producer_ids = ProducerIds(controller.allocate_producer_ids)
+    transactions = TransactionCoordinator(
+        config,
+        clock=clock,
+        controller=controller,
+        partitions=partitions,
+        flusher=flusher,
+        executor=threads.disk,
+        producer_ids=producer_ids,
+        offsets=groups.commits,
+    )
+
+    def current_config() -> BrokerConfig:
+        return controller.config
+
+    retention = Retention(partitions, clock, threads.disk)
+    broker = Broker(
+        config=config,
+        clock=clock,
+        controller=controller,
+        partitions=partitions,
+        flusher=flusher,
+        groups=groups,
+        transactions=transactions,
+        producer_ids=producer_ids,
+        fetch_sessions=_fetch_sessions(config, clock),
+        woken_fetches=WokenFetches(),
+        topic_answers=TopicAnswers(partitions),
+        retention=retention,
+        compaction=Compaction(partitions, retention, current_config, threads.disk),
+        scrubber=Scrubber(partitions, clock, current_config, threads.disk),
+        relocations=Relocations(partitions, flusher, current_config, clock, threads.disk),
+        metrics=metrics,
+        turns=Turns(),
+        searches=threads.searches,
+        codecs=threads.codecs,
+    )
+    _listen(broker)
+    _expose(broker)
+    return broker
+
+
+def _fetch_sessions(config: BrokerConfig, clock: Clock) -> FetchSessions:
+    return FetchSessions(
+        config.integer("max.incremental.fetch.session.cache.slots"),
+        now_ms=lambda: int(clock.monotonic() * 1000),
+        random_id=lambda: secrets.randbits(31),
+    )
+
+
+def _listen(broker: Broker) -> None:
+    """Have the parts hear of each change of the metadata, in this order."""
+    controller, partitions, groups, transactions = (
+        broker.controller,
+        broker.partitions,
+        broker.groups,
+        broker.transactions,
+    )
+
+    def on_config(old: MetadataImage, new: MetadataImage) -> None:
+        if new.broker_configs is not old.broker_configs:
+            broker.configure(controller.config)
+            partitions.reconfigure(controller.config)
+            groups.configure(controller.config)
+            transactions.configure(controller.config)
+
+    controller.add_listener(partitions.on_image, partitions.prepare, partitions.settle)
+    controller.add_listener(on_config)
+    controller.add_listener(broker.topic_answers.on_image)
+    controller.add_listener(groups.on_image, settle=groups.settle)
+    controller.add_listener(transactions.on_image)
+
+
+def _expose(broker: Broker) -> None:
+    broker.compaction.expose(broker.metrics)
+    broker.scrubber.expose(broker.metrics)
+    group_metrics.register(broker.metrics, broker.groups)
+    transaction_metrics.register(broker.metrics, broker.transactions)
