@@ -41,7 +41,7 @@ NAME = "compact"
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    from klamm.pipeline.values.forms import FORMATS
+    from klamm.pipeline.values.formats import FORMATS
 
     add_source_arguments(parser, topics_required=False)
     add_table_arguments(parser)

@@ -77,7 +77,7 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_rows(parser: argparse.ArgumentParser) -> None:
-    from klamm.pipeline.values.forms import FORMATS
+    from klamm.pipeline.values.formats import FORMATS
 
     group = parser.add_argument_group("rows")
     for name in ("key", "value"):

@@ -17,6 +17,7 @@ A null (tombstone) is null in every format, and so is the JSON text `null`. Form
 Arrow, in bulk.
 """
 
-from klamm.pipeline.values.forms import FORMATS, Bad, Binary, Converted, Form, parse_format
+from klamm.pipeline.values.formats import FORMATS, parse_format
+from klamm.pipeline.values.forms import Bad, Binary, Converted, Form
 
 __all__ = ["FORMATS", "Bad", "Binary", "Converted", "Form", "parse_format"]

@@ -1,18 +1,13 @@
-"""Binary and string, and choosing a form by its name."""
+"""What a form is; binary and string."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
-
-from klamm.pipeline.errors import BadOption
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FORMATS: Final = ("binary", "string", "json", "avro")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,41 +64,6 @@ class String:
     def convert(self, values: pa.Array) -> Converted:
         bad = not_utf8(values)
         return Converted(without(values, bad).cast(self.type), bad)
-
-
-def parse_format(what: str, name: str, files: Sequence[str] = ()) -> Form:
-    """Of `--value json --value-schema FILE`; `what` is key or value. Raises BadOption."""
-    from klamm.pipeline.values.avro import avro_form
-    from klamm.pipeline.values.json_form import Json
-    from klamm.pipeline.values.schemas import read_schema
-
-    option = f"--{what}-schema"
-    if name in ("binary", "string"):
-        if files:
-            raise BadOption(f"{option} is for json and avro; --{what} is {name}")
-        return Binary() if name == "binary" else String()
-    if not files:
-        raise BadOption(f"--{what} {name} needs {option} FILE")
-    if name == "avro":
-        form: Form = avro_form(option, files)
-    elif len(files) > 1:
-        raise BadOption(f"{option}: json takes one file, not {len(files)}")
-    else:
-        form = Json(read_schema(option, Path(files[0])))
-    if _has_empty_struct(form.type):
-        raise BadOption(f"{option} {files[-1]}: a struct without fields has no columns")
-    return form
-
-
-def _has_empty_struct(type_: pa.DataType) -> bool:
-    """No file format has these; and of Avro's empty records a few bytes may tell of billions."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(type_):
-        return type_.num_fields == 0 or any(_has_empty_struct(item.type) for item in type_)
-    if pa.types.is_list(type_):
-        return _has_empty_struct(type_.value_type)
-    return pa.types.is_map(type_) and _has_empty_struct(type_.item_type)
 
 
 def not_utf8(values: pa.Array) -> list[Bad]:
