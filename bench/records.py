@@ -17,7 +17,7 @@ from unittest.mock import patch
 from klamm.protocol.records.batch import Record, encode_batch, read_header, records
 from klamm.protocol.records.check import check_records, plain_batch, portable_check_records
 from klamm.protocol.records.compression import Codec
-from klamm.protocol.records.message_set import down_convert
+from klamm.protocol.records.down_convert import down_convert
 from klamm.protocol.records.validate import AppendRules, validate
 
 COUNTS = (1, 10, 100, 5000)

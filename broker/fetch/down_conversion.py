@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.protocol.records.message_set import down_convert
+from klamm.protocol.records.down_convert import down_convert
 
 if TYPE_CHECKING:
     from klamm.protocol.regions import FileRegion

@@ -24,121 +24,80 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from klamm.protocol.errors import CorruptMessage, InvalidRecord
-from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of, compress, decompress
+from klamm.protocol.records import message_set
+from klamm.protocol.records.compression import Codec, compress, decompress
 from klamm.protocol.records.crc import BytesLike, crc32c
+from klamm.protocol.records.header import (
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    MIN_BATCH_BYTES,
+    MIN_MESSAGE_BYTES,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    UNKNOWN_COUNT,
+    BatchHeader,
+    Header,
+    Record,
+)
+
+__all__ = [
+    "ATTRIBUTES_POSITION",
+    "CONTROL_FLAG",
+    "CRC_POSITION",
+    "DELETE_HORIZON_FLAG",
+    "HEADER",
+    "HEADER_BYTES",
+    "LOG_APPEND_TIME_FLAG",
+    "LOG_OVERHEAD_BYTES",
+    "MAGIC_POSITION",
+    "MAX_TIMESTAMP_POSITION",
+    "MIN_BATCH_BYTES",
+    "MIN_MESSAGE_BYTES",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "TRANSACTIONAL_FLAG",
+    "UNKNOWN_COUNT",
+    "BatchHeader",
+    "Header",
+    "Record",
+    "batches",
+    "crc_is_valid",
+    "encode_batch",
+    "payload",
+    "read_header",
+    "read_record",
+    "read_varint",
+    "records",
+    "seal",
+    "stamp",
+    "write_record",
+    "write_varint",
+]
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
-LOG_OVERHEAD_BYTES = 12  # base_offset, batch_length: what batch_length does not count
-MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21  # the CRC covers from here to the end
 MAX_TIMESTAMP_POSITION = 35
-MIN_MESSAGE_BYTES = 14  # the least that a length field may say, of any magic
-MIN_BATCH_BYTES = LOG_OVERHEAD_BYTES + MIN_MESSAGE_BYTES  # of any magic
-
-LOG_APPEND_TIME_FLAG = 0x08
-TRANSACTIONAL_FLAG = 0x10
-CONTROL_FLAG = 0x20
-DELETE_HORIZON_FLAG = 0x40
-
-UNKNOWN_COUNT = -1
-NO_TIMESTAMP = -1
-NO_PRODUCER_ID = -1
-NO_SEQUENCE = -1
 
 _OFFSET_LENGTH = struct.Struct(">qi")
 _PLACE = struct.Struct(">qii")  # base_offset, batch_length, partition_leader_epoch
 _CRC = struct.Struct(">I")
-
-Header = tuple[str, bytes | None]
-
-
-class Record(NamedTuple):
-    """One record with its absolute offset and timestamp (-1: none)."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...] = ()
-
-
-class BatchHeader(NamedTuple):
-    """The header of a batch; `size_bytes` is the whole batch, `crc` as stored (not checked).
-
-    A message of magic 0 or 1 has no epoch, no producer and one timestamp. A wrapper tells the offset of the last
-    message in it only: that stands for its base offset, too, and its record count is UNKNOWN_COUNT.
-    """
-
-    base_offset: int
-    size_bytes: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def codec(self) -> Codec:
-        return codec_of(self.attributes)
-
-    @property
-    def is_compressed(self) -> bool:
-        return self.attributes & CODEC_MASK != 0
-
-    @property
-    def is_log_append_time(self) -> bool:
-        return self.attributes & LOG_APPEND_TIME_FLAG != 0
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.attributes & TRANSACTIONAL_FLAG != 0
-
-    @property
-    def is_control(self) -> bool:
-        return self.attributes & CONTROL_FLAG != 0
-
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id > NO_PRODUCER_ID
-
-    @property
-    def delete_horizon_ms(self) -> int | None:
-        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
-
-    @property
-    def last_sequence(self) -> int:
-        """The sequence of the last record; sequences wrap from 2**31 - 1 to 0. -1 when the batch has none."""
-        if self.base_sequence < 0:
-            return NO_SEQUENCE
-        return self.base_sequence + self.last_offset_delta & 0x7FFFFFFF
 
 
 def read_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
     """The header at `pos`, of any magic. Raises CorruptMessage when it is cut short, or none."""
     available = len(buf) - pos
     if available > MAGIC_POSITION and buf[pos + MAGIC_POSITION] in (0, 1):
-        from klamm.protocol.records.message_set import read_head
-
-        return read_head(buf, pos)
+        return message_set.read_head(buf, pos)
     if available < HEADER_BYTES:
         raise CorruptMessage(f"{available} bytes are too few for a batch header")
     fields = HEADER.unpack_from(buf, pos)
@@ -186,8 +145,6 @@ def records(buf: BytesLike, header: BatchHeader, limit: int, pos: int = 0) -> It
     Of the old formats the CRC is checked, too (CorruptMessage).
     """
     if header.magic < 2:
-        from klamm.protocol.records import message_set
-
         yield from message_set.records(memoryview(buf)[pos : pos + header.size_bytes], limit)
         return
     data = payload(buf, header, limit, pos)

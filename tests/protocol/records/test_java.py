@@ -16,6 +16,7 @@ from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.records import message_set
 from klamm.protocol.records.batch import HEADER_BYTES, Record, encode_batch, read_header, records, seal
 from klamm.protocol.records.compression import Codec
+from klamm.protocol.records.down_convert import down_convert
 from klamm.protocol.records.validate import AppendRules, validate
 
 pytestmark = pytest.mark.java
@@ -92,7 +93,7 @@ def test_java_reads_our_large_batches(ask: Ask, codec: Codec) -> None:
 @examples
 @given(made=record_lists(), codec=st.sampled_from(OLD_CODECS))
 def test_java_reads_our_message_sets(ask: Ask, magic: int, made: list[Record], codec: Codec) -> None:
-    converted = message_set.down_convert(encode_batch(made, codec=codec), magic)
+    converted = down_convert(encode_batch(made, codec=codec), magic)
     expected = [r._replace(headers=(), timestamp=r.timestamp if magic else -1) for r in made]
     assert ask(f"read {converted.hex()}") == f"OK {as_text(expected)}"
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from klamm.protocol.errors import CorruptMessage, InvalidRecord, KafkaError, UnsupportedCompressionType
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec, compress
+from klamm.protocol.records.down_convert import down_convert
 from klamm.protocol.records.message_set import (
     Message,
-    down_convert,
     encode_message,
     encode_set,
     messages,

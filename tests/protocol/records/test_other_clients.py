@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.protocol.records import message_set
 from klamm.protocol.records.batch import Record, crc_is_valid, encode_batch, read_header, records
 from klamm.protocol.records.compression import Codec
+from klamm.protocol.records.down_convert import down_convert
 from klamm.protocol.records.validate import AppendRules, validate
 
 with warnings.catch_warnings():  # kafka-python reads its resources in a deprecated way
@@ -104,7 +104,7 @@ def test_we_read_and_admit_their_batches(library: Any, made: list[Record], codec
 @given(made=record_lists(), data=st.data())
 def test_they_read_our_message_sets(library: Any, magic: int, made: list[Record], data: st.DataObject) -> None:
     codec = data.draw(st.sampled_from(OLD_CODECS[magic]))
-    converted = message_set.down_convert(encode_batch(made, codec=codec), magic)
+    converted = down_convert(encode_batch(made, codec=codec), magic)
     assert read_by(library, converted) == old(made, magic)
 
 
