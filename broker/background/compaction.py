@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from klamm.broker.turns import in_turns
 from klamm.protocol.errors import KafkaError, KafkaStorageError
 from klamm.storage.compaction.cleanable import Cleanable, cleanable, is_due, make_job
-from klamm.storage.compaction.cleaned_segment import Cleaned, discard_cleaned
 from klamm.storage.compaction.cleaner import Job, Result
 from klamm.storage.compaction.cleaner_worker import decode_group, decode_result, encode_job
+from klamm.storage.compaction.leftovers import discard_cleaned
 from klamm.storage.filesystem import describe
+from klamm.storage.log.cleaned_segment import Cleaned
 from klamm.storage.log.log import Log
 
 if TYPE_CHECKING:

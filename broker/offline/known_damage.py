@@ -14,9 +14,10 @@ from klamm.broker.offline.manifest import TopicEntry
 from klamm.protocol.wire import uuid_to_text
 from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem
+from klamm.storage.log.results import DamagedRange
 from klamm.storage.paths import TopicPartition
 from klamm.storage.scrub import scrub_state
-from klamm.storage.scrub.scrub_state import DamagedRange, KnownDamage, ScrubState
+from klamm.storage.scrub.scrub_state import KnownDamage, ScrubState
 
 
 def take(

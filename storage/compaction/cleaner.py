@@ -23,10 +23,10 @@ from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import BatchHeader, crc_is_valid, payload, read_header, records
 from klamm.storage import paths
 from klamm.storage.compaction.batch_filter import Rules, filter_batch, slices
-from klamm.storage.compaction.cleaned_segment import Cleaned, check
 from klamm.storage.compaction.cleaned_transactions import CleanedTransactions
 from klamm.storage.compaction.offset_map import OffsetMap
 from klamm.storage.filesystem import File, Filesystem, unlink_if_exists
+from klamm.storage.log.cleaned_segment import Cleaned, check
 from klamm.storage.log.index import MAX_RELATIVE_OFFSET
 from klamm.storage.log.scan import batches
 from klamm.storage.log.segment import Segment

@@ -20,9 +20,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from klamm.protocol.errors import CorruptMessage, InvalidRecord, KafkaError
-from klamm.storage.compaction.cleaned_segment import Cleaned
 from klamm.storage.compaction.cleaner import Cleaner, Job, Result, Source
 from klamm.storage.filesystem import OsFilesystem, describe
+from klamm.storage.log.cleaned_segment import Cleaned
 from klamm.storage.log.transaction_index import AbortedTransaction
 
 NICENESS = 10

@@ -31,9 +31,9 @@ from klamm.storage.copying import Copied, copy_file, link_or_copy
 from klamm.storage.filesystem import Entry, Filesystem, remove_tree, replace_file
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log.scan import batches
+from klamm.storage.log.scan import batches, problem_of
 from klamm.storage.recovery.loader import LogDamaged
-from klamm.storage.recovery.recovery import find_batch_after, problem_of
+from klamm.storage.recovery.recovery import find_batch_after
 
 TRIES = 20
 MANY = 32

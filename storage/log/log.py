@@ -56,7 +56,7 @@ from klamm.storage.sharing import own_files
 if TYPE_CHECKING:
     from klamm.protocol.records.control import EndMarker
     from klamm.protocol.records.validate import ValidBatch
-    from klamm.storage.compaction.cleaned_segment import Cleaned
+    from klamm.storage.log.cleaned_segment import Cleaned
 
 logger = logging.getLogger(__name__)
 

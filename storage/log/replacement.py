@@ -18,7 +18,7 @@ from klamm.storage.log.segment_list import SegmentList
 from klamm.storage.log.swap import Swap, announce, carry_out, withdraw
 
 if TYPE_CHECKING:
-    from klamm.storage.compaction.cleaned_segment import Cleaned
+    from klamm.storage.log.cleaned_segment import Cleaned
 
 
 class SwapStuck(OSError):

@@ -63,3 +63,15 @@ class EpochEnd(NamedTuple):
 
     leader_epoch: int
     end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    """Bytes [position, end_position) of a segment that are no good batches; offsets [first_offset, next_offset)."""
+
+    segment: int
+    position: int
+    end_position: int
+    first_offset: int
+    next_offset: int
+    problem: str

@@ -16,9 +16,11 @@ from klamm.protocol.records.batch import (
     MAGIC_POSITION,
     MIN_BATCH_BYTES,
     BatchHeader,
+    crc_is_valid,
 )
 from klamm.protocol.records.message_set import read_head
 from klamm.storage.filesystem import File
+from klamm.storage.log.index import MAX_RELATIVE_OFFSET
 
 MAGIC = 2
 MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
@@ -138,3 +140,14 @@ def batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
 def _fill(file: File, buffer: bytearray, position: int, end: int) -> memoryview:
     view = memoryview(buffer)[: end - position]
     return view[: file.read_into(view, position)]
+
+
+def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_base_offset: int) -> str | None:
+    """What is wrong with a batch whose magic and size are plausible; None when it is good."""
+    if not crc_is_valid(data, head):
+        return "wrong CRC"
+    if head.base_offset < next_offset:
+        return f"base offset {head.base_offset} where {next_offset} or more is due"
+    if head.last_offset_delta < 0 or head.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
+        return f"last offset delta {head.last_offset_delta}"
+    return None

@@ -23,9 +23,9 @@ from klamm.storage import paths
 from klamm.storage.filesystem import Buffer, File, Filesystem, describe, unlink_if_exists
 from klamm.storage.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.results import DamagedRange
 from klamm.storage.log.scan import find_offset, heads
 from klamm.storage.log.transaction_index import TransactionIndex
-from klamm.storage.scrub.scrub_state import DamagedRange
 
 logger = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from pathlib import Path
 
 from klamm.protocol.errors import CorruptMessage
 from klamm.storage import paths
-from klamm.storage.compaction.cleaned_segment import Cleaned, check
 from klamm.storage.filesystem import Filesystem, replace_file, unlink_if_exists
+from klamm.storage.log.cleaned_segment import Cleaned, check
 from klamm.storage.log.log_config import LONG_MAX
 from klamm.storage.log.scan import heads
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 from klamm.storage.filesystem import File
-from klamm.storage.log.scan import batches
-from klamm.storage.recovery.recovery import find_batch_after, problem_of
+from klamm.storage.log.scan import batches, problem_of
+from klamm.storage.recovery.recovery import find_batch_after
 
 
 @dataclass(frozen=True, slots=True)

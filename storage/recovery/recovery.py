@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 from klamm.storage.filesystem import File
-from klamm.storage.log.index import MAX_RELATIVE_OFFSET
 from klamm.storage.log.leader_epochs import EpochCache
 from klamm.storage.log.producer_state import ProducerState
 from klamm.storage.log.replay import replay
-from klamm.storage.log.scan import batches
+from klamm.storage.log.scan import batches, problem_of
 from klamm.storage.log.segment import Segment
 
 SEARCH_BYTES = 1 << 20
@@ -70,17 +69,6 @@ def note_epoch(epochs: EpochCache, head: BatchHeader) -> None:
         epochs.clear()
     elif head.leader_epoch > epochs.latest:
         epochs.assign(head.leader_epoch, head.base_offset)
-
-
-def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_base_offset: int) -> str | None:
-    """What is wrong with a batch whose magic and size are plausible; None when it is good."""
-    if not crc_is_valid(data, head):
-        return "wrong CRC"
-    if head.base_offset < next_offset:
-        return f"base offset {head.base_offset} where {next_offset} or more is due"
-    if head.last_offset_delta < 0 or head.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
-        return f"last offset delta {head.last_offset_delta}"
-    return None
 
 
 def end_of_content(file: File, position: int, end: int) -> int:

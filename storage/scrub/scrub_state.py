@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem, replace_file
+from klamm.storage.log.results import DamagedRange
 from klamm.storage.paths import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -27,18 +28,6 @@ VERSION: Final = 1
 
 Cursor = tuple[str, int, int]
 """Topic, partition, base offset of the next segment."""
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedRange:
-    """Bytes [position, end_position) of a segment that are no good batches; offsets [first_offset, next_offset)."""
-
-    segment: int
-    position: int
-    end_position: int
-    first_offset: int
-    next_offset: int
-    problem: str
 
 
 @dataclass(frozen=True, slots=True)

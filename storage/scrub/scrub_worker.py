@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.storage.filesystem import Buffer, File, OsFilesystem, describe
+from klamm.storage.log.results import DamagedRange
 from klamm.storage.recovery.damage import find_damage
-from klamm.storage.scrub.scrub_state import DamagedRange
 
 NICENESS: Final = 10
 STEP_BYTES: Final = 64 << 10

@@ -22,8 +22,9 @@ from klamm.config.load import load
 from klamm.storage import paths as storage_paths
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFile, OsFilesystem, OsLock
+from klamm.storage.log.results import DamagedRange
 from klamm.storage.scrub import scrub_state
-from klamm.storage.scrub.scrub_state import DamagedRange, KnownDamage, ScrubState
+from klamm.storage.scrub.scrub_state import KnownDamage, ScrubState
 from tests.support.broker_process import BrokerProcess
 
 CONFIG = {"segment.bytes": "1048576", "retention.ms": "-1"}

@@ -14,9 +14,9 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, TypeVar
 
-from klamm.storage.compaction.cleaned_segment import Cleaned
 from klamm.storage.compaction.cleaner import Cleaner, Job, Result
 from klamm.storage.filesystem import Filesystem
+from klamm.storage.log.cleaned_segment import Cleaned
 
 T = TypeVar("T")
 

@@ -22,12 +22,11 @@ from klamm.storage.filesystem import File, Filesystem, OsFilesystem
 from klamm.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.log.producer import Producer, SnapshotError, parse_snapshot
 from klamm.storage.log.producer_state import ProducerState
-from klamm.storage.log.scan import batches
+from klamm.storage.log.scan import batches, problem_of
 from klamm.storage.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from klamm.storage.log.transaction_index import AbortedTransaction
 from klamm.storage.log.transaction_index import check as check_transaction_index
 from klamm.storage.recovery.damage import find_damage
-from klamm.storage.recovery.recovery import problem_of
 from klamm.storage.tools.verify.findings import Finding
 from klamm.storage.tools.verify.index_check import OffsetIndexCheck, TimeIndexCheck
 

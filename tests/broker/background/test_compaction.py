@@ -13,8 +13,8 @@ from klamm.broker.partitions.partition import Partition
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
-from klamm.storage.compaction.cleaned_segment import Cleaned
 from klamm.storage.compaction.cleaner import Job, Result
+from klamm.storage.log.cleaned_segment import Cleaned
 from klamm.storage.paths import TopicPartition
 from tests.support.embedded import NOW_MS, EmbeddedBroker
 

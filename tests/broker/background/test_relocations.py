@@ -28,8 +28,8 @@ from klamm.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.protocol.records.batch import batches, records
 from klamm.storage.copies import relocation as relocation_module
 from klamm.storage.copies.relocation import Relocation
+from klamm.storage.log.results import DamagedRange
 from klamm.storage.scrub import scrub_state
-from klamm.storage.scrub.scrub_state import DamagedRange
 from tests.storage.batches import read_bytes
 from tests.support.embedded import EmbeddedBroker, batch
 

@@ -14,9 +14,9 @@ from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import batches, stamp
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
+from klamm.storage.log.results import DamagedRange
 from klamm.storage.log_dir import LogDir
 from klamm.storage.scrub import scrub_state
-from klamm.storage.scrub.scrub_state import DamagedRange
 from klamm.storage.scrub.scrub_worker import MAX_RANGES, Job, Pace, ScrubFailed, Verified, joined, verify
 from tests.support.embedded import EmbeddedBroker, batch
 

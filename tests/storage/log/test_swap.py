@@ -11,9 +11,9 @@ import pytest
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage import paths
 from klamm.storage.compaction.cleanable import cleanable
-from klamm.storage.compaction.cleaned_segment import Cleaned
 from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import replace_file
+from klamm.storage.log.cleaned_segment import Cleaned
 from klamm.storage.log.log import Log
 from klamm.storage.log.swap import Swap, SwapError
 from klamm.storage.recovery.loader import LogDamaged

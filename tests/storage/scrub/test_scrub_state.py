@@ -8,8 +8,9 @@ import pytest
 
 from klamm.storage import paths
 from klamm.storage.filesystem import make_durable_directory
+from klamm.storage.log.results import DamagedRange
 from klamm.storage.paths import TopicPartition
-from klamm.storage.scrub.scrub_state import DamagedRange, KnownDamage, ScrubState, forget_damage, load, save
+from klamm.storage.scrub.scrub_state import KnownDamage, ScrubState, forget_damage, load, save
 from tests.support.memory_filesystem import MemoryFilesystem
 
 DATA = Path("/data")

@@ -13,11 +13,12 @@ from klamm.protocol.records.batch import read_header
 from klamm.storage import checkpoints, paths
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.results import DamagedRange
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
 from klamm.storage.recovery.damage import find_damage
 from klamm.storage.recovery.log_loading import load_logs
-from klamm.storage.scrub.scrub_state import DamagedRange, KnownDamage, ScrubState, load, save
+from klamm.storage.scrub.scrub_state import KnownDamage, ScrubState, load, save
 from klamm.storage.tools.repair import Mode, Repair, RepairError
 from tests.storage.batches import all_offsets, batch
 from tests.support.log_dirs import create_log

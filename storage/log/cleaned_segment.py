@@ -6,20 +6,11 @@ swapped in, and nothing else has their records. A start that finishes a swap loo
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from klamm.protocol.errors import CorruptMessage
-from klamm.storage import paths
-from klamm.storage.filesystem import File, storage_errors, unlink_if_exists
-from klamm.storage.log.scan import batches
-from klamm.storage.recovery.recovery import problem_of
-
-if TYPE_CHECKING:
-    from klamm.storage.log.log import Log
-    from klamm.storage.log_dir import LogDir
-    from klamm.storage.paths import TopicPartition
+from klamm.storage.filesystem import File
+from klamm.storage.log.scan import batches, problem_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +44,3 @@ def check(file: File, cleaned: Cleaned) -> None:
         problem = f"it ends at offset {next_offset}, its sources at {cleaned.end_offset}"
     if problem is not None:
         raise CorruptMessage(f"compacted segment {cleaned.base_offset}: position {end} offset {next_offset}: {problem}")
-
-
-def discard_cleaned(log_dir: LogDir, partition: TopicPartition, log: Log) -> None:
-    """Remove what a compaction of `log` left that failed: it may be large. Raises KafkaStorageError.
-
-    Nothing, if the partition has another log now: what is there is not of this one.
-    """
-    if log_dir.logs.get(partition) is not log:
-        return
-    with storage_errors(log.name), suppress(FileNotFoundError):
-        for entry in log_dir.filesystem.list(log.directory):
-            if entry.name.endswith(paths.CLEANED_SUFFIX):
-                unlink_if_exists(log_dir.filesystem, log.directory / entry.name)

@@ -9,9 +9,9 @@ import pytest
 from klamm.protocol.errors import CorruptMessage, KafkaStorageError
 from klamm.storage import paths
 from klamm.storage.compaction.cleanable import cleanable
-from klamm.storage.compaction.cleaned_segment import Cleaned, check
 from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import replace_file
+from klamm.storage.log.cleaned_segment import Cleaned, check
 from klamm.storage.log.swap import Swap
 from klamm.storage.recovery.loader import LogDamaged
 from tests.storage.batches import DIRECTORY, open_log

@@ -1,0 +1,27 @@
+"""What a compaction that failed leaves in the directory of a partition."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from klamm.storage import paths
+from klamm.storage.filesystem import storage_errors, unlink_if_exists
+
+if TYPE_CHECKING:
+    from klamm.storage.log.log import Log
+    from klamm.storage.log_dir import LogDir
+    from klamm.storage.paths import TopicPartition
+
+
+def discard_cleaned(log_dir: LogDir, partition: TopicPartition, log: Log) -> None:
+    """Remove what a compaction of `log` left that failed: it may be large. Raises KafkaStorageError.
+
+    Nothing, if the partition has another log now: what is there is not of this one.
+    """
+    if log_dir.logs.get(partition) is not log:
+        return
+    with storage_errors(log.name), suppress(FileNotFoundError):
+        for entry in log_dir.filesystem.list(log.directory):
+            if entry.name.endswith(paths.CLEANED_SUFFIX):
+                unlink_if_exists(log_dir.filesystem, log.directory / entry.name)
