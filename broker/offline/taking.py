@@ -6,6 +6,10 @@ what a start after `kill -9` at that moment would find, and all partitions are o
 
 A stopped broker's directories are locked meanwhile. After an unclean stop the next start decides what a log holds: it
 has to come first.
+
+    <snapshot>/
+      klamm-snapshot.json           written last: what is here; without it the snapshot is not whole
+      <topic>-<partition>/          a clean prefix of each partition (`storage/copies/backup.py`)
 """
 
 from __future__ import annotations
