@@ -89,24 +89,9 @@ class NodeClient:
             self.close()
             raise
 
-    def send_bytes(self, data: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> None:
-        """Send bytes as they are, for tests of what the node makes of them."""
-        self._write(data, self._deadline(timeout_s))
-
-    def receive_frame(self, *, timeout_s: float | None = None) -> bytes:
-        """The next frame without its size prefix, for bytes that `send_bytes` has sent."""
-        self.exchange.expect_frame()
-        frame: bytes = self._receive(self._deadline(timeout_s))
-        return frame
-
     def connect(self, *, timeout_s: float | None = None) -> None:
         """Open the connection now instead of on first use."""
         self._connected(self._deadline(timeout_s))
-
-    @property
-    def raw_socket(self) -> socket.socket:
-        """The connected socket, for half closes and other tricks of tests."""
-        return self._connected(self._deadline(None))
 
     def choose_version(self, request: type[Any], *, timeout_s: float | None = None) -> int:
         """The highest version of a request class that the node and we have; asks the node the first time."""

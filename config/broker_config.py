@@ -91,11 +91,6 @@ class BrokerConfig:
         assert isinstance(value, bool), (name, value)
         return value
 
-    def for_listener(self, listener: str, name: str) -> Value:
-        """The value of `name` for one listener: `listener.name.<listener>.<name>` if it is set, else `name`."""
-        prefixed = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
-        return self._values[prefixed if prefixed in self._values else name]
-
     def sources(self, name: str) -> list[ConfigSource]:
         """Every place that gives `name` a value, the one in effect first, with the keys it falls back to (as Kafka
         lists them).

@@ -89,10 +89,6 @@ class ConfigKey(NamedTuple):
         """Never shown in logs or answers."""
         return self.type is Type.PASSWORD
 
-    @property
-    def implemented(self) -> bool:
-        return self.status == "works"
-
     def parse(self, text: str) -> Value:
         """The typed and checked value of `text`; `ConfigError` says what is wrong, in Kafka's words."""
         try:

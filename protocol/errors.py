@@ -356,14 +356,3 @@ class GroupDeletionFailed(CodedError): CODE = ErrorCode.GROUP_DELETION_FAILED
 class StreamsTopologyDescriptionUpdateFailed(CodedError): CODE = ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED
 class ControllerIdNotRegistered(CodedError): CODE = ErrorCode.CONTROLLER_ID_NOT_REGISTERED
 # fmt: on
-
-_CLASSES: dict[ErrorCode, type[CodedError]] = {cls.CODE: cls for cls in CodedError.__subclasses__()}
-
-
-def error_for(code: int, message: str = "") -> KafkaError:
-    """The exception for a code from the wire; UnknownServerError for a code that does not exist. Not for NONE."""
-    try:
-        cls = _CLASSES[ErrorCode(code)]
-    except ValueError:
-        return UnknownServerError(f"error code {code} {message}".rstrip())
-    return cls(message)

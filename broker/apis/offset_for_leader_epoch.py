@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
 
-UNDEFINED = -1
-
 
 def handle(
     broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest

@@ -36,7 +36,6 @@ FETCH_BYTES: Final = 8 * 1024 * 1024
 MAX_WAIT_MS: Final = 500
 TOPIC_IDS_SINCE: Final = 13
 ISOLATION_SINCE: Final = 4
-LOG_START_SINCE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)

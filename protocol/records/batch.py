@@ -88,7 +88,6 @@ CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21  # the CRC covers from here to the end
 MAX_TIMESTAMP_POSITION = 35
 
-_OFFSET_LENGTH = struct.Struct(">qi")
 _PLACE = struct.Struct(">qii")  # base_offset, batch_length, partition_leader_epoch
 _CRC = struct.Struct(">I")
 

@@ -113,10 +113,6 @@ class Producer:
         return True
 
 
-def increment_sequence(sequence: int, by: int) -> int:
-    return (sequence + by) & MAX_SEQUENCE
-
-
 def decrement_sequence(sequence: int, by: int) -> int:
     return (sequence - by) & MAX_SEQUENCE
 

@@ -103,14 +103,6 @@ def test_a_frame_of_impossible_size_closes_the_connection(start_node: Start) -> 
         client.connect()
 
 
-def test_raw_bytes_are_answered_by_a_raw_frame(start_node: Start) -> None:
-    node = start_node(lambda asked: b"\0\0\0\3abc")
-    with NodeClient(node.host, node.port) as client:
-        client.send_bytes(b"\0\0\0\x0a" + b"\0\x0c\0\0\0\0\0\1\xff\xff")
-        assert client.receive_frame() == b"abc"
-    assert node.asked[0].correlation_id == 1
-
-
 def test_a_connection_that_the_node_closes_is_an_error_and_stays_closed(start_node: Start) -> None:
     node = start_node(lambda asked: None)
     client = NodeClient(node.host, node.port)

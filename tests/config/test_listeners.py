@@ -87,7 +87,7 @@ def test_several_listeners_may_take_free_ports():
 
 def test_a_listener_may_have_its_own_limit():
     limited = config("listener.name.plaintext.max.connections=7", "max.connections=9")
-    assert limited.for_listener("PLAINTEXT", "max.connections") == 7
-    assert limited.for_listener("OTHER", "max.connections") == 9
+    assert limited["listener.name.plaintext.max.connections"] == 7
+    assert limited["max.connections"] == 9
     with pytest.raises(ConfigError, match=r"listener.name.plaintext.max.connections|max.connections: "):
         config("listener.name.plaintext.max.connections=x")

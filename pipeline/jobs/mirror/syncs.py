@@ -93,21 +93,6 @@ def checkpoint_value(checkpoint: Checkpoint) -> bytes:
     return head + _text(checkpoint.metadata)
 
 
-def read_checkpoint(key: bytes, value: bytes) -> Checkpoint:
-    """Raises ValueError for what is no checkpoint."""
-    try:
-        group, at = _read_text(key, 0)
-        topic, at = _read_text(key, at)
-        (partition,) = _PARTITION.unpack_from(key, at)
-        version, upstream, downstream = _CHECKPOINT.unpack_from(value)
-        metadata, _ = _read_text(value, _CHECKPOINT.size)
-    except struct.error as error:
-        raise ValueError(str(error)) from None
-    if version != CHECKPOINT_VERSION:
-        raise ValueError(f"checkpoint of version {version}")
-    return Checkpoint(group, TopicPartition(topic, partition), upstream, downstream, metadata)
-
-
 @dataclass(slots=True)
 class Translation:
     """What is known of one source partition. Runs come in ascending order."""

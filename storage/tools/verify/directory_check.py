@@ -20,7 +20,6 @@ CHECKPOINTS = (
     paths.HIGH_WATERMARK_CHECKPOINT,
     paths.CLEANER_CHECKPOINT,
 )
-BOOTSTRAP = "bootstrap.checkpoint"
 
 
 @dataclass(slots=True)

@@ -81,7 +81,9 @@ def test_a_missing_partition_is_one_line(broker: BrokerProcess) -> None:
 def test_a_connection_that_was_lost_is_opened_again(broker: BrokerProcess) -> None:
     with Cluster(broker.address) as cluster:
         cluster.latest(FLIGHTS)
-        cluster.client(broker.host, broker.port).raw_socket.shutdown(2)
+        connected = cluster.client(broker.host, broker.port)._socket
+        assert connected is not None
+        connected.shutdown(2)
         assert cluster.latest(FLIGHTS) == {FLIGHTS[0]: 0, FLIGHTS[1]: 10}
 
 

@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 CLASSIC = "classic"
 NO_TIMESTAMP = -1
-NO_GENERATION = -1
 REBALANCE_IN_PROGRESS = int(ErrorCode.REBALANCE_IN_PROGRESS)
 
 JoinReply = Callable[[JoinGroupResponse], None]

@@ -14,7 +14,6 @@ from klamm.pipeline.jobs.mirror.syncs import (
     Translation,
     checkpoint_key,
     checkpoint_value,
-    read_checkpoint,
     read_sync,
     sync_key,
     sync_value,
@@ -34,7 +33,6 @@ def test_bytes_of_a_checkpoint() -> None:
     key = bytes.fromhex("0001 67 0002 6162 00000003")
     value = bytes.fromhex("0000 0000000000000005 0000000000000007 0001 6d")  # version 0 comes first
     assert (checkpoint_key(one), checkpoint_value(one)) == (key, value)
-    assert read_checkpoint(key, value) == one
 
 
 @pytest.mark.parametrize(
@@ -43,11 +41,6 @@ def test_bytes_of_a_checkpoint() -> None:
 def test_what_is_no_sync_is_a_value_error(key: bytes, value: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_sync(key, value)
-
-
-def test_a_checkpoint_of_another_version_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="version 1"):
-        read_checkpoint(bytes.fromhex("0001 67 0002 6162 00000003"), b"\0\1" + bytes(18))
 
 
 def translated(runs: list[Run], upstream: int) -> int | None:
