@@ -20,7 +20,7 @@ from functools import partial
 
 import numpy as np
 
-from klamm.pipeline.spark.arrow import record_batches
+from klamm.pipeline.arrow import record_batches
 from klamm.protocol.records.batch import HEADER_BYTES, Header, Record, batches, encode_batch, records
 from klamm.protocol.records.columnar import columns, padded, scan
 from klamm.protocol.records.columnar.heads import Bytes

@@ -5,7 +5,7 @@ and runs a job. The rooms: `kafka` is a client for many topics at once (reading,
 `segments` reads the same records from a log directory without a broker, `spark` holds the session, its tasks and the
 data source `klamm` over both, `table` is Delta tables and the offsets committed with their data, `values` parses keys
 and values, `jobs` is what the commands run. Records become columns in `klamm.protocol.records.columnar`, and Arrow in
-`spark/arrow`.
+`arrow`.
 
 Nothing here imports the broker.
 """

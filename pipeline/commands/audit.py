@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from klamm.cli.program import EXIT_OK
 from klamm.pipeline.errors import EXIT_MISMATCH, BadOption
 from klamm.pipeline.jobs.arguments import add_spark_arguments, parse_time, seconds, spark_session
-from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
+from klamm.pipeline.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.audit.comparison import Counts

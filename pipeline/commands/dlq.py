@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from klamm.cli.program import EXIT_OK
 from klamm.pipeline.errors import BadOption
 from klamm.pipeline.jobs.arguments import positive
-from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
+from klamm.pipeline.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.replaying import Letter

@@ -28,7 +28,7 @@ from klamm.pipeline.jobs.arguments import (
     spark_session,
 )
 from klamm.pipeline.jobs.repeating import stopped_by_signals
-from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
+from klamm.pipeline.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.mirror.job import Mirror, Planned, Source

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from klamm.cli.program import EXIT_OK
 from klamm.pipeline.jobs.arguments import add_table_arguments, location, seconds
-from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
+from klamm.pipeline.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.publishing import Publication

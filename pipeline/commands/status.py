@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.cli.program import EXIT_OK
 from klamm.pipeline.jobs.arguments import add_source_arguments, add_table_arguments, location, source_options
-from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
+from klamm.pipeline.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.spark.source.planning import Logs

@@ -17,7 +17,7 @@ from typing import Any
 from klamm.cli.program import EXIT_OK
 from klamm.pipeline.errors import BadOption, PipelineError
 from klamm.pipeline.jobs.arguments import add_table_arguments, location
-from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
+from klamm.pipeline.report import Report, add_report_arguments, reporting
 
 NAME = "vacuum"
 

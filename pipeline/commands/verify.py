@@ -27,7 +27,7 @@ from klamm.pipeline.jobs.arguments import (
     source_options,
     spark_session,
 )
-from klamm.pipeline.jobs.report import Report, add_report_arguments, reporting
+from klamm.pipeline.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.verify.compare import Piece, Verdict

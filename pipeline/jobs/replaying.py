@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from klamm.pipeline.arrow import record_batch
 from klamm.pipeline.errors import PipelineError, UnknownTopic
 from klamm.pipeline.jobs.dead_letters import Reason, own_headers
 from klamm.pipeline.jobs.publishing import HEADERS
@@ -25,7 +26,6 @@ from klamm.pipeline.kafka.partitioner import NO_KEY, partitions_of
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
-from klamm.pipeline.spark.arrow import record_batch
 from klamm.protocol.records.batch import Header
 
 PER_TRANSACTION: Final = 1000

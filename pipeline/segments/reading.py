@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+from klamm.pipeline.arrow import record_batch
 from klamm.pipeline.errors import DataLoss, PoisonedBatch
 from klamm.pipeline.ranges import NO_TOPIC_ID
 from klamm.pipeline.segments.directories import LogDirs
@@ -13,7 +14,6 @@ from klamm.pipeline.segments.files import OpenSegment, Vanished, covering
 from klamm.pipeline.segments.pieces import Piece
 from klamm.pipeline.segments.retries import ATTEMPTS, PAUSE_S, refusals_told, retried
 from klamm.pipeline.segments.transactions import Fates
-from klamm.pipeline.spark.arrow import record_batch
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.batch import LOG_OVERHEAD_BYTES
 from klamm.protocol.records.columnar import PADDING_BYTES, Columns, DamagedBatch, Heads, columns, padded, scan

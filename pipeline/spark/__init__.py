@@ -1,1 +1,1 @@
-"""What ties the jobs to Spark: the session, its tasks, columns of Arrow, the data source."""
+"""What ties the jobs to Spark: the session, its tasks, the data source."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from klamm.pipeline.jobs.report import Progress
+from klamm.pipeline.report import Progress
 from klamm.pipeline.spark.session import unwrapped
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from klamm.pipeline.__main__ import main
+from klamm.pipeline.arrow import record_batch
 from klamm.pipeline.kafka.cluster import READ_UNCOMMITTED, Cluster
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
-from klamm.pipeline.spark.arrow import record_batch
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec
 from tests.support.broker_process import wait_for

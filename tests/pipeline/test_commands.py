@@ -9,7 +9,7 @@ import pytest
 from klamm.pipeline.__main__ import main
 from klamm.pipeline.commands import status
 from klamm.pipeline.errors import DataLoss
-from klamm.pipeline.jobs.report import Report, reporting
+from klamm.pipeline.report import Report, reporting
 
 ARGUMENTS = ["status", "--table", "nowhere", "--progress", "none"]
 

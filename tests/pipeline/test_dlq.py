@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from klamm.pipeline.__main__ import main
+from klamm.pipeline.arrow import SCHEMA_WITH_HEADERS
 from klamm.pipeline.jobs.dead_letters import DeadLetters
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.topics import create_topic, set_configs
 from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
-from klamm.pipeline.spark.arrow import SCHEMA_WITH_HEADERS
 from klamm.protocol.records.batch import Record
 from tests.pipeline.mirroring import all_rows, put, rows, some
 from tests.pipeline.test_publish import KILLED

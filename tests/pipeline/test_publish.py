@@ -16,10 +16,10 @@ import pytest
 from deltalake import write_deltalake
 
 from klamm.pipeline.__main__ import main
+from klamm.pipeline.arrow import HEADERS
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.ranges import TopicPartition
-from klamm.pipeline.spark.arrow import HEADERS
 from tests.pipeline.mirroring import all_rows, rows
 from tests.support.broker_process import BrokerProcess
 

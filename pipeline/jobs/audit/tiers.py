@@ -116,8 +116,8 @@ def first_whole_windows(cluster: Cluster, names: Sequence[str], window_ms: int) 
 
 def told_by_topic(cluster: Cluster, topic: str) -> Iterator[bytes]:
     """All audit messages of a topic."""
+    from klamm.pipeline.arrow import record_batch
     from klamm.pipeline.kafka.wire import read_wire
-    from klamm.pipeline.spark.arrow import record_batch
 
     partitions = cluster.topics([topic])[topic].topic_partitions
     starts, ends = cluster.earliest(partitions), cluster.latest(partitions)

@@ -24,8 +24,8 @@ from klamm.pipeline.jobs.load.plan import Plan, Planner
 from klamm.pipeline.jobs.load.rows import AS_THEY_ARE, Rows
 from klamm.pipeline.jobs.load.schema import check_schema
 from klamm.pipeline.jobs.repeating import repeated
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.source.options import Bound, SourceOptions
 from klamm.pipeline.spark.source.planning import Logs
 from klamm.pipeline.spark.tasks import Tasks

@@ -93,7 +93,7 @@ def _undated(records: pa.RecordBatch) -> list[Bad]:
 def _no_records() -> pa.RecordBatch:
     import pyarrow as pa
 
-    from klamm.pipeline.spark.arrow import SCHEMA_WITH_HEADERS
+    from klamm.pipeline.arrow import SCHEMA_WITH_HEADERS
 
     return pa.RecordBatch.from_arrays(
         [pa.array([], item.type) for item in SCHEMA_WITH_HEADERS], SCHEMA_WITH_HEADERS.names

@@ -18,12 +18,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from klamm.pipeline.arrow import Contents
 from klamm.pipeline.jobs.mirror.syncs import Run
 from klamm.pipeline.kafka.delivery import UNFIT, Batch
 from klamm.pipeline.kafka.encoding import BATCH_BYTES, encode_batches
 from klamm.pipeline.kafka.partitioner import murmur2, of_hashes
 from klamm.pipeline.kafka.wire import Fetched
-from klamm.pipeline.spark.arrow import Contents
 from klamm.protocol.records.batch import ATTRIBUTES_POSITION
 from klamm.protocol.records.columnar import Columns, DamagedBatch, Heads, columns
 from klamm.protocol.records.columnar.aborts import Aborts

@@ -19,10 +19,10 @@ from klamm.pipeline.jobs.mirror.progress import Flow
 from klamm.pipeline.jobs.mirror.rules import Rules
 from klamm.pipeline.jobs.mirror.syncs import COMPACTED, Run, Translation, syncs_topic
 from klamm.pipeline.jobs.repeating import repeated
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.topics import NewTopic, add_partitions, create_topics, set_configs
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.tasks import Tasks
 
 CHUNKS_PER_SLOT: Final = 16

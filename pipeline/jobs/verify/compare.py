@@ -17,11 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.jobs.verify.intervals import Interval, Offsets, common, count, merged, runs, without
 from klamm.pipeline.jobs.verify.story import Told, current_files, story_of
 from klamm.pipeline.kafka.topics import effective_configs
 from klamm.pipeline.ranges import OffsetRange, TopicPartition, split
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.source.options import SourceOptions
 from klamm.pipeline.spark.source.planning import Logs, subscribed
 from klamm.pipeline.spark.tasks import Tasks

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from klamm.pipeline.arrow import record_batches
 from klamm.pipeline.errors import PoisonedBatch
-from klamm.pipeline.spark.arrow import record_batches
 from klamm.pipeline.spark.source.filters import Pushed
 from klamm.pipeline.spark.source.logs import Task, columns_of, opened, planned
 from klamm.pipeline.spark.source.options import SourceOptions

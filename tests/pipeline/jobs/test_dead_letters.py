@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from klamm.pipeline.arrow import SCHEMA_WITH_HEADERS
 from klamm.pipeline.errors import UnknownTopic
 from klamm.pipeline.jobs.dead_letters import DeadLetters, Reason, own_headers
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.topics import create_topic
-from klamm.pipeline.spark.arrow import SCHEMA_WITH_HEADERS
 from klamm.protocol.records.batch import Record, batches, records
 from tests.clients.raw import fetch_all
 from tests.support.broker_process import BrokerProcess

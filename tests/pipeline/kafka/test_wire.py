@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConsumerPartition
 
+from klamm.pipeline.arrow import record_batches
 from klamm.pipeline.errors import ClusterError, DataLoss, PoisonedBatch
 from klamm.pipeline.kafka.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.kafka.wire import fetches, read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
-from klamm.pipeline.spark.arrow import record_batches
 from klamm.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm.protocol.records.batch import Record, encode_batch

@@ -18,13 +18,13 @@ from typing import Any, Final, Self
 import pytest
 from confluent_kafka import Message, Producer
 
+from klamm.pipeline.arrow import record_batches
 from klamm.pipeline.errors import DataLoss
 from klamm.pipeline.kafka.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.pipeline.segments import LogDirs, read_piece
-from klamm.pipeline.spark.arrow import record_batches
 from tests.pipeline.segments.building import Row
 from tests.pipeline.spark.source.filling import fill
 from tests.support.apache_kafka import apache_kafka

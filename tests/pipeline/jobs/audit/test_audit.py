@@ -10,13 +10,13 @@ import pytest
 from deltalake import write_deltalake
 
 from klamm.pipeline.__main__ import main
+from klamm.pipeline.arrow import SCHEMA_WITH_HEADERS
 from klamm.pipeline.jobs.audit.counter import AuditCounter
 from klamm.pipeline.jobs.dead_letters import DeadLetters
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.ranges import TopicPartition
-from klamm.pipeline.spark.arrow import SCHEMA_WITH_HEADERS
 from klamm.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

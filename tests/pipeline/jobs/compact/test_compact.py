@@ -15,11 +15,11 @@ from klamm.pipeline.__main__ import main
 from klamm.pipeline.errors import BadOption, DataLoss, NotATable, RivalLoader, SourceReplaced, UnknownTopic
 from klamm.pipeline.jobs.compact.job import CompactJob, Compactor, Source
 from klamm.pipeline.jobs.compact.source import LoadedTable
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.jobs.verify.compare import Verifier
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.tasks import LocalTasks
 from klamm.pipeline.table import Location
 from klamm.protocol.records.batch import Record, encode_batch

@@ -14,11 +14,11 @@ from deltalake import DeltaTable
 
 from klamm.pipeline.jobs.load.job import Loader, LoadJob
 from klamm.pipeline.jobs.load.rows import Rows
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.ranges import EARLIEST, OffsetRange, TopicPartition
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.source.options import BATCH, Bound, parse
 from klamm.pipeline.spark.tasks import LocalTasks, Tasks
 from klamm.pipeline.table import Location, Table
@@ -79,8 +79,8 @@ def duckdb_rows(path: Path) -> list[Row]:
 
 def log_rows(cluster: Cluster, topic: str) -> list[Row]:
     """The same out of the log, over the wire."""
+    from klamm.pipeline.arrow import record_batches
     from klamm.pipeline.kafka.wire import read_wire
-    from klamm.pipeline.spark.arrow import record_batches
 
     partitions = cluster.topics([topic])[topic].topic_partitions
     starts, ends = cluster.earliest(partitions), cluster.latest(partitions)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from klamm.pipeline.arrow import record_batches
 from klamm.pipeline.errors import (
     BadOption,
     BadRecord,
@@ -21,11 +22,10 @@ from klamm.pipeline.errors import (
 )
 from klamm.pipeline.jobs.dead_letters import Reason
 from klamm.pipeline.jobs.load.rows import Rows
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import EARLIEST, LATEST, OffsetRange, TopicPartition
-from klamm.pipeline.spark.arrow import record_batches
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.source.options import Bound
 from klamm.pipeline.table import Change, Table
 from klamm.pipeline.values import parse_format

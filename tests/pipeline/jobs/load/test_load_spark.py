@@ -11,8 +11,8 @@ import pytest
 from klamm.pipeline.errors import BadRecord
 from klamm.pipeline.jobs.compact.job import CompactJob, Compactor, Source
 from klamm.pipeline.jobs.load.job import Loader
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.kafka.cluster import Cluster
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.tasks import SparkTasks
 from klamm.pipeline.table import Location, dataframe, files
 from tests.pipeline.jobs.load.loading import Loading, json_rows, new_topic, one_line, produce, rows_of

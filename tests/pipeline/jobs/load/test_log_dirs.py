@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from klamm.pipeline.jobs.load.job import Loader, LoadJob
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.jobs.verify.compare import Verdict, Verifier
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.ranges import EARLIEST, TopicPartition
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.source.logs import opened
 from klamm.pipeline.spark.source.options import BATCH, Bound, parse
 from klamm.pipeline.spark.tasks import LocalTasks

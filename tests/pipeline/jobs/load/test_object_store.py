@@ -9,9 +9,9 @@ from deltalake import DeltaTable
 
 from klamm.pipeline.__main__ import main
 from klamm.pipeline.errors import NotATable, RivalLoader
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.jobs.verify.compare import Verifier
 from klamm.pipeline.kafka.cluster import Cluster
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.tasks import LocalTasks
 from klamm.pipeline.table import Change, FilesWriter, Location, Table
 from tests.pipeline.jobs.load.loading import Loading, log_rows, new_topic, produce

@@ -12,10 +12,10 @@ import pytest
 
 from klamm.pipeline.__main__ import main
 from klamm.pipeline.commands.verify import line
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.jobs.verify.compare import Verdict, Verifier
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.tasks import LocalTasks
 from klamm.pipeline.table import Change, DataFile
 from tests.pipeline.jobs.load.changing import delete_before, delete_topic

@@ -12,12 +12,12 @@ import pytest
 from klamm.pipeline.__main__ import PROGRAM
 from klamm.pipeline.commands.mirror import sources_of, wishes_of
 from klamm.pipeline.jobs.mirror import copying, job
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.groups import Committed, commit, committed
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.topics import add_partitions, create_topic, set_configs, topic_configs
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.tasks import LocalTasks
 from klamm.protocol.messages.delete_groups import DeleteGroupsRequest
 from klamm.protocol.messages.delete_records import (

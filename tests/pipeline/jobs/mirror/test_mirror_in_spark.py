@@ -15,11 +15,11 @@ from klamm.pipeline.jobs.mirror.copying import Chunk, ChunkCopied, Mirroring, co
 from klamm.pipeline.jobs.mirror.job import Mirror, Source
 from klamm.pipeline.jobs.mirror.plan import Wishes
 from klamm.pipeline.jobs.mirror.rules import Rules
-from klamm.pipeline.jobs.report import Report
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.ranges import TopicPartition
+from klamm.pipeline.report import Report
 from klamm.pipeline.spark.tasks import SparkTasks
 from klamm.protocol.records.batch import Record
 from tests.pipeline.mirroring import all_rows, put, some

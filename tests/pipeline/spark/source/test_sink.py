@@ -11,13 +11,13 @@ import pytest
 from kafka.partitioner.default import murmur2  # type: ignore[import-untyped]
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from klamm.pipeline.arrow import record_batches
 from klamm.pipeline.errors import BadOption, NotWritten, UnknownTopic
 from klamm.pipeline.kafka.cluster import READ_UNCOMMITTED, Cluster
 from klamm.pipeline.kafka.handover import abort_all, commit_all
 from klamm.pipeline.kafka.topics import create_topic
 from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange
-from klamm.pipeline.spark.arrow import record_batches
 from klamm.pipeline.spark.source import sink as sink_module
 from klamm.pipeline.spark.source.options import BATCH, STREAM, Connection
 from klamm.pipeline.spark.source.rows import check_columns

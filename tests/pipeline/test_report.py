@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klamm.pipeline.errors import BadOption
-from klamm.pipeline.jobs.report import INTERVAL_S, Report
+from klamm.pipeline.report import INTERVAL_S, Report
 from tests.support.apache_kafka import free_ports
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.pipeline.spark.arrow import SCHEMA, SCHEMA_WITH_HEADERS, record_batches
+from klamm.pipeline.arrow import SCHEMA, SCHEMA_WITH_HEADERS, record_batches
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.columnar import columns, padded, scan
