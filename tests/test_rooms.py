@@ -1,9 +1,12 @@
-"""The rooms of the house: docs/architecture.md names each, and no modules import each other in a circle."""
+"""The rooms of the house: docs/architecture.md names each, no modules import each other in a circle, and nothing grows
+beyond what one can take in.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -11,6 +14,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("broker", "cli", "client", "config", "pipeline", "protocol", "storage")
+
+MOST_LINES, MOST_LONG_FILES = 400, 3
+MOST_METHODS = 30
+MOST_FILES = 25
+MANY_FILES = {"protocol/messages/", "broker/apis/"}  # one file for each API
 
 Graph = dict[str, set[str]]
 
@@ -84,3 +92,26 @@ def test_a_circle_is_found() -> None:
     assert list(imported(ast.parse(code))) == ["klamm.storage.paths"]
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
     assert not circle({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+
+
+def test_few_files_are_long_and_these_say_why() -> None:
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in modules().values()}
+    long = {name for name, text in texts.items() if len(text.splitlines()) > MOST_LINES}
+    assert len(long) <= MOST_LONG_FILES, sorted(long)
+    silent = {name for name in long if "One file" not in (ast.get_docstring(ast.parse(texts[name])) or "")}
+    assert not silent, "their heads say why this is `One file`"
+
+
+def test_no_class_has_too_many_methods() -> None:
+    counts = {
+        f"{module}.{node.name}": sum(isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) for part in node.body)
+        for module, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert not {name: count for name, count in counts.items() if count > MOST_METHODS}
+
+
+def test_no_room_has_too_many_files() -> None:
+    counts = Counter(f"{path.parent.relative_to(ROOT)}/" for path in modules().values() if path.stem != "__init__")
+    assert not {room: count for room, count in counts.items() if count > MOST_FILES and room not in MANY_FILES}
