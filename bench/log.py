@@ -24,7 +24,7 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_creation import NewLog, create_logs
 from klamm.storage.log_dir import LogDir
-from klamm.storage.recovery.log_loading import load_logs
+from klamm.storage.log_loading import load_logs
 
 EVERYTHING = 1 << 62
 

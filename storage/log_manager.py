@@ -24,8 +24,8 @@ from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_creation import CreationLeftOver, NewLog, create_logs, name_topic
 from klamm.storage.log_deletion import delete_logs, set_aside
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import LogLoading
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery.log_loading import LogLoading
 
 logger = logging.getLogger(__name__)
 

@@ -24,11 +24,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
 from klamm.protocol.errors import CorruptMessage
+from klamm.storage import known_damage
 from klamm.storage.filesystem import describe
 from klamm.storage.log.log import Log
 from klamm.storage.log.segment import Segment
 from klamm.storage.paths import TopicPartition
-from klamm.storage.scrub import known_damage
 from klamm.storage.scrub.scrub_worker import Job, ScrubFailed, Verified, decode_answer
 
 if TYPE_CHECKING:

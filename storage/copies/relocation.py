@@ -28,7 +28,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from klamm.protocol.errors import KafkaStorageError
-from klamm.storage import checkpoints, paths
+from klamm.storage import checkpoints, known_damage, paths
 from klamm.storage.filesystem import File, Filesystem, remove_tree, replace_file, storage_errors, unlink_if_exists
 from klamm.storage.log.log import Log
 from klamm.storage.log.scan import batches
@@ -37,7 +37,6 @@ from klamm.storage.log.transaction_index import format_list
 from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
-from klamm.storage.scrub import known_damage
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import batch, read_bytes
 from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock

@@ -13,8 +13,8 @@ from klamm.storage import paths
 from klamm.storage.filesystem import NoSpace, OsFilesystem
 from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery.log_loading import load_logs
 from klamm.storage.reserve import Reserve
 from tests.storage.batches import batch, fill
 from tests.storage.test_log_dir import DATA, SMALL, TOPIC_ID

@@ -22,8 +22,8 @@ from klamm.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery.log_loading import load_logs
 from klamm.storage.tools.verify.run import Verified, verify
 from tests.storage.batches import batch, valid
 from tests.support.log_dirs import create_log

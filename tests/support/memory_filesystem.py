@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from klamm.storage.filesystem import Buffer, Entry
+from klamm.storage.log_loading import BOOT_ID
 from klamm.storage.open_files import OpenFiles
-from klamm.storage.recovery.log_loading import BOOT_ID
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512

@@ -14,8 +14,8 @@ from klamm.storage.filesystem import NoSpace
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import fill as append_to_log
 from tests.storage.batches import open_log
 from tests.support.embedded import NOW_MS, EmbeddedBroker, batch

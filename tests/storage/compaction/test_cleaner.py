@@ -19,8 +19,8 @@ from klamm.storage.compaction.offset_map import SLOT_BYTES
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import DIRECTORY, batch, end_transaction, open_log, read_bytes, valid
 from tests.storage.read_committed import read_committed
 from tests.support.log_dirs import create_log

@@ -14,8 +14,8 @@ from klamm.storage.copies import relocation
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery.log_loading import load_logs
 from tests.faults.campaign import scaled
 from tests.storage.batches import all_offsets, batch, end_transaction, transact
 from tests.storage.read_committed import read_committed

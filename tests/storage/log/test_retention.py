@@ -11,8 +11,8 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.retention import TRUST_AFTER_SECONDS, TrustedTime, breach
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery.log_loading import load_logs
 from tests.storage.batches import DIRECTORY, advance, all_offsets, batch, open_log, read_bytes
 from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock

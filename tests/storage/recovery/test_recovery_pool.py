@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from klamm.storage import paths
+from klamm.storage import log_loading, paths
 from klamm.storage.clock import SystemClock
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import LogLoading, load_logs
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery import log_loading, recovery_pool
-from klamm.storage.recovery.log_loading import LogLoading, load_logs
+from klamm.storage.recovery import recovery_pool
 from klamm.storage.recovery.recovery_pool import Progress, unchecked
 from tests.storage.batches import all_records, batch
 from tests.support.log_dirs import create_log

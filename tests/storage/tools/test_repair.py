@@ -15,9 +15,9 @@ from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.results import DamagedRange
 from klamm.storage.log_dir import LogDir
+from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
 from klamm.storage.recovery.damage import find_damage
-from klamm.storage.recovery.log_loading import load_logs
 from klamm.storage.scrub.scrub_state import KnownDamage, ScrubState, load, save
 from klamm.storage.tools.repair import Mode, Repair, RepairError
 from tests.storage.batches import all_offsets, batch

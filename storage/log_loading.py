@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from klamm.protocol.errors import KafkaStorageError
-from klamm.storage import checkpoints, paths
+from klamm.storage import checkpoints, known_damage, paths
 from klamm.storage.checkpoints import CheckpointError
 from klamm.storage.filesystem import OsFilesystem, describe, remove_tree, replace_file
 from klamm.storage.log.log import Log
@@ -28,7 +28,6 @@ from klamm.storage.paths import TopicPartition
 from klamm.storage.recovery.loader import LogDamaged
 from klamm.storage.recovery.recovery_pool import LARGE_BYTES, WORKER_BYTES, Outcome, RecoveryPool, unchecked
 from klamm.storage.recovery.recovery_worker import Task
-from klamm.storage.scrub import known_damage
 from klamm.storage.sync_threads import for_each
 
 logger = logging.getLogger(__name__)
