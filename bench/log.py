@@ -25,6 +25,7 @@ from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_creation import NewLog, create_logs
 from klamm.storage.log_dir import LogDir
 from klamm.storage.log_loading import load_logs
+from klamm.storage.recovery import loader
 
 EVERYTHING = 1 << 62
 
@@ -64,8 +65,10 @@ def each_us(count: int, work: Callable[[], object]) -> float:
 
 
 def open_log(directory: Path, name: str, *, clean: bool = True, config: LogConfig | None = None) -> Log:
-    return Log.open(
-        directory / name, config or LogConfig(), clock=SystemClock(), filesystem=OsFilesystem(), clean=clean
+    return loader.open_log(
+        loader.LogSource(
+            directory / name, config or LogConfig(), clock=SystemClock(), filesystem=OsFilesystem(), clean=clean
+        )
     )
 
 
@@ -89,12 +92,12 @@ def bench_append(directory: Path, count: int) -> None:
     show(f"append, 150 records, {large.size_bytes} bytes, with rolls", taken, "us")
     show("  the same", large.size_bytes / taken, "MB/s")
     begin = time.perf_counter()
-    log.flush()
-    show(f"flush of {log.size_bytes >> 20} MB", (time.perf_counter() - begin) * 1e3, "ms")
+    log.local.flush()
+    show(f"flush of {log.local.size_bytes >> 20} MB", (time.perf_counter() - begin) * 1e3, "ms")
 
     def append_and_flush() -> None:
         log.append(small, leader_epoch=0, now_ms=now_ms)
-        log.flush()
+        log.local.flush()
 
     show("append and flush, one record", each_us(100, append_and_flush), "us")
 
@@ -110,14 +113,18 @@ def bench_read(directory: Path, count: int) -> None:
     show("read at the tail", each_us(20_000, lambda: read(end - 1)), "us")
     show("read at a random offset", each_us(20_000, lambda: read(pick(end))), "us")
     now_ms = SystemClock().wall_ms()
-    show("look-up of a timestamp in the future", each_us(20_000, lambda: log.lookup_timestamp(now_ms + 1000)), "us")
+    show(
+        "look-up of a timestamp in the future", each_us(20_000, lambda: log.timestamp_search(now_ms + 1000).run()), "us"
+    )
     log = open_log(directory, "times-0")
     ordered = batch(1, 100)
     for offset in range(count):
         ordered.max_timestamp = now_ms + offset
         ordered.data[27:43] = (now_ms + offset).to_bytes(8, "big") * 2
         log.append(ordered, leader_epoch=0, now_ms=now_ms)
-    show("look-up of a random timestamp", each_us(5_000, lambda: log.lookup_timestamp(now_ms + pick(count))), "us")
+    show(
+        "look-up of a random timestamp", each_us(5_000, lambda: log.timestamp_search(now_ms + pick(count)).run()), "us"
+    )
 
 
 def bench_open(directory: Path, partitions: int) -> None:
@@ -159,7 +166,7 @@ def bench_recovery(directory: Path) -> None:
         begin = time.perf_counter()
         log = open_log(directory, name, clean=False)
         taken = time.perf_counter() - begin
-        show(f"recovery of {log.size_bytes >> 20} MB, {what}", log.size_bytes / taken / 1e6, "MB/s")
+        show(f"recovery of {log.local.size_bytes >> 20} MB, {what}", log.local.size_bytes / taken / 1e6, "MB/s")
 
 
 def main() -> None:

@@ -244,16 +244,16 @@ def compaction(table: Table, directory: Path, sizes: Sizes) -> None:
         log.append(valid(keyed(1000, number * 1000)), leader_epoch=0)
     log.roll()
     log.set_high_watermark(log.log_end_offset)
-    log.flush()
+    log.local.flush()
     found = cleanable(log, 0, int(time.time() * 1000))
     assert found is not None
     job = make_job(log, found, int(time.time() * 1000), map_bytes=128 << 20, map_load_factor=0.9, bytes_per_second=1e15)
     began = time.perf_counter()
     result = Cleaner(job, OsFilesystem()).run()
     elapsed = time.perf_counter() - began
-    table.add(f"compaction of {log.size_bytes / 1e6:,.0f} MB, 1 KB records", "klamm",
+    table.add(f"compaction of {log.local.size_bytes / 1e6:,.0f} MB, 1 KB records", "klamm",
               mb_s=result.bytes_read / elapsed / 1e6)  # fmt: skip
-    shutil.rmtree(log.directory)
+    shutil.rmtree(log.local.directory)
 
 
 def retention(table: Table, directory: Path, sizes: Sizes) -> None:
@@ -261,13 +261,13 @@ def retention(table: Table, directory: Path, sizes: Sizes) -> None:
     small = batch(1, 3900)
     for _ in range(sizes.segments + 1):
         log.append(small, leader_epoch=0)
-    assert len(log.segments) == sizes.segments + 1
-    log.flush()
+    assert len(log.local.segments.all) == sizes.segments + 1
+    log.local.flush()
     began = time.perf_counter()
     log.advance_log_start(log.log_end_offset - 1)
     removed = log.detach_unreachable()
     on_the_loop = time.perf_counter() - began
-    log.unlink_files(log.retire(removed))
+    log.local.unlink_files(log.local.retire(removed))
     table.add(f"retention of {len(removed):,} segments", "klamm",
               seconds=time.perf_counter() - began, loop_ms=on_the_loop * 1e3)  # fmt: skip
 
@@ -280,7 +280,7 @@ def append_rate(table: Table, directory: Path, sizes: Sizes) -> None:
     log = open_log(directory, "append-0", config=LogConfig())
     empty_log = open_log(directory, "empty-0", config=LogConfig())
     per_round = 20_000
-    while log.size_bytes < sizes.log_gb * 1e9:
+    while log.local.size_bytes < sizes.log_gb * 1e9:
         log.append(large, leader_epoch=0, now_ms=now_ms)
     for _ in range(5):  # alternately, so that the disk treats both alike
         for name, each_log in (("empty", empty_log), ("full", log)):
@@ -292,8 +292,8 @@ def append_rate(table: Table, directory: Path, sizes: Sizes) -> None:
     table.add("appends of 16 KB to an empty log", "klamm", appends_s=empty)
     table.add(f"the same at {sizes.log_gb:g} GB", "klamm", appends_s=full, ratio=full / empty)
     for each_log in (log, empty_log):
-        each_log.abandon("measured")
-        shutil.rmtree(each_log.directory)
+        each_log.local.abandon("measured")
+        shutil.rmtree(each_log.local.directory)
 
 
 def valid(data: bytearray) -> ValidBatch:

@@ -25,7 +25,7 @@ def load(log_dir: LogDir) -> None:
         log = log_dir.logs.get(known.partition)
         if log is None or _id_text(log.topic_id) != known.topic_id:
             continue
-        for segment in log.segments:
+        for segment in log.local.segments.all:
             segment.damage = tuple(each for each in known.ranges if each.segment == segment.base_offset)
             for each in segment.damage:
                 logger.warning(
@@ -38,7 +38,7 @@ def save(log_dir: LogDir) -> None:
     """Write where the scrubber is and what it has found. Raises OSError."""
     kept = [known for known in log_dir.scrub.damage if known.partition in log_dir.offline]
     for partition, log in list(log_dir.logs.items()):
-        ranges = tuple(each for segment in log.segments for each in segment.damage)
+        ranges = tuple(each for segment in log.local.segments.all for each in segment.damage)
         if ranges:
             kept.append(KnownDamage(partition, _id_text(log.topic_id), ranges))
     log_dir.scrub.damage = kept

@@ -80,10 +80,10 @@ class KnownOffsets:
             high_watermarks = self._of_these(paths.HIGH_WATERMARK_CHECKPOINT, kept)
             for key, log in current:
                 limit = lowered.get(key, log.log_end_offset)
-                recovery_points[key] = min(log.recovery_point, limit)
+                recovery_points[key] = min(log.local.recovery_point, limit)
                 high_watermarks[key] = min(log.high_watermark, limit)
                 # Not above what is durable: after a power cut the log would end below its start.
-                log_start = min(max(log.log_start_offset, rising.get(log, 0)), log.flushed_offset, limit)
+                log_start = min(max(log.log_start_offset, rising.get(log, 0)), log.local.flushed_offset, limit)
                 if log_start > 0:  # names of files tell it, too, but they may come back after a power cut
                     log_starts[key] = log_start
             self._write(paths.LOG_START_CHECKPOINT, log_starts)

@@ -17,6 +17,7 @@ from klamm.storage.filesystem import NoSpace, describe, remove_tree, replace_fil
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.loader import LogSource, open_log
 from klamm.storage.sync_threads import for_each
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def create_logs(log_dir: LogDir, new: Iterable[NewLog]) -> list[Log | KafkaStora
     except OSError as error:
         for log in created:
             if isinstance(log, Log):
-                log.abandon("the log directory was not synced")
+                log.local.abandon("the log directory was not synced")
         return [CreationLeftOver(f"{log_dir.path}: {describe(error)}") for _ in items]
     for item, log in zip(items, created, strict=True):
         if isinstance(log, Log):
@@ -88,13 +89,15 @@ def _create(log_dir: LogDir, item: NewLog) -> Log:
     log_dir.filesystem.make_directories(directory)
     metadata = checkpoints.format_partition_metadata(item.topic_id)
     replace_file(log_dir.filesystem, directory / paths.PARTITION_METADATA, metadata)
-    return Log.open(
-        directory,
-        item.config,
-        clock=log_dir.clock,
-        filesystem=log_dir.filesystem,
-        clean=True,
-        producer_expiration_ms=log_dir.producer_expiration_ms,
+    return open_log(
+        LogSource(
+            directory,
+            item.config,
+            clock=log_dir.clock,
+            filesystem=log_dir.filesystem,
+            clean=True,
+            producer_expiration_ms=log_dir.producer_expiration_ms,
+        )
     )
 
 

@@ -169,12 +169,12 @@ class LogDir:
 
     def take_in(self, partition: TopicPartition, log: Log) -> None:
         """Have a log whose files are here: it was opened, or made, or came from another log directory."""
-        log.on_sync_failure = self.fail
+        log.local.on_sync_failure = self.fail
         log.on_roll = self.rolled.add
-        if log.unflushed_segments_end is not None:
+        if log.local.unflushed_segments_end is not None:
             self.rolled.add(log)
         log.before_truncate = self._before_truncate
-        log.no_room = self.reserve.is_lent
+        log.local.no_room = self.reserve.is_lent
         self.logs[partition] = log
 
     def hand_over(self, partition: TopicPartition) -> None:
@@ -186,7 +186,7 @@ class LogDir:
     def let_go(self, partition: TopicPartition, reason: str) -> None:
         """Close a partition, and forget it with the next `forget_missing`."""
         if (log := self.logs.pop(partition, None)) is not None:
-            log.abandon(reason)
+            log.local.abandon(reason)
         self.offline.pop(partition, None)
         self._leaving.discard(partition)
 
@@ -194,7 +194,7 @@ class LogDir:
         """Take a partition that was loaded offline; its files stay as they are."""
         log = self.logs.pop(partition, None)
         if log is not None:
-            log.abandon(reason)
+            log.local.abandon(reason)
         self.set_offline(partition, log.topic_id if log is not None else None, reason)
 
     def set_offline(self, partition: TopicPartition, topic_id: bytes | None, reason: str) -> None:
@@ -230,8 +230,8 @@ class LogDir:
         """A log start above what is durable is not written: after a power cut it would be above the log end."""
         for log in list(self.logs.values()):
             log_start_offset = max(log.log_start_offset, self._rising.get(log, 0))
-            if log_start_offset > log.flushed_offset and log.offline_reason is None:
-                log.flush()
+            if log_start_offset > log.local.flushed_offset and log.local.offline_reason is None:
+                log.local.flush()
 
     def write_checkpoints(self, lowered: Mapping[TopicPartition, int] | None = None) -> None:
         """Write those that changed, with nothing above the offsets in `lowered`. OSError."""
@@ -270,7 +270,7 @@ class LogDir:
 
     def _note_room(self) -> None:
         for log in list(self.logs.values()):
-            log.no_room = self.reserve.is_lent
+            log.local.no_room = self.reserve.is_lent
 
     # The end
 
@@ -279,13 +279,13 @@ class LogDir:
         self.offline_reason = reason
         logger.error("%s: log directory is offline: %s", self.path, reason)
         for log in list(self.logs.values()):
-            if log.offline_reason is None:
-                log.offline_reason = f"log directory: {reason}"
+            if log.local.offline_reason is None:
+                log.local.offline_reason = f"log directory: {reason}"
 
     def leave(self) -> None:
         """Let go of a directory whose logs were opened at most; the mark of a clean shutdown, if any, returns."""
         for log in self.logs.values():
-            log.abandon("closed")
+            log.local.abandon("closed")
         try:
             if self.was_clean:
                 replace_file(self.filesystem, self.path / paths.CLEAN_SHUTDOWN, self._marker)
@@ -342,7 +342,7 @@ def _take_marker(filesystem: Filesystem, path: Path) -> bytes | None:
 
 def _closed_well(log: Log) -> bool:
     """Close a log that is online; whether all of it is durable."""
-    if log.offline_reason is not None:
+    if log.local.offline_reason is not None:
         return _abandoned(log)
     try:
         log.close()
@@ -353,5 +353,5 @@ def _closed_well(log: Log) -> bool:
 
 
 def _abandoned(log: Log) -> bool:
-    log.abandon(log.offline_reason or "closed")
+    log.local.abandon(log.local.offline_reason or "closed")
     return False

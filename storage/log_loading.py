@@ -25,7 +25,7 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir, LogDirError
 from klamm.storage.paths import TopicPartition
-from klamm.storage.recovery.loader import LogDamaged
+from klamm.storage.recovery.loader import LogDamaged, LogSource, open_log
 from klamm.storage.recovery.recovery_pool import LARGE_BYTES, WORKER_BYTES, Outcome, RecoveryPool, unchecked
 from klamm.storage.recovery.recovery_worker import Task
 from klamm.storage.sync_threads import for_each
@@ -185,19 +185,21 @@ class LogLoading:
         topic_id = None
         try:
             topic_id = self._read_topic_id(self._path / name)
-            log = Log.open(
-                self._path / name,
-                self._config_for(partition.topic),
-                clock=self._log_dir.clock,
-                filesystem=self._filesystem,
-                log_start_offset=self._log_dir.known.of(paths.LOG_START_CHECKPOINT, partition),
-                recovery_point=self._log_dir.known.of(paths.RECOVERY_POINT_CHECKPOINT, partition),
-                high_watermark=self._log_dir.known.of(paths.HIGH_WATERMARK_CHECKPOINT, partition),
-                clean=found.clean,
-                power_loss=found.power_loss,
-                quarantine=self._log_dir.quarantine,
-                producer_expiration_ms=self._log_dir.producer_expiration_ms,
-                recovered=recovered,
+            log = open_log(
+                LogSource(
+                    self._path / name,
+                    self._config_for(partition.topic),
+                    clock=self._log_dir.clock,
+                    filesystem=self._filesystem,
+                    log_start_offset=self._log_dir.known.of(paths.LOG_START_CHECKPOINT, partition),
+                    recovery_point=self._log_dir.known.of(paths.RECOVERY_POINT_CHECKPOINT, partition),
+                    high_watermark=self._log_dir.known.of(paths.HIGH_WATERMARK_CHECKPOINT, partition),
+                    clean=found.clean,
+                    power_loss=found.power_loss,
+                    quarantine=self._log_dir.quarantine,
+                    producer_expiration_ms=self._log_dir.producer_expiration_ms,
+                    recovered=recovered,
+                )
             )
         except (LogDamaged, CheckpointError, KafkaStorageError, OSError) as error:
             self._log_dir.set_offline(
@@ -227,11 +229,12 @@ class LogLoading:
 
     def _flush_recovered(self) -> None:
         """What a crash left in the page cache is served from now on: on to the disk with it, where that is promised."""
-        due = [log for log in self._log_dir.logs.values() if log.unflushed_messages >= log.config.flush_messages]
+        logs = self._log_dir.logs.values()
+        due = [log for log in logs if log.local.unflushed_messages >= log.local.config.flush_messages]
 
         def flush(log: Log) -> None:
             with suppress(KafkaStorageError):  # logged, and the directory is offline
-                log.flush()
+                log.local.flush()
 
         for_each(flush, due)
 

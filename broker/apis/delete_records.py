@@ -89,9 +89,9 @@ def _new_log_start(partition: Partition, offset: int) -> int:
     if partition.internal:
         raise InvalidTopicException(f"records of the internal topic {partition.topic} are not deleted")
     log = partition.online_log()
-    if log.config.compacted and not log.config.deleted:
+    if log.local.config.compacted and not log.local.config.deleted:
         raise PolicyViolation(f"the cleanup.policy of {partition.topic} does not delete records")
-    target = partition.high_watermark if offset == TO_HIGH_WATERMARK else offset
-    if not 0 <= target <= partition.high_watermark:
-        raise OffsetOutOfRange(f"{partition.name}: offset {offset} is not in [0, {partition.high_watermark}]")
+    target = log.high_watermark if offset == TO_HIGH_WATERMARK else offset
+    if not 0 <= target <= log.high_watermark:
+        raise OffsetOutOfRange(f"{partition.name}: offset {offset} is not in [0, {log.high_watermark}]")
     return max(target, log.log_start_offset)

@@ -81,7 +81,7 @@ def _by_directory(broker: Broker) -> dict[LogDir, list[Partition]]:
 def _described(partition: Partition) -> DescribeLogDirsPartition:
     log = partition.log
     return DescribeLogDirsPartition(
-        partition_index=partition.index, partition_size=log.size_bytes if log is not None else 0
+        partition_index=partition.index, partition_size=log.local.size_bytes if log is not None else 0
     )
 
 

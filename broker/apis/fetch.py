@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from klamm.broker.fetch.fetch_together import Found
     from klamm.broker.partitions.partition import Partition
     from klamm.broker.partitions.partition_manager import PartitionManager
+    from klamm.storage.log.log import Log
 
 HARD_LIMIT_UP_TO = 2  # these versions are cut at max_bytes, even inside a message
 MAGIC_0_UP_TO = 1
@@ -246,30 +247,30 @@ class Fetch:
         if version < ZSTD_FROM and partition.rules.compression == "zstd":
             raise UnsupportedCompressionType(f"{partition.name} is compressed with zstd, which Fetch v10 introduced")
         committed = self.request.isolation_level == READ_COMMITTED
-        if self._replica_id == CONSUMER:
-            up_to = partition.last_stable_offset if committed else partition.high_watermark
-        elif self._replica_id == DEBUGGING_CONSUMER:
-            up_to = partition.log_end_offset
-        else:
+        if self._replica_id not in (CONSUMER, DEBUGGING_CONSUMER):
             raise NotLeaderOrFollower(f"{partition.name}: broker {self._replica_id} holds no replica of it")
         log = partition.online_log()
+        if self._replica_id == DEBUGGING_CONSUMER:
+            up_to = log.log_end_offset
+        else:
+            up_to = log.last_stable_offset if committed else log.high_watermark
         if wanted.last_fetched_epoch >= 0:
-            epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+            epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
             if epoch < 0:
                 raise OffsetOutOfRange(f"{partition.name}: where epoch {wanted.last_fetched_epoch} ends is not known")
             if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-                data = self._data(partition, committed=committed)
+                data = self._data(partition, log, committed=committed)
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 return data, 0
         limit = min(wanted.max_bytes, remaining)
         key = None
         if found is not None and version > MAGIC_1_UP_TO:
-            ends = (log.log_start_offset, partition.last_stable_offset, partition.high_watermark, log.log_end_offset)
+            ends = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.local.log_end_offset)
             key = (partition, ends, wanted.fetch_offset, up_to, limit, first, committed)
             if (known := found.get(key)) is not None:
                 return known
-        data = self._data(partition, committed=committed)
-        if wanted.fetch_offset == up_to and up_to == log.log_end_offset:
+        data = self._data(partition, log, committed=committed)
+        if wanted.fetch_offset == up_to and up_to == log.local.log_end_offset:
             return data, 0
         read = partition.read(
             wanted.fetch_offset,
@@ -283,7 +284,7 @@ class Fetch:
         if committed:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                for aborted in log.aborted_transactions(wanted.fetch_offset, read.next_offset)
+                for aborted in log.local.segments.aborted(wanted.fetch_offset, read.next_offset)
             ]
         count = max(0, read.next_offset - wanted.fetch_offset)
         if found is not None and key is not None:
@@ -292,13 +293,13 @@ class Fetch:
             found[key] = data, count
         return data, count
 
-    def _data(self, partition: Partition, *, committed: bool) -> PartitionData:
+    def _data(self, partition: Partition, log: Log, *, committed: bool) -> PartitionData:
         return PartitionData(
             partition_index=partition.index,
             error_code=0,
-            high_watermark=partition.high_watermark,
-            last_stable_offset=partition.last_stable_offset,
-            log_start_offset=partition.log_start_offset,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
             aborted_transactions=[] if committed else None,
             records=NO_RECORDS,
         )

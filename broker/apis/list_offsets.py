@@ -137,9 +137,9 @@ def _offset(
     if request.replica_id == DEBUGGING_REPLICA:
         limit = log.log_end_offset
     elif request.isolation_level == READ_COMMITTED:
-        limit = partition.last_stable_offset
+        limit = log.last_stable_offset
     else:
-        limit = partition.high_watermark
+        limit = log.high_watermark
     if version == 0:
 
         def list_segments() -> ListOffsetsPartitionResponse:

@@ -62,7 +62,8 @@ def _end_offset(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) ->
         if wanted.leader_epoch == partition.leader_epoch:
             epoch, end_offset = partition.leader_epoch, partition.online_log().log_end_offset
         else:
-            epoch, end_offset = partition.online_log().end_offset_for_epoch(wanted.leader_epoch)
+            log = partition.online_log()
+            epoch, end_offset = log.leader_epochs.end_offset_for(wanted.leader_epoch, log.log_end_offset)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=int(error.code))
     return EpochEndOffset(partition=wanted.partition, error_code=0, leader_epoch=epoch, end_offset=end_offset)

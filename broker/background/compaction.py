@@ -246,7 +246,7 @@ class Compaction:
         """What of a log is due now."""
         if partition.log is not storage_log or storage_log in tried or storage_log in self._uncleanable:
             return None
-        if partition.is_moving or storage_log.offline_reason is not None:
+        if partition.is_moving or storage_log.local.offline_reason is not None:
             return None
         checkpoint = self._partitions.logs.directory_of(partition.key).cleaner_offset(partition.key)
         try:
@@ -260,19 +260,19 @@ class Compaction:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._disk, discard_cleaned, log_dir, partition.key, storage_log)
         await loop.run_in_executor(self._disk, _make_durable, storage_log, log_dir, found.first_uncleanable)
-        if storage_log.recovery_point < found.first_uncleanable:
+        if storage_log.local.recovery_point < found.first_uncleanable:
             raise Failed("its indexes are not on the disk")
         job = self._job(storage_log, found)
 
         async def swap(group: Cleaned) -> None:
-            if partition.log is not storage_log or not storage_log.begin_swap(group):
+            if partition.log is not storage_log or not storage_log.local.begin_swap(group):
                 raise Failed("it was cut meanwhile")
             await uninterrupted(self._carry_out(storage_log, group))
 
         try:
             result = await self._worker(job, swap)
         except Damaged as error:
-            if storage_log.cut_count != job.cut_count:
+            if storage_log.local.replacement.cut_count != job.cut_count:
                 raise Failed(f"it was cut meanwhile: {error}") from error
             raise
         self.bytes_read += result.bytes_read
@@ -280,13 +280,14 @@ class Compaction:
         await loop.run_in_executor(self._disk, log_dir.note_cleaned, partition.key, storage_log, result.end_offset)
         log.info(
             "%s: compacted up to offset %d: bytes_read=%d bytes_written=%d segments=%d",
-            storage_log.name, result.end_offset, result.bytes_read, result.bytes_written, len(storage_log.segments),
+            storage_log.name, result.end_offset, result.bytes_read, result.bytes_written,
+            len(storage_log.local.segments.all),
         )  # fmt: skip
 
     async def _carry_out(self, storage_log: Log, group: Cleaned) -> None:
         """Swap a segment in that the log has made room for."""
-        files = await asyncio.get_running_loop().run_in_executor(self._disk, storage_log.swap_files, group)
-        storage_log.finish_swap()
+        files = await asyncio.get_running_loop().run_in_executor(self._disk, storage_log.local.swap_files, group)
+        storage_log.local.finish_swap()
         self._retention.doom(storage_log, files)
 
     async def _discard(self, partition: Partition, log_dir: LogDir, storage_log: Log) -> None:
@@ -313,7 +314,7 @@ class Compaction:
 
 
 def _make_durable(storage_log: Log, log_dir: LogDir, up_to: int) -> None:
-    storage_log.flush()  # all of it: how transactions below ended may be told above
-    if storage_log.recovery_point < up_to:  # no room for its indexes, so none for compacted segments
+    storage_log.local.flush()  # all of it: how transactions below ended may be told above
+    if storage_log.local.recovery_point < up_to:  # no room for its indexes, so none for compacted segments
         raise KafkaStorageError(f"{storage_log.name}: indexes below offset {up_to} are not durable yet")
     log_dir.checkpoint()

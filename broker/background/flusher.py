@@ -54,9 +54,9 @@ class Flusher:
         loop = asyncio.get_running_loop()
         for partition in partitions:
             storage_log = partition.log
-            if storage_log is None or storage_log.offline_reason is not None:
+            if storage_log is None or partition.is_offline:
                 continue
-            end = storage_log.unflushed_segments_end
+            end = storage_log.local.unflushed_segments_end
             if end is None:
                 continue
             outcome = (await loop.run_in_executor(self._background, _sync, [(partition, end)])).get(partition)
@@ -109,7 +109,7 @@ def _sync(targets: list[tuple[Partition, int]]) -> dict[Partition, int | KafkaEr
         if storage_log is None:
             continue
         try:
-            synced[partition] = storage_log.flush(up_to)
+            synced[partition] = storage_log.local.flush(up_to)
         except KafkaError as error:
             synced[partition] = error
         except Exception as error:

@@ -300,11 +300,11 @@ class Relocations:
         copy, source = move.copy, move.copy.source
         for _ in range(MOST_ROLLS):
             self._check(move)
-            if source.segments[-1].size_bytes > TAIL_BYTES:
+            if source.local.segments.all[-1].size_bytes > TAIL_BYTES:
                 source.roll()
             while copied := await self._in_copier(copy.copy_some, CHUNK_BYTES):
                 await self._throttle(copied, move)
-            if source.segments[-1].size_bytes <= TAIL_BYTES:
+            if source.local.segments.all[-1].size_bytes <= TAIL_BYTES:
                 break
         self._check(move)
         epochs = source.leader_epochs.content()
@@ -313,7 +313,7 @@ class Relocations:
         for _ in range(MOST_ROUNDS):
             while copied := await self._in_copier(copy.catch_up, CHUNK_BYTES):
                 await self._throttle(copied, move)
-            await self._in_copier(copy.log.flush)
+            await self._in_copier(copy.log.local.flush)
             self._check(move)
             if copy.is_stale:
                 return False

@@ -105,9 +105,9 @@ class Retention:
             if not removed:
                 continue
             try:
-                files = await loop.run_in_executor(self._disk, storage_log.retire, removed)
-                if at_once or storage_log.no_room:
-                    await loop.run_in_executor(self._disk, storage_log.unlink_files, files)
+                files = await loop.run_in_executor(self._disk, storage_log.local.retire, removed)
+                if at_once or storage_log.local.no_room:
+                    await loop.run_in_executor(self._disk, storage_log.local.unlink_files, files)
                 else:
                     self.doom(storage_log, files)
             except KafkaError as error:  # found again below the log start after the next start
@@ -115,7 +115,7 @@ class Retention:
 
     def doom(self, storage_log: Log, files: list[Path]) -> None:
         """Remove these when ``file.delete.delay.ms`` has passed."""
-        due = self._clock.monotonic() + storage_log.config.file_delete_delay_ms / 1000
+        due = self._clock.monotonic() + storage_log.local.config.file_delete_delay_ms / 1000
         self._doomed.append(_Doomed(due, storage_log, files))
 
     async def sweep(self) -> None:
@@ -129,7 +129,7 @@ class Retention:
 
 def _due(partition: Partition, now_ms: int) -> Breach | None:
     storage_log = partition.log
-    if storage_log is None or storage_log.offline_reason is not None:
+    if storage_log is None or partition.is_offline:
         return None
     try:
         return due(storage_log, now_ms)
@@ -143,7 +143,7 @@ def _segment_start(partition: Partition, offset: int) -> int:
     storage_log = partition.log
     if storage_log is None:
         return 0
-    begins = [segment.base_offset for segment in storage_log.segments if segment.base_offset <= offset]
+    begins = [segment.base_offset for segment in storage_log.local.segments.all if segment.base_offset <= offset]
     return max(storage_log.log_start_offset, begins[-1] if begins else 0)
 
 
@@ -155,6 +155,6 @@ def _raise_log_starts(wanted: Mapping[LogDir, Mapping[TopicPartition, int]]) -> 
 def _unlink(due: list[_Doomed]) -> None:
     for doomed in due:
         try:
-            doomed.log.unlink_files(doomed.files)
+            doomed.log.local.unlink_files(doomed.files)
         except KafkaError as error:  # the next start tries again
             log.warning("%s", error.message)

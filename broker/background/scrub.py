@@ -177,8 +177,8 @@ class Scrubber:
         for topic, index in names[bisect_left(names, first) :]:
             name = TopicPartition(topic, index)
             offset = cursor[2] if cursor is not None and (topic, index) == first else -1
-            while (storage_log := log_dir.logs.get(name)) is not None and storage_log.offline_reason is None:
-                segments = storage_log.segments
+            while (storage_log := log_dir.logs.get(name)) is not None and storage_log.local.offline_reason is None:
+                segments = storage_log.local.segments.all
                 at = bisect_left(segments, offset, key=_base_offset)
                 if at == len(segments):
                     break
@@ -233,13 +233,13 @@ class Scrubber:
 
 def _job(storage_log: Log, segment: Segment, rate: int) -> Job | None:
     """What of a segment is on the disk; None when nothing is. Raises OSError, CorruptMessage."""
-    segments = storage_log.segments
+    segments = storage_log.local.segments.all
     at = bisect_left(segments, segment.base_offset, key=_base_offset)
     if segment.is_frozen or segments[at : at + 1] != [segment]:
         return None
     end_offset = segments[at + 1].base_offset if at + 1 < len(segments) else storage_log.log_end_offset
     end_position = segment.size_bytes
-    recovery_point = storage_log.recovery_point
+    recovery_point = storage_log.local.recovery_point
     if recovery_point < end_offset:
         found = segment.find(recovery_point) if recovery_point > segment.base_offset else None
         if found is None:
@@ -257,4 +257,4 @@ def _base_offset(segment: Segment) -> int:
 
 
 def _is_served(log_dir: LogDir, name: TopicPartition, storage_log: Log, segment: Segment) -> bool:
-    return log_dir.logs.get(name) is storage_log and segment in storage_log.segments and not segment.is_frozen
+    return log_dir.logs.get(name) is storage_log and segment in storage_log.local.segments.all and not segment.is_frozen

@@ -125,7 +125,7 @@ class Upkeep:
         waits = [
             broker.flusher.flush(partition)
             async for partition in in_turns(broker.partitions.with_flush_rule())
-            if partition.log is not None and partition.log.flush_due(next_look_ms)
+            if partition.log is not None and partition.log.local.flush_due(next_look_ms)
         ]
         await asyncio.gather(*waits, return_exceptions=True)
 

@@ -175,12 +175,12 @@ class KnownFetch:
                 offset,
                 max_bytes=min(self._max_bytes, self._broker.fetch_max_bytes),
                 min_one=True,
-                up_to=stable if self._committed else partition.high_watermark,
+                up_to=stable if self._committed else log.high_watermark,
             )
             region = found.region
             if region is None or found.truncated or region.size < self._min_bytes:
                 return None
-            if self._committed and log.aborted_transactions(offset, found.next_offset):
+            if self._committed and log.local.segments.aborted(offset, found.next_offset):
                 return None
         except Exception:  # it will be raised again where it becomes an answer
             return None
@@ -194,7 +194,7 @@ class KnownFetch:
         reply += self._suffix
         total = len(reply) + size
         RESPONSE_HEAD.pack_into(reply, 0, total - SIZE_BYTES, correlation_id)
-        OFFSETS.pack_into(reply, self._offsets_at, partition.high_watermark, stable, log.log_start_offset)
+        OFFSETS.pack_into(reply, self._offsets_at, log.high_watermark, stable, log.log_start_offset)
         metrics = partition.metrics
         metrics.bytes_out += size
         metrics.messages_out += max(0, found.next_offset - offset)

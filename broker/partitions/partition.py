@@ -1,4 +1,4 @@
-"""One partition as its leader sees it: the log, the high watermark, and those who wait for more.
+"""One partition as its leader sees it: the log, how far it is committed, and those who wait for more.
 
 ``log start offset <= last stable offset <= high watermark <= log end offset`` at all times. On one node the high
 watermark follows the log end at once, except while a flush that ``klamm.acks.fsync`` or ``flush.messages`` asks for is
@@ -52,14 +52,14 @@ async def end_file_work(work: Iterable[FileWork]) -> None:
 
 
 class Partition:
-    """The leader's view of one partition. ``log`` is None while it is offline, for the ``offline_reason``."""
+    """The leader's view of one partition. ``log`` is None while it has none: see ``offline_reason``."""
 
     __slots__ = (
+        "_no_log_reason",
         "file_work",
         "flush_ms",
         "flush_pending",
         "has_flush_rule",
-        "high_watermark",
         "in_sync_count",
         "index",
         "internal",
@@ -70,7 +70,6 @@ class Partition:
         "metrics",
         "min_insync_replicas",
         "name",
-        "offline_reason",
         "replica_count",
         "rules",
         "topic",
@@ -99,15 +98,14 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.metrics = metrics
         self.internal = internal
-        self.offline_reason = offline_reason
+        self._no_log_reason = offline_reason
         self.replica_count = 1
         self.in_sync_count = 1
         self.flush_pending = False
         self.is_moving = False  # to another log directory
         self.file_work: set[FileWork] = set()
-        self.high_watermark = 0
         if log is not None:
-            self._commit(log, log.log_end_offset)  # what is on disk is committed: one replica
+            log.set_high_watermark(log.log_end_offset)  # what is on disk is committed: one replica
         self.waiters: set[Callable[[Partition, int], None]] = set()
         self.configure(values)
 
@@ -156,6 +154,11 @@ class Partition:
         return self.log.log_end_offset if self.log is not None else -1
 
     @property
+    def high_watermark(self) -> int:
+        """What is below it is committed. The log keeps it: what cuts the log moves it, too."""
+        return self.log.high_watermark if self.log is not None else -1
+
+    @property
     def last_stable_offset(self) -> int:
         """Where read_committed readers stop: the high watermark, or the first record of a transaction that is open."""
         return self.log.last_stable_offset if self.log is not None else -1
@@ -201,7 +204,9 @@ class Partition:
             raise TransactionalIdAuthorizationFailed(f"{self.name}: a transactional batch without transactional id")
         result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard)
         if result.duplicate:
-            if log.unflushed_messages >= log.config.flush_messages:  # its first append may not be on the disk yet
+            if (
+                log.local.unflushed_messages >= log.local.config.flush_messages
+            ):  # its first append may not be on the disk yet
                 self.flush_pending = True
             return result
         metrics = self.metrics
@@ -264,16 +269,12 @@ class Partition:
         )
 
     def _appended(self, log: Log, size_bytes: int) -> None:
-        if self.has_flush_rule and log.unflushed_messages >= log.config.flush_messages:
+        if self.has_flush_rule and log.local.unflushed_messages >= log.local.config.flush_messages:
             self.flush_pending = True
         if not self.flush_pending:
-            self._commit(log, log.log_end_offset)
+            log.set_high_watermark(log.local.log_end_offset)
             if self.waiters:
                 self.wake(size_bytes)
-
-    def _commit(self, log: Log, offset: int) -> None:
-        self.high_watermark = offset
-        log.set_high_watermark(offset)
 
     def read(self, offset: int, *, max_bytes: int, min_one: bool, up_to: int) -> LogRead:
         """Whole batches from ``offset`` to below the offset ``up_to``. Raises what `Log.read` does."""
@@ -283,11 +284,12 @@ class Partition:
 
     def flushed(self, up_to: int) -> None:
         """A flush has reached the disk up to the offset ``up_to``: what it covers becomes visible."""
-        assert self.log is not None
-        if up_to >= self.log.log_end_offset:
+        log = self.log
+        assert log is not None
+        if up_to >= log.log_end_offset:
             self.flush_pending = False
-        if up_to > self.high_watermark:
-            self._commit(self.log, up_to)
+        if up_to > log.high_watermark:
+            log.set_high_watermark(up_to)
             self.wake(0)
 
     def wake(self, size_bytes: int) -> None:
@@ -296,21 +298,24 @@ class Partition:
             waiter(self, size_bytes)
 
     @property
+    def offline_reason(self) -> str | None:
+        """Why it answers KAFKA_STORAGE_ERROR: it has no log, or its log has failed. None while it is online."""
+        return self._no_log_reason if self.log is None else self.log.local.offline_reason
+
+    @property
     def is_offline(self) -> bool:
-        """Whether it answers KAFKA_STORAGE_ERROR: it has no log, or its log has failed."""
-        return self.log is None or self.log.offline_reason is not None
+        return self.offline_reason is not None
 
     def go_online(self, log: Log) -> None:
         """Begin to serve a log that could not be made before."""
         self.log = log
-        self.offline_reason = ""
-        self._commit(log, log.log_end_offset)
+        log.set_high_watermark(log.log_end_offset)
         self.wake(0)
 
     def go_offline(self, reason: str) -> None:
         """Stop serving; waiters look again and are told."""
         self.log = None
-        self.offline_reason = reason
+        self._no_log_reason = reason
         self.wake(0)
 
 

@@ -102,9 +102,9 @@ class PartitionManager:
             for partition in topic.partitions:
                 storage_log = partition.log
                 if storage_log is not None:
-                    if not storage_log.config.compacted:  # so it is for all of the topic
+                    if not storage_log.local.config.compacted:  # so it is for all of the topic
                         break
-                    if storage_log.offline_reason is None:
+                    if storage_log.local.offline_reason is None:
                         yield partition, storage_log
 
     def rolled(self) -> list[Partition]:
@@ -116,8 +116,8 @@ class PartitionManager:
             if (
                 partition is None
                 or partition.log is not storage_log
-                or storage_log.offline_reason is not None
-                or storage_log.unflushed_segments_end is None
+                or storage_log.local.offline_reason is not None
+                or storage_log.local.unflushed_segments_end is None
             ):
                 log_dir.rolled.discard(storage_log)
             else:
@@ -146,7 +146,7 @@ class PartitionManager:
                 yield (
                     partition.topic,
                     partition.index,
-                    storage_log.size_bytes,
+                    storage_log.local.size_bytes,
                     storage_log.log_start_offset,
                     storage_log.log_end_offset,
                 )
@@ -271,7 +271,7 @@ class PartitionManager:
         partition.go_online(storage_log)
         values = topic_values(self._config, self._image.topic_configs.get(item.topic, {}))
         partition.configure(values)
-        storage_log.config = LogConfig.from_values(values)
+        storage_log.local.configure(LogConfig.from_values(values))
         self._record.save_later([topic])
         log.info("%s: made, and served from now on", partition.name)
 
@@ -320,7 +320,7 @@ class PartitionManager:
         async for partition in in_turns(found.partitions):
             partition.configure(values)
             if partition.log is not None:
-                partition.log.config = config
+                partition.log.local.configure(config)
 
     def _take_out(self, topic: TopicImage) -> None:
         """Nobody finds the topic any more."""

@@ -37,7 +37,7 @@ class Cleanable:
 
 def cleanable(log: Log, checkpoint: int, now_ms: int) -> Cleanable | None:
     """None when there is nothing to do. Looks at the dirty segments only. OSError when timestamps cannot be read."""
-    segments = log.segments
+    segments = log.local.segments.all
     bases = [segment.base_offset for segment in segments]
     first_dirty = checkpoint
     if not log.log_start_offset <= checkpoint <= log.log_end_offset:
@@ -58,12 +58,12 @@ def cleanable(log: Log, checkpoint: int, now_ms: int) -> Cleanable | None:
 def _may_be_cleaned(log: Log, segment: Segment, end_offset: int, now_ms: int) -> bool:
     if end_offset > log.last_stable_offset:
         return False
-    lag_ms = log.config.min_compaction_lag_ms
+    lag_ms = log.local.config.min_compaction_lag_ms
     return lag_ms <= 0 or segment.load_largest_timestamp() <= now_ms - lag_ms
 
 
 def _is_overdue(log: Log, dirty: list[Segment], now_ms: int) -> bool:
-    lag_ms = log.config.max_compaction_lag_ms
+    lag_ms = log.local.config.max_compaction_lag_ms
     if lag_ms == LONG_MAX:
         return False
     first = [segment.load_first_timestamp() for segment in dirty]
@@ -71,15 +71,15 @@ def _is_overdue(log: Log, dirty: list[Segment], now_ms: int) -> bool:
 
 
 def is_due(log: Log, found: Cleanable) -> bool:
-    return found.overdue or found.ratio > log.config.min_cleanable_dirty_ratio
+    return found.overdue or found.ratio > log.local.config.min_cleanable_dirty_ratio
 
 
 def make_job(
     log: Log, found: Cleanable, now_ms: int, *, map_bytes: int, map_load_factor: float, bytes_per_second: float
 ) -> Job:
     """What a worker has to know. Everything below `first_uncleanable` must have been flushed."""
-    config = log.config
-    segments = log.segments
+    config = log.local.config
+    segments = log.local.segments.all
     sources = tuple(
         Source(
             segment.base_offset,
@@ -92,7 +92,7 @@ def make_job(
         if segment.base_offset < found.first_uncleanable
     )
     return Job(
-        directory=str(log.directory),
+        directory=str(log.local.directory),
         sources=sources,
         first_dirty=found.first_dirty,
         first_uncleanable=found.first_uncleanable,
@@ -106,9 +106,9 @@ def make_job(
             producer.producer_id: producer.batches[-1].last_offset for producer in log.producers if producer.batches
         },
         last_epochs={producer.producer_id: producer.epoch for producer in log.producers if not producer.batches},
-        aborted=tuple(log.aborted_transactions(found.first_uncleanable, found.first_uncleanable)),
+        aborted=tuple(log.local.segments.aborted(found.first_uncleanable, found.first_uncleanable)),
         map_bytes=map_bytes,
         map_load_factor=map_load_factor,
         bytes_per_second=bytes_per_second,
-        cut_count=log.cut_count,
+        cut_count=log.local.replacement.cut_count,
     )

@@ -32,7 +32,7 @@ from klamm.storage.filesystem import Entry, Filesystem, remove_tree, replace_fil
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.scan import batches, problem_of
-from klamm.storage.recovery.loader import LogDamaged
+from klamm.storage.recovery.loader import LogDamaged, LogSource, open_log
 from klamm.storage.recovery.recovery import find_batch_after
 
 TRIES = 20
@@ -219,19 +219,21 @@ def restore_partition(
     _sync_all(filesystem, [target / entry.name for entry in used])
     replace_file(filesystem, target / paths.PARTITION_METADATA, checkpoints.format_partition_metadata(topic_id))
     try:
-        log = Log.open(
-            target,
-            config,
-            clock=clock,
-            filesystem=filesystem,
-            log_start_offset=log_start_offset,
-            recovery_point=bases[-1],
-            clean=False,
+        log = open_log(
+            LogSource(
+                target,
+                config,
+                clock=clock,
+                filesystem=filesystem,
+                log_start_offset=log_start_offset,
+                recovery_point=bases[-1],
+                clean=False,
+            )
         )
     except LogDamaged as error:
         raise BackupError(f"{source}: {error}") from error
     if log.log_end_offset != end_offset:
-        log.abandon("not restored")
+        log.local.abandon("not restored")
         raise BackupError(f"{source}: ends at offset {log.log_end_offset}, but {end_offset} was taken: it was changed")
     log.set_high_watermark(end_offset)
     highest = max((producer.producer_id for producer in log.producers), default=-1)

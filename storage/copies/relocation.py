@@ -37,6 +37,7 @@ from klamm.storage.log.transaction_index import format_list
 from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
 from klamm.storage.paths import TopicPartition
+from klamm.storage.recovery.loader import LogSource, open_log
 
 logger = logging.getLogger(__name__)
 
@@ -73,17 +74,21 @@ class Relocation:
         """Bytes that are not in the copy yet; once it is open."""
         segment = self._segment
         assert segment is not None
-        later = sum(each.size_bytes for each in self.source.segments if each.base_offset > segment.base_offset)
+        later = sum(
+            each.size_bytes for each in self.source.local.segments.all if each.base_offset > segment.base_offset
+        )
         return segment.size_bytes - self._position + later
 
     @property
     def is_stale(self) -> bool:
         """Whether the source has other segments now than those that were copied."""
-        if self.source.offline_reason is not None:
+        if self.source.local.offline_reason is not None:
             return True
         known = set(map(id, self._copied))
         last = self._copied[-1].base_offset if self._copied else -1
-        return any(id(segment) not in known for segment in self.source.segments if segment.base_offset <= last)
+        return any(
+            id(segment) not in known for segment in self.source.local.segments.all if segment.base_offset <= last
+        )
 
     # Step 2
 
@@ -104,7 +109,7 @@ class Relocation:
 
     def _begin_segment(self) -> bool:
         segment = self._following()
-        if segment is None or segment is self.source.segments[-1]:
+        if segment is None or segment is self.source.local.segments.all[-1]:
             return False
         self._begin(segment)
         return True
@@ -112,7 +117,7 @@ class Relocation:
     def _following(self) -> Segment | None:
         """The first segment of the source behind those that were copied."""
         last = self._copied[-1].base_offset if self._copied else -1
-        return next((each for each in self.source.segments if each.base_offset > last), None)
+        return next((each for each in self.source.local.segments.all if each.base_offset > last), None)
 
     def _drop_unreachable(self, following: Segment) -> None:
         """Remove copied segments below the log start: those between them and `following` may have gone uncopied."""
@@ -141,13 +146,16 @@ class Relocation:
         self._segment = self._from = self._to = None
         self.next_offset = max(
             self.next_offset,
-            next((each.base_offset for each in self.source.segments if each.base_offset > segment.base_offset), -1),
+            next(
+                (each.base_offset for each in self.source.local.segments.all if each.base_offset > segment.base_offset),
+                -1,
+            ),
         )
 
     def _copy_side(self, offset: int, suffix: str) -> None:
         """An index or a snapshot; where it is missing it is made anew when the copy is opened."""
         with suppress(FileNotFoundError):
-            content = self._filesystem.read_bytes(paths.offset_file(self.source.directory, offset, suffix))
+            content = self._filesystem.read_bytes(paths.offset_file(self.source.local.directory, offset, suffix))
             self._write_side(offset, suffix, content)
 
     def _write_side(self, offset: int, suffix: str, content: bytes) -> None:
@@ -192,14 +200,16 @@ class Relocation:
         self._filesystem.rename(self.directory, directory)
         self.directory = directory
         self._filesystem.sync_directory(target.path)
-        self.log = Log.open(
-            directory,
-            self.source.config,
-            clock=target.clock,
-            filesystem=self._filesystem,
-            log_start_offset=self.source.log_start_offset,
-            clean=True,
-            producer_expiration_ms=target.producer_expiration_ms,
+        self.log = open_log(
+            LogSource(
+                directory,
+                self.source.local.config,
+                clock=target.clock,
+                filesystem=self._filesystem,
+                log_start_offset=self.source.log_start_offset,
+                clean=True,
+                producer_expiration_ms=target.producer_expiration_ms,
+            )
         )
 
     def catch_up(self, max_bytes: int) -> int:
@@ -232,9 +242,13 @@ class Relocation:
         """The copy has everything: give it what only memory knows. On the loop, with no await before it is served."""
         log, source = self.log, self.source
         assert log is not None and log.log_end_offset == source.log_end_offset, (log, source)
-        log.config = source.config
+        log.local.configure(source.local.config)
         log.advance_log_start(source.log_start_offset)
-        log.inherit(source)
+        log.topic_id = source.topic_id
+        log.producers = source.producers
+        log.verifications = source.verifications
+        log.high_watermark = source.high_watermark
+        log.local.segments.inherit_damage(source.local.segments)
         return log
 
 
@@ -283,7 +297,7 @@ def finish(relocation: Relocation, partition: TopicPartition, source: LogDir, ta
         return
     target.note_cleaned(partition, log, source.cleaner_offset(partition))
     target.checkpoint()
-    relocation.source.abandon("it is in another log directory now")
+    relocation.source.local.abandon("it is in another log directory now")
     delete_log(source, partition)
     with storage_errors(str(partition)):
         remove_marker(target.filesystem, relocation.directory)
@@ -292,7 +306,7 @@ def finish(relocation: Relocation, partition: TopicPartition, source: LogDir, ta
 
 def _note_damage(log: Log, *log_dirs: LogDir) -> None:
     """It has moved with the log. A disk that refuses costs another look."""
-    if any(segment.damage for segment in log.segments):
+    if any(segment.damage for segment in log.local.segments.all):
         for log_dir in log_dirs:
             with suppress(OSError):
                 known_damage.save(log_dir)
@@ -302,7 +316,7 @@ def set_aside(relocation: Relocation, target: LogDir) -> None:
     """Let the next start begin again with a copy that has not taken over. Raises KafkaStorageError."""
     if relocation.log is None:
         return
-    relocation.log.abandon("it does not move now")
+    relocation.log.local.abandon("it does not move now")
     future = paths.future_directory(relocation.directory, uuid.uuid4())
     with storage_errors(str(relocation.directory)):
         target.filesystem.rename(relocation.directory, future)
@@ -312,7 +326,7 @@ def set_aside(relocation: Relocation, target: LogDir) -> None:
 def drop(relocation: Relocation, target: LogDir) -> None:
     """Remove a copy that does not become the partition. Raises KafkaStorageError."""
     if relocation.log is not None:
-        relocation.log.abandon("it does not move")
+        relocation.log.local.abandon("it does not move")
     drop_directory(relocation.directory, target)
 
 
@@ -336,7 +350,7 @@ def settle(partition: TopicPartition, log_dirs: list[LogDir]) -> bool:
     if len(log_dirs) != 2 or any(partition not in log_dir.logs for log_dir in log_dirs):
         return False
     for copy, source in (log_dirs, log_dirs[::-1]):
-        if marked_source(copy.filesystem, copy.logs[partition].directory) == source.directory_id:
+        if marked_source(copy.filesystem, copy.logs[partition].local.directory) == source.directory_id:
             _settle(partition, copy, source)
             return True
     return False
@@ -348,13 +362,13 @@ def _settle(partition: TopicPartition, copy: LogDir, source: LogDir) -> None:
     winner, loser = (copy, source) if logs[0].log_end_offset >= logs[1].log_end_offset else (source, copy)
     kept = winner.logs[partition]
     if winner is copy:
-        kept.inherit_damage(source.logs[partition])
+        kept.local.segments.inherit_damage(source.logs[partition].local.segments)
     kept.advance_log_start(min(kept.log_end_offset, max(log.log_start_offset for log in logs)))
-    kept.flush()
+    kept.local.flush()
     winner.checkpoint()
     delete_log(loser, partition)
     with storage_errors(str(partition)):
-        remove_marker(winner.filesystem, kept.directory)
+        remove_marker(winner.filesystem, kept.local.directory)
     _note_damage(kept, winner, loser)
     logger.info("%s: it was being moved; it is in %s, offsets [%d, %d)", partition, winner.path,
                 kept.log_start_offset, kept.log_end_offset)  # fmt: skip

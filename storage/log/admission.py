@@ -10,16 +10,23 @@ from klamm.storage.filesystem import storage_errors
 if TYPE_CHECKING:
     from klamm.protocol.records.batch import BatchHeader
     from klamm.protocol.records.validate import ValidBatch
-    from klamm.storage.log.log import Log
     from klamm.storage.log.producer import RetainedBatch
-    from klamm.storage.log.verification import VerificationGuard
+    from klamm.storage.log.producer_state import ProducerState
+    from klamm.storage.log.segment import Segment
+    from klamm.storage.log.segment_list import SegmentList
+    from klamm.storage.log.verification import VerificationGuard, Verifications
 
 RECALL_INDEX_ENTRIES = 64
 """How far back, in entries of the offset index, batches of a producer are looked for."""
 
 
 def check_producer(
-    log: Log, batch: ValidBatch, guard: VerificationGuard | None, *, by_coordinator: bool
+    batch: ValidBatch,
+    guard: VerificationGuard | None,
+    by_coordinator: bool,
+    producers: ProducerState,
+    verifications: Verifications,
+    segments: SegmentList,
 ) -> RetainedBatch | None:
     """The batch of which this is a duplicate, or None when it may be appended.
 
@@ -29,56 +36,60 @@ def check_producer(
     producer_id, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.base_sequence
     is_transactional, delta = batch.is_transactional, batch.last_offset_delta
     if is_transactional:
-        before = _check_transaction(log, batch, guard, by_coordinator)
+        before = _check_transaction(batch, guard, by_coordinator, producers, verifications)
         if before is not None:
             return before
     if by_coordinator:
-        log.producers.check_epoch(producer_id, epoch)
+        producers.check_epoch(producer_id, epoch)
         return None
     try:
-        return log.producers.check(producer_id, epoch, sequence, delta, is_transactional=is_transactional)
+        return producers.check(producer_id, epoch, sequence, delta, is_transactional=is_transactional)
     except OutOfOrderSequenceNumber:
-        if not _recall_batches(log, producer_id):
+        if not _recall_batches(producers, segments, producer_id):
             raise
-    return log.producers.check(producer_id, epoch, sequence, delta, is_transactional=is_transactional)
+    return producers.check(producer_id, epoch, sequence, delta, is_transactional=is_transactional)
 
 
 def _check_transaction(
-    log: Log, batch: ValidBatch, guard: VerificationGuard | None, by_coordinator: bool
+    batch: ValidBatch,
+    guard: VerificationGuard | None,
+    by_coordinator: bool,
+    producers: ProducerState,
+    verifications: Verifications,
 ) -> RetainedBatch | None:
     producer_id, sequence = batch.producer_id, batch.base_sequence
-    producer = log.producers.get(producer_id)
+    producer = producers.get(producer_id)
     if producer is not None:
         before = producer.find(batch.producer_epoch, sequence, batch.last_offset_delta)
         if before is not None:
-            log.verifications.duplicate(producer_id, sequence, batch.last_offset_delta)
+            verifications.duplicate(producer_id, sequence, batch.last_offset_delta)
             return before
-    if log.producers.open_epoch(producer_id) != batch.producer_epoch:
-        log.verifications.check(producer_id, guard)
+    if producers.open_epoch(producer_id) != batch.producer_epoch:
+        verifications.check(producer_id, guard)
     if not by_coordinator:
         has_batches = producer is not None and bool(producer.batches)
-        log.verifications.check_sequence(producer_id, sequence, has_batches=has_batches)
+        verifications.check_sequence(producer_id, sequence, has_batches=has_batches)
     return None
 
 
-def _recall_batches(log: Log, producer_id: int) -> bool:
+def _recall_batches(producers: ProducerState, segments: SegmentList, producer_id: int) -> bool:
     """Find more of the last batches of a producer near the end of the log; False when there are none.
 
     After a clean start only the last one is known (the snapshot has no more), but a client that did not hear of its
     last five sends them all again.
     """
-    producer = log.producers.get(producer_id)
+    producer = producers.get(producer_id)
     if producer is None or producer.recalled:
         return False
-    with storage_errors(log.name):
-        return producer.recall(_last_heads(log))
+    with storage_errors(segments.active.directory.name):
+        return producer.recall(_last_heads(segments.all))
 
 
-def _last_heads(log: Log) -> list[BatchHeader]:
+def _last_heads(segments: list[Segment]) -> list[BatchHeader]:
     """Of the batches near the end of the log, in their order; more than one segment where they are small."""
     found: list[BatchHeader] = []
     entries = RECALL_INDEX_ENTRIES
-    for segment in reversed(log.segments):
+    for segment in reversed(segments):
         found[:0] = [head for _, head in segment.last_heads(entries)]
         entries -= max(1, segment.offset_index.count)
         if entries <= 0:

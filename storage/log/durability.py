@@ -15,6 +15,8 @@ import errno
 import logging
 import threading
 from bisect import bisect_left
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm.protocol.errors import KafkaStorageError
@@ -22,7 +24,7 @@ from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem, describe
 
 if TYPE_CHECKING:
-    from klamm.storage.log.log import Log
+    from klamm.storage.log.leader_epochs import EpochCache
     from klamm.storage.log.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -40,7 +42,9 @@ class Durability:
     """The durable part of one log."""
 
     __slots__ = (
+        "_directory",
         "_filesystem",
+        "_leader_epochs",
         "directory_unsynced",
         "first_unflushed_ms",
         "flushed_offset",
@@ -49,9 +53,17 @@ class Durability:
     )
 
     def __init__(
-        self, filesystem: Filesystem, recovery_point: int, flushed_offset: int, first_unflushed_ms: int | None
+        self,
+        filesystem: Filesystem,
+        directory: Path,
+        leader_epochs: EpochCache,
+        recovery_point: int,
+        flushed_offset: int,
+        first_unflushed_ms: int | None,
     ) -> None:
         self._filesystem = filesystem
+        self._directory = directory
+        self._leader_epochs = leader_epochs
         self.recovery_point = recovery_point
         self.flushed_offset = flushed_offset
         self.first_unflushed_ms = first_unflushed_ms
@@ -63,59 +75,62 @@ class Durability:
         self.recovery_point = min(self.recovery_point, log_end_offset)
         self.flushed_offset = min(self.flushed_offset, log_end_offset)
 
-    def is_due(self, log: Log, now_ms: int) -> bool:
-        unflushed = log.log_end_offset - self.flushed_offset
-        if unflushed <= 0:
-            return False
+    def unflushed_ms(self, now_ms: int) -> int:
+        """For how long the oldest batch that does not survive has been waiting; -1 when none is known to."""
         first = self.first_unflushed_ms
         if first is not None and now_ms < first:  # the clock was set back
             first = self.first_unflushed_ms = now_ms
-        config = log.config
-        return unflushed >= config.flush_messages or (first is not None and now_ms - first >= config.flush_ms)
+        return now_ms - first if first is not None else -1
 
-    def flush(self, log: Log, up_to: int | None) -> int:
-        """See `Log.flush`."""
-        with self.lock:
-            target = log.log_end_offset if up_to is None else min(up_to, log.log_end_offset)
-            if target <= self.recovery_point and not self.directory_unsynced:
-                return self.flushed_offset
-            if log.offline_reason is not None:
-                raise KafkaStorageError(f"{log.name}: offline: {log.offline_reason}")
-            segments = self._unsynced_segments(log.segments, target)
-            try:
-                files = [segment.file for segment, _ in segments]
-            except OSError as error:
-                kind = FlushNotTried if error.errno in NO_DESCRIPTOR else KafkaStorageError
-                raise kind(f"{log.name}: not flushed now: {describe(error)}") from error
-            first_unflushed_ms = self._take_first_unflushed(log, target)
-            directory_unsynced = self.directory_unsynced
-            if directory_unsynced:  # else it may be set by now: what set it is for the next flush
-                self.directory_unsynced = False  # before the directory is synced: changes since then set it again
-            checked = target
-            try:
-                for file, (segment, following) in zip(files, segments, strict=True):
-                    file.sync()
-                    if following is not None and not self._sync_indexes(log, segment, following):
-                        checked = min(checked, segment.base_offset)
-                if directory_unsynced:
-                    log.leader_epochs.sync()
-                    self._filesystem.sync_directory(log.directory)
-            except OSError as error:
-                if error.errno in NO_DESCRIPTOR:
-                    self._not_tried(directory_unsynced, first_unflushed_ms)
-                    raise FlushNotTried(f"{log.name}: not flushed now: {describe(error)}") from error
-                log.sync_failed(error)
-                raise KafkaStorageError(f"{log.name}: flush failed: {describe(error)}") from error
-            self.recovery_point = max(self.recovery_point, checked)
-            self.flushed_offset = max(self.flushed_offset, target)
-            return self.flushed_offset
+    def flush(self, segments: list[Segment], target: int, log_end_offset: Callable[[], int]) -> int:
+        """Make the batches below `target` survive; returns the offset below which all do. The caller holds the lock.
 
-    def _take_first_unflushed(self, log: Log, target: int) -> int | None:
+        Raises FlushNotTried, or KafkaStorageError when a file cannot be opened; an OSError is a failed sync.
+        """
+        name = self._directory.name
+        unsynced = self._unsynced_segments(segments, target)
+        try:
+            files = [segment.file for segment, _ in unsynced]
+        except OSError as error:
+            kind = FlushNotTried if error.errno in NO_DESCRIPTOR else KafkaStorageError
+            raise kind(f"{name}: not flushed now: {describe(error)}") from error
+        first_unflushed_ms = self._take_first_unflushed(target, log_end_offset)
+        directory_unsynced = self.directory_unsynced
+        if directory_unsynced:  # else it may be set by now: what set it is for the next flush
+            self.directory_unsynced = False  # before the directory is synced: changes since then set it again
+        checked = target
+        try:
+            for file, (segment, following) in zip(files, unsynced, strict=True):
+                file.sync()
+                if following is not None and not self._sync_indexes(segment, following):
+                    checked = min(checked, segment.base_offset)
+            if directory_unsynced:
+                self._sync_names()
+        except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                self._not_tried(directory_unsynced, first_unflushed_ms)
+                raise FlushNotTried(f"{name}: not flushed now: {describe(error)}") from error
+            raise
+        self.recovery_point = max(self.recovery_point, checked)
+        self.flushed_offset = max(self.flushed_offset, target)
+        return self.flushed_offset
+
+    def sync_cut(self, active: Segment) -> None:
+        """Make a cut of the log durable. The caller holds the lock. OSError."""
+        self.directory_unsynced = False
+        active.sync()
+        self._sync_names()
+
+    def _sync_names(self) -> None:
+        self._leader_epochs.sync()
+        self._filesystem.sync_directory(self._directory)
+
+    def _take_first_unflushed(self, target: int, log_end_offset: Callable[[], int]) -> int | None:
         """The mark, which is reset unless batches above `target` need it. They are not younger than it."""
         first_unflushed_ms = self.first_unflushed_ms
         if first_unflushed_ms is not None:  # else an append may have set it by now
             self.first_unflushed_ms = None
-            if log.log_end_offset > target:
+            if log_end_offset() > target:
                 self.first_unflushed_ms = first_unflushed_ms
         return first_unflushed_ms
 
@@ -137,20 +152,20 @@ class Durability:
             if segment.base_offset < target and not segment.is_frozen
         ]
 
-    def _sync_indexes(self, log: Log, segment: Segment, following: Segment) -> bool:
+    def _sync_indexes(self, segment: Segment, following: Segment) -> bool:
         """Make indexes and snapshot of a complete segment durable; False when they cannot be written now.
 
         An OSError is a failed sync.
         """
         try:
             files = segment.write_indexes()
-            snapshot = paths.offset_file(log.directory, following.base_offset, paths.SNAPSHOT_SUFFIX)
+            snapshot = paths.offset_file(self._directory, following.base_offset, paths.SNAPSHOT_SUFFIX)
             if self._filesystem.exists(snapshot):
                 files.append(self._filesystem.open(snapshot))
         except OSError as error:
             logger.warning(
                 "%s: indexes of segment %d not written, the next unclean start makes them anew: %s",
-                log.name, segment.base_offset, describe(error),
+                self._directory.name, segment.base_offset, describe(error),
             )  # fmt: skip
             self.directory_unsynced = True
             return False

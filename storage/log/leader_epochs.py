@@ -12,15 +12,19 @@ completed by recovery.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from klamm.protocol.records.batch import BatchHeader
 from klamm.storage import paths
 from klamm.storage.checkpoints import CheckpointError, format_lines, parse_lines
-from klamm.storage.filesystem import Filesystem, replace_file
+from klamm.storage.filesystem import Filesystem, describe, replace_file
 from klamm.storage.log.results import EpochEnd
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN = EpochEnd(-1, -1)
 
@@ -54,6 +58,18 @@ class EpochCache:
             return
         kept = [entry for entry in self._entries if entry[0] < epoch and entry[1] < start_offset]
         self._set([*kept, (epoch, start_offset)])
+
+    def follow(self, head: BatchHeader) -> bool:
+        """Take note of a batch from a leader, even of an older epoch: the leader is right. A message of an old format
+        has none, and clears those before it. Whether anything may have changed."""
+        if head.magic < 2 and self._entries:
+            logger.warning("%s: a message of format %d clears the leader epochs", self.path.parent.name, head.magic)
+            self.clear()
+            return True
+        if head.leader_epoch == self.latest or head.leader_epoch < 0:
+            return False
+        self.assign(head.leader_epoch, head.base_offset)
+        return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """The largest known epoch not above `epoch`, and where it ends. As in KIP-101 and KIP-279."""
@@ -103,6 +119,13 @@ class EpochCache:
             replace_file(self._filesystem, self.path, self.content(), sync=False)
             self.dirty = False
             self.unsynced = True
+
+    def try_write(self) -> None:
+        """The same. A disk that refuses costs nothing else: recovery completes the epochs from the batches."""
+        try:
+            self.write()
+        except OSError as error:
+            logger.warning("%s: leader epochs not written: %s", self.path.parent.name, describe(error))
 
     def sync(self) -> None:
         """Make what was written durable, but for its name: the caller syncs the directory. May run in a thread."""

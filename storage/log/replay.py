@@ -79,6 +79,20 @@ def load_producers(
                 replay(producers, segment, position, head)
 
 
+def reload_producers(
+    producers: ProducerState,
+    segments: list[Segment],
+    end_offset: int,
+    filesystem: Filesystem,
+    now_ms: int,
+    directory: Path,
+) -> None:
+    """The same for a log that was cut, with the snapshots that are in its directory."""
+    names = [paths.parse_offset_file(entry.name) for entry in filesystem.list(directory)]
+    snapshots = sorted(offset for offset, suffix in filter(None, names) if suffix == paths.SNAPSHOT_SUFFIX)
+    load_producers(producers, segments, end_offset, filesystem, now_ms, directory, snapshots)
+
+
 def open_transaction_indexes(
     segments: list[Segment],
     end_offset: int,

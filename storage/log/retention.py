@@ -80,8 +80,8 @@ class Breach:
 
 def breach(log: Log, now_ms: int, *, closed_only: bool = False) -> Breach | None:
     """What may go now; None for nothing. Looks at the segments that may go and the one behind them."""
-    segments = log.segments[: -1 if closed_only else None]
-    config = log.config
+    segments = log.local.segments.all[: -1 if closed_only else None]
+    config = log.local.config
     by_time = by_size = 0
     size_bytes = 0
     index = 0
@@ -91,7 +91,7 @@ def breach(log: Log, now_ms: int, *, closed_only: bool = False) -> Breach | None
             index += 1
         by_time = index
     if config.deleted and config.retention_bytes >= 0:
-        excess = log.size_bytes - size_bytes - config.retention_bytes
+        excess = log.local.size_bytes - size_bytes - config.retention_bytes
         while _may_go(log, segments, index) and excess >= segments[index].size_bytes:
             excess -= segments[index].size_bytes
             size_bytes += segments[index].size_bytes
@@ -106,12 +106,12 @@ def breach(log: Log, now_ms: int, *, closed_only: bool = False) -> Breach | None
 
 
 def _end(log: Log, index: int) -> int:
-    segments = log.segments
+    segments = log.local.segments.all
     return segments[index + 1].base_offset if index + 1 < len(segments) else log.log_end_offset
 
 
 def _may_go(log: Log, segments: Sequence[Segment], index: int) -> bool:
-    if index >= len(segments) or (segments[index] is log.segments[-1] and segments[index].size_bytes == 0):
+    if index >= len(segments) or (segments[index] is log.local.segments.all[-1] and segments[index].size_bytes == 0):
         return False
     return _end(log, index) <= log.high_watermark
 
@@ -119,7 +119,7 @@ def _may_go(log: Log, segments: Sequence[Segment], index: int) -> bool:
 def due(log: Log, now_ms: int) -> Breach | None:
     """What may go now; not the active segment, where no other can be begun. Raises OSError."""
     found = breach(log, now_ms)
-    if found is None or found.count < len(log.segments):
+    if found is None or found.count < len(log.local.segments.all):
         return found
     try:
         log.roll()

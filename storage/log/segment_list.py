@@ -19,7 +19,7 @@ from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import BatchHeader
 from klamm.protocol.regions import FileRegion
 from klamm.storage import paths
-from klamm.storage.filesystem import Filesystem
+from klamm.storage.filesystem import Filesystem, storage_errors
 from klamm.storage.log.results import NOTHING, LogRead
 from klamm.storage.log.segment import Segment
 from klamm.storage.log.transaction_index import AbortedTransaction
@@ -94,12 +94,16 @@ class SegmentList:
         return NOTHING
 
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
-        """The aborted transactions with offsets in [start, end), from the markers at or above `start`. OSError."""
+        """The aborted transactions with records in [start, end): a read_committed reader leaves them out. Raises
+        KafkaStorageError."""
         found: list[AbortedTransaction] = []
+        if not self.aborting:
+            return found
         first = self.bases[self.index_of(start)]
-        for segment in self.aborting:
-            if segment.base_offset >= first and segment.transaction_index.collect(start, end, found):
-                break
+        with storage_errors(f"{self.active.directory.name}: transaction index"):
+            for segment in self.aborting:
+                if segment.base_offset >= first and segment.transaction_index.collect(start, end, found):
+                    break
         return found
 
     def detach_below(self, offset: int) -> list[Segment]:
@@ -109,6 +113,13 @@ class SegmentList:
         if removed:
             self.set(self.all[count:])
         return removed
+
+    def inherit_damage(self, source: SegmentList) -> None:
+        """What is known to be damaged in `source` is so here, too, where the bytes were copied as they were."""
+        known = {segment.base_offset: segment.damage for segment in source.all if segment.damage}
+        for segment in self.all if known else ():
+            found = known.get(segment.base_offset, ())
+            segment.damage = tuple(each for each in found if each.end_position <= segment.size_bytes)
 
     def substitute(self, old: list[Segment], new: list[Segment]) -> None:
         """Put `new` in the place of neighbours that are in the list."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 from klamm.protocol.errors import (
     CorruptMessage,
@@ -26,6 +26,7 @@ from klamm.storage.log.index import NO_TIMESTAMP
 from klamm.storage.log.results import TimestampOffset
 from klamm.storage.log.scan import heads
 from klamm.storage.log.segment import Segment
+from klamm.storage.log.segment_list import SegmentList
 
 DECOMPRESS_LIMIT = 100 << 20
 """How far a batch is inflated, at least."""
@@ -36,37 +37,36 @@ class Search:
     after `timestamp`, or, with None, the first that has the largest.
 
     Only the newest segment changes while it runs, so that one is asked here and now for what it has in memory.
-    `is_served` tells whether a segment still belongs to the log: in one whose files are gone nothing is found.
+    In a segment that no longer belongs to the log, as its files may be gone, nothing is found.
     """
 
     __slots__ = (
         "_active",
-        "_is_served",
         "_largest",
         "_limit",
         "_log_start",
         "_name",
         "_range",
         "_segments",
+        "_served",
         "_timestamp",
     )
 
     def __init__(
         self,
         name: str,
-        segments: Sequence[Segment],
+        served: SegmentList,
         log_start_offset: int,
         timestamp: int | None,
-        *,
-        is_served: Callable[[Segment], bool],
-        max_decompressed_bytes: int = DECOMPRESS_LIMIT,
+        max_decompressed_bytes: int,
     ) -> None:
+        segments = served.all
         first = max(0, bisect_right(segments, log_start_offset, key=lambda segment: segment.base_offset) - 1)
         self._name = name
         self._segments = segments[first:]
         self._log_start = log_start_offset
         self._timestamp = timestamp
-        self._is_served = is_served
+        self._served = served
         self._limit = max(DECOMPRESS_LIMIT, max_decompressed_bytes)
         active = self._active = segments[-1]
         self._largest = active.load_largest_timestamp()
@@ -105,7 +105,7 @@ class Search:
                 try:
                     return [head.magic for _, head in segment.last_heads(1)][-1:] == [0]
                 except FileNotFoundError:
-                    if self._is_served(segment):
+                    if segment in self._served.all:
                         raise
         return False
 
@@ -165,7 +165,7 @@ class Search:
                 if head.last_offset >= self._log_start and head.record_count:
                     yield position, head
         except FileNotFoundError:
-            if self._is_served(segment):
+            if segment in self._served.all:
                 raise
 
     def _records(self, segment: Segment, position: int, head: BatchHeader) -> Iterator[TimestampOffset]:
@@ -190,3 +190,20 @@ def last_written_ms(segment: Segment) -> int:
     """The largest timestamp of a segment; when it has none, when its file was last written."""
     timestamp = segment.load_largest_timestamp()
     return timestamp if timestamp != NO_TIMESTAMP else segment.file.modified_ms()
+
+
+def segment_offsets(
+    segments: list[Segment], timestamp: int, max_count: int, log_start_offset: int, log_end_offset: int, now_ms: int
+) -> list[int]:
+    """See `Log.segment_offsets`."""
+    if timestamp == -2:
+        return [log_start_offset][:max_count]
+    offsets = []
+    if segments[-1].size_bytes and (timestamp == -1 or timestamp >= now_ms):
+        offsets.append(log_end_offset)
+    offsets += [
+        max(segment.base_offset, log_start_offset)
+        for segment in reversed(segments)
+        if timestamp == -1 or last_written_ms(segment) <= timestamp
+    ]
+    return list(dict.fromkeys(offsets))[:max_count]

@@ -22,15 +22,19 @@ does no harm: an index with more entries than it says is taken as it is, one tha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 from klamm.protocol.records.crc import crc32c
+from klamm.storage import paths
 from klamm.storage.checkpoints import CheckpointError, format_lines, parse_lines
-from klamm.storage.filesystem import Filesystem
+from klamm.storage.filesystem import Filesystem, describe, replace_file
 from klamm.storage.log.index import EntryFile
+
+logger = logging.getLogger(__name__)
 
 ENTRY = Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
 VERSION = 0
@@ -137,6 +141,19 @@ def check(content: bytes, start: int, end: int) -> None:
         if not last_stable_offset <= stable <= last + 1:
             raise ValueError(f"{what} has the last stable offset {stable}")
         last_offset, last_stable_offset = last, stable
+
+
+def write_list(
+    filesystem: Filesystem, directory: Path, indexes: list[tuple[int, TransactionIndex]], *, sync: bool
+) -> None:
+    """Write which transaction indexes a log has. A disk that refuses costs that a missing one is not missed."""
+    path = directory / paths.TXN_INDEX_LIST
+    if not indexes and not filesystem.exists(path):
+        return
+    try:
+        replace_file(filesystem, path, format_list(indexes), sync=sync, sync_directory=False)
+    except OSError as error:
+        logger.warning("%s: %s not written: %s", directory.name, path.name, describe(error))
 
 
 def format_list(indexes: Iterable[tuple[int, TransactionIndex]]) -> bytes:

@@ -16,12 +16,13 @@ a segment in its middle without the segment, has lost files: `LogDamaged`; it ne
 from __future__ import annotations
 
 import logging
+import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from itertools import groupby, pairwise
+from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from klamm.protocol.records.batch import BatchHeader
 from klamm.storage import paths
 from klamm.storage.clock import Clock
 from klamm.storage.filesystem import (
@@ -34,6 +35,7 @@ from klamm.storage.filesystem import (
 )
 from klamm.storage.log.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.log.leader_epochs import EpochCache
+from klamm.storage.log.local_log import LocalLog
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.producer_state import ProducerState
@@ -41,7 +43,7 @@ from klamm.storage.log.replay import load_producers, open_transaction_indexes
 from klamm.storage.log.segment import Segment
 from klamm.storage.log.swap import SwapError, finish
 from klamm.storage.recovery.lost_segments import lost_segments
-from klamm.storage.recovery.recovery import Scan, end_of_content, find_batch_after, note_epoch, scan_segment
+from klamm.storage.recovery.recovery import Scan, end_of_content, find_batch_after, rebuild_epochs, scan_segment
 from klamm.storage.recovery.split import overflows, split
 from klamm.storage.sharing import own_files
 
@@ -55,43 +57,53 @@ class LogDamaged(Exception):
     """The log cannot be opened without losing what was promised. It stays as it is until an operator decides."""
 
 
-class Loader:
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """What a log is opened from: its directory, and what is known of what is in there."""
+
+    directory: Path
+    config: LogConfig
+    _: KW_ONLY
+    clock: Clock
+    filesystem: Filesystem
+    clean: bool
+    """The log was closed properly; else everything from the recovery point on is checked."""
+    log_start_offset: int = 0
+    recovery_point: int = 0
+    high_watermark: int = 0
+    power_loss: bool = False
+    """The machine went down since: bytes that were not synced may be damaged in any order."""
+    quarantine: Path | None = None
+    """Where what has to be cut after a power loss is kept."""
+    producer_expiration_ms: int = 86_400_000
+    jitter: Callable[[int], int] = random.randrange
+    recovered: bool = False
+    """Another process has checked it since: its files are as after a clean close, but not synced."""
+    on_segment: Callable[[int], None] | None = None
+    """Called with the size of each segment that was checked."""
+
+
+def open_log(source: LogSource) -> Log:
+    """Open what is in the directory, or begin an empty log there. Raises LogDamaged (nothing was changed) or
+    KafkaStorageError."""
+    return _Loader(source).load()
+
+
+class _Loader:
     """Opens one log; used once."""
 
-    def __init__(
-        self,
-        directory: Path,
-        config: LogConfig,
-        *,
-        clock: Clock,
-        filesystem: Filesystem,
-        log_start_offset: int,
-        recovery_point: int,
-        clean: bool,
-        high_watermark: int,
-        power_loss: bool,
-        quarantine: Path | None,
-        producer_expiration_ms: int,
-        jitter: Callable[[int], int],
-        recovered: bool = False,
-        on_segment: Callable[[int], None] | None = None,
-    ) -> None:
-        self._directory = directory
-        self._name = directory.name
-        self._config = config
-        self._clock = clock
-        self._filesystem = filesystem
-        self._log_start_offset = log_start_offset
-        self._recovery_point = recovery_point
-        self._clean = clean
-        self._high_watermark = high_watermark
-        self._power_loss = power_loss
-        self._quarantine = quarantine
-        self._jitter = jitter
-        self._recovered = recovered
-        self._on_segment = on_segment
-        self._epochs = EpochCache(filesystem, directory)
-        self._producers = ProducerState(directory.name, producer_expiration_ms)
+    def __init__(self, source: LogSource) -> None:
+        self._source = source
+        self._directory = source.directory
+        self._name = source.directory.name
+        self._config = source.config
+        self._clock = source.clock
+        self._filesystem = source.filesystem
+        self._recovery_point = source.recovery_point
+        self._power_loss = source.power_loss
+        self._clean = source.clean
+        self._epochs = EpochCache(source.filesystem, source.directory)
+        self._producers = ProducerState(self._name, source.producer_expiration_ms)
         self._files: dict[str, Entry] = {}
         self._snapshots: list[int] = []
         self._rebuilt: set[int] = set()  # base offsets of segments whose indexes are not those that a close has left
@@ -107,7 +119,7 @@ class Loader:
             self._check_logs()
             if segments:
                 epochs_known = self._epochs.load()
-                end = self._open_clean(segments) if self._clean or self._recovered else None
+                end = self._open_clean(segments) if self._clean or self._source.recovered else None
                 if end is None:
                     self._clean = False
                     segments = self._recover(segments)
@@ -115,7 +127,7 @@ class Loader:
                 log_end_offset = end
                 self._check_end(log_end_offset)
             else:
-                log_end_offset = self._log_start_offset
+                log_end_offset = self._source.log_start_offset
                 self._check_end(0)
                 epochs_known = True
                 segments = [self._segment(log_end_offset, 0, self._clock.wall_ms())]
@@ -124,27 +136,28 @@ class Loader:
             return self._make_log(segments, log_end_offset, epochs_known)
 
     def _make_log(self, segments: list[Segment], log_end_offset: int, epochs_known: bool) -> Log:
-        log_start_offset = max(self._log_start_offset, segments[0].base_offset)
+        log_start_offset = max(self._source.log_start_offset, segments[0].base_offset)
         self._own_files(segments[-1])
         if not epochs_known or (not len(self._epochs) and log_end_offset > segments[0].base_offset):
             rebuild_epochs(self._epochs, segments)
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(log_start_offset)
-        self._try("leader epochs", self._epochs.write)
-        log = Log(
+        self._epochs.try_write()
+        recovery_point = log_end_offset if self._clean else min(self._recovery_point, log_end_offset)
+        local = LocalLog(
             self._directory,
             self._config,
             segments,
             clock=self._clock,
             filesystem=self._filesystem,
-            producers=self._producers,
             leader_epochs=self._epochs,
-            log_start_offset=log_start_offset,
             log_end_offset=log_end_offset,
-            recovery_point=log_end_offset if self._clean else min(self._recovery_point, log_end_offset),
-            jitter=self._jitter,
+            recovery_point=recovery_point,
+            flushed_offset=max(recovery_point, log_start_offset),  # the log start was made durable when that was
+            jitter=self._source.jitter,
         )
-        log.set_high_watermark(max(log_start_offset, min(self._high_watermark, log_end_offset)))
+        log = Log(local, producers=self._producers, leader_epochs=self._epochs, log_start_offset=log_start_offset)
+        log.set_high_watermark(max(log_start_offset, min(self._source.high_watermark, log_end_offset)))
         if self._clean and self._snapshots and self._snapshots[-1] == log_end_offset:
             log.nothing_to_save()
         return log
@@ -172,7 +185,7 @@ class Loader:
         found = False
         for segment, following in zip(segments, [*segments[1:], None], strict=False):
             next_base_offset = following.base_offset if following is not None else None
-            known = max(self._recovery_point, self._high_watermark)
+            known = max(self._recovery_point, self._source.high_watermark)
             may_overflow = self._config.compacted and not 0 < known <= segment.base_offset + MAX_RELATIVE_OFFSET + 1
             if overflows(self._filesystem, segment, next_base_offset, last_may=may_overflow, names=self._files):
                 parts = split(self._filesystem, self._directory, segment, self._part)
@@ -215,7 +228,7 @@ class Loader:
             index_interval_bytes=self._config.index_interval_bytes,
             segment_index_bytes=self._config.segment_index_bytes,
             created_ms=created_ms,
-            roll_jitter_ms=self._jitter(jitter) if jitter > 0 else 0,
+            roll_jitter_ms=self._source.jitter(jitter) if jitter > 0 else 0,
             size_bytes=size_bytes,
             preallocate_bytes=self._config.segment_bytes if self._config.preallocate else 0,
         )
@@ -256,9 +269,9 @@ class Loader:
 
     def _check_end(self, log_end_offset: int) -> None:
         """Refuse a log that ends before what is known of it."""
-        known = {"recovery point": self._recovery_point, "log start": self._log_start_offset}
+        known = {"recovery point": self._recovery_point, "log start": self._source.log_start_offset}
         if not self._power_loss:
-            known["high watermark"] = self._high_watermark
+            known["high watermark"] = self._source.high_watermark
         for what, offset in known.items():
             if offset > log_end_offset:
                 raise LogDamaged(f"the log ends at {log_end_offset}, below its {what} {offset}: data is missing")
@@ -344,8 +357,8 @@ class Loader:
             )
             if scan.problem is not None:
                 return self._cut(segments, index, scan)
-            if self._on_segment is not None:
-                self._on_segment(segment.size_bytes)
+            if self._source.on_segment is not None:
+                self._source.on_segment(segment.size_bytes)
             if index + 1 < len(segments):
                 segment.become_inactive()
             next_offset = scan.next_offset
@@ -395,9 +408,9 @@ class Loader:
 
     def _keep(self, segments: Iterable[Segment], position: int) -> Path | None:
         """Copy what is going to be cut out of the log dir. An OSError here leaves the partition offline, uncut."""
-        if self._quarantine is None:
+        if self._source.quarantine is None:
             return None
-        directory = self._quarantine / f"{self._name}.{self._clock.wall_ms()}"
+        directory = self._source.quarantine / f"{self._name}.{self._clock.wall_ms()}"
         make_durable_directory(self._filesystem, directory)
         for segment in segments:
             end = end_of_content(segment.file, position, segment.size_bytes)
@@ -429,22 +442,3 @@ class Loader:
             self._directory,
             self._snapshots,
         )
-
-
-def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
-    """The epochs from the batches. Below a segment with messages that have none nothing need be read."""
-    epochs.clear()
-    found: list[BatchHeader] = []
-    for segment in reversed(segments):
-        changes = [next(heads) for _, heads in groupby((head for _, head in segment.heads()), _epoch_of)]
-        found = changes + found
-        if any(head.magic < 2 for head in changes):
-            break
-    for head in found:
-        note_epoch(epochs, head)
-    if epochs:
-        logger.info("%s: rebuilt the leader epochs: %s", epochs.path.parent.name, list(epochs))
-
-
-def _epoch_of(head: BatchHeader) -> tuple[bool, int]:
-    return head.magic < 2, head.leader_epoch

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
+from itertools import groupby
 
 from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
@@ -13,6 +15,8 @@ from klamm.storage.log.producer_state import ProducerState
 from klamm.storage.log.replay import replay
 from klamm.storage.log.scan import batches, problem_of
 from klamm.storage.log.segment import Segment
+
+logger = logging.getLogger(__name__)
 
 SEARCH_BYTES = 1 << 20
 PAGE_BYTES = 4096
@@ -116,3 +120,22 @@ def _is_good(file: File, position: int, end: int, next_offset: int) -> bool:
     if head.base_offset < next_offset or position + head.size_bytes > end:
         return False
     return crc_is_valid(file.read_at(head.size_bytes, position), head)
+
+
+def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
+    """The epochs from the batches. Below a segment with messages that have none nothing need be read."""
+    epochs.clear()
+    found: list[BatchHeader] = []
+    for segment in reversed(segments):
+        changes = [next(heads) for _, heads in groupby((head for _, head in segment.heads()), _epoch_of)]
+        found = changes + found
+        if any(head.magic < 2 for head in changes):
+            break
+    for head in found:
+        note_epoch(epochs, head)
+    if epochs:
+        logger.info("%s: rebuilt the leader epochs: %s", epochs.path.parent.name, list(epochs))
+
+
+def _epoch_of(head: BatchHeader) -> tuple[bool, int]:
+    return head.magic < 2, head.leader_epoch

@@ -24,16 +24,15 @@ from typing import Any
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem, describe
-from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.recovery.loader import LogDamaged
+from klamm.storage.recovery.loader import LogDamaged, LogSource, open_log
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What `Log.open` is to be told of an unclean log, and how much of it is to be checked."""
+    """What `open_log` needs to know of an unclean log, and how much of it is to be checked."""
 
     directory: str
     config: LogConfig
@@ -59,26 +58,28 @@ class Task:
 def recover(task: Task, on_segment: Callable[[int], None]) -> str | None:
     """Check one log and write what makes it as if closed, unsynced; why it cannot be opened, or None."""
     try:
-        log = Log.open(
-            Path(task.directory),
-            task.config,
-            clock=SystemClock(),
-            filesystem=OsFilesystem(),
-            log_start_offset=task.log_start_offset,
-            recovery_point=task.recovery_point,
-            high_watermark=task.high_watermark,
-            clean=False,
-            power_loss=task.power_loss,
-            quarantine=Path(task.quarantine) if task.quarantine is not None else None,
-            producer_expiration_ms=task.producer_expiration_ms,
-            on_segment=on_segment,
+        log = open_log(
+            LogSource(
+                Path(task.directory),
+                task.config,
+                clock=SystemClock(),
+                filesystem=OsFilesystem(),
+                log_start_offset=task.log_start_offset,
+                recovery_point=task.recovery_point,
+                high_watermark=task.high_watermark,
+                clean=False,
+                power_loss=task.power_loss,
+                quarantine=Path(task.quarantine) if task.quarantine is not None else None,
+                producer_expiration_ms=task.producer_expiration_ms,
+                on_segment=on_segment,
+            )
         )
-        for segment in log.segments:
+        for segment in log.local.segments.all:
             segment.become_inactive()
             segment.write_indexes()
         log.write_snapshot()
         log.leader_epochs.write()
-        log.abandon("handed over")
+        log.local.abandon("handed over")
     except (LogDamaged, KafkaStorageError) as error:
         return str(error)
     except OSError as error:

@@ -31,12 +31,11 @@ from klamm.storage.filesystem import (
     make_durable_directory,
     unlink_if_exists,
 )
-from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.swap import Swap, SwapError, announce, carry_out, finish
 from klamm.storage.paths import TopicPartition
 from klamm.storage.recovery.damage import Damage, find_damage
-from klamm.storage.recovery.loader import LogDamaged
+from klamm.storage.recovery.loader import LogDamaged, LogSource, open_log
 from klamm.storage.recovery.lost_segments import lost_segments
 from klamm.storage.scrub.scrub_state import forget_damage
 from klamm.storage.sharing import own_files
@@ -288,15 +287,22 @@ class Repair:
 
     def _finish(self) -> None:
         """Check all of it, make anew what goes with the batches, and tell what there is now."""
-        log = Log.open(
-            self._directory,
-            LogConfig(compacted=True),  # that is: with gaps
-            clock=self._clock,
-            filesystem=self._filesystem,
-            log_start_offset=self._checkpoint(paths.LOG_START_CHECKPOINT),
-            clean=False,
+        log = open_log(
+            LogSource(
+                self._directory,
+                LogConfig(compacted=True),  # that is: with gaps
+                clock=self._clock,
+                filesystem=self._filesystem,
+                log_start_offset=self._checkpoint(paths.LOG_START_CHECKPOINT),
+                clean=False,
+            )
         )
-        start, end, size_bytes, count = log.log_start_offset, log.log_end_offset, log.size_bytes, len(log.segments)
+        start, end, size_bytes, count = (
+            log.log_start_offset,
+            log.log_end_offset,
+            log.local.size_bytes,
+            len(log.local.segments.all),
+        )
         log.close()
         points = self._known[paths.RECOVERY_POINT_CHECKPOINT]
         points[self._partition] = end

@@ -111,7 +111,7 @@ def test_an_ack_and_a_consumer_wait_for_the_disk(tmp_path: Path, disk: Disk, ack
         assert seen(broker) > 0
         partition = broker.broker.partitions.get("t", 0)
         assert partition is not None and partition.log is not None
-        assert partition.high_watermark == partition.log.flushed_offset == 5
+        assert partition.high_watermark == partition.log.local.flushed_offset == 5
 
 
 def test_nobody_waits_without_acks_but_a_consumer_does(tmp_path: Path, disk: Disk) -> None:
@@ -193,7 +193,7 @@ def test_what_a_crash_left_in_the_page_cache_is_synced_before_it_is_served(tmp_p
         assert disk.syncs == ["t-0"]
         partition = broker.broker.partitions.get("t", 0)
         assert partition is not None and partition.log is not None
-        assert partition.log.flushed_offset == partition.high_watermark == 1
+        assert partition.log.local.flushed_offset == partition.high_watermark == 1
 
 
 def test_what_a_crash_left_and_cannot_be_synced_is_not_served(tmp_path: Path, disk: Disk) -> None:

@@ -121,14 +121,14 @@ class Model:
             producer = log.producers.get(transaction.producer_id)
             first = producer.first_transaction_offset if producer is not None else -1
             if first != transaction.offsets[0]:
-                base_offset = log.segments[0].base_offset
+                base_offset = log.local.segments.all[0].base_offset
                 assert transaction.offsets[0] < base_offset
                 transaction.offsets = [offset for offset in transaction.offsets if offset >= base_offset]
                 assert first == (transaction.offsets[0] if transaction.offsets else -1)
         self.transactions = [transaction for transaction in self.transactions if transaction.offsets]
 
     def check(self, log: Log) -> None:
-        assert log.offline_reason is None
+        assert log.local.offline_reason is None
         assert log.log_end_offset == self.end
         start = log.log_start_offset
         assert self.start <= start <= self.start_attempted, (self.start, start, self.start_attempted)
@@ -145,7 +145,7 @@ class Model:
         self._compare(found, committed, committed.keys() & needed)
         if not self.is_compacted:
             known = {(t.producer_id, t.offsets[0], t.marker) for t in self.transactions if t.outcome == ABORTED}
-            listed = log.aborted_transactions(start, self.end)
+            listed = log.local.segments.aborted(start, self.end)
             assert {t[:3] for t in listed} == {each for each in known if each[2] >= start}
             assert len(listed) == len({t[:3] for t in listed})
 
@@ -182,7 +182,7 @@ class Manager(PartitionManager):
         super()._configure(name, image)
         for partition in self.topics[name].partitions if name in self.topics else ():
             assert partition.log is not None
-            partition.log.config = _small(partition.log.config)
+            partition.log.local.configure(_small(partition.log.local.config))
 
 
 class NoRecord(DirectoryRecord):
@@ -397,7 +397,7 @@ class World:
             assert model.durable <= end <= model.end, (name, model.durable, end, model.end)
             model.cut(end)
             model.forget_deleted(self.log_of(name))
-            self.log_of(name).flush()
+            self.log_of(name).local.flush()
         self.check()
 
     async def _die(self) -> None:
@@ -488,7 +488,7 @@ class World:
     # Writing
 
     async def append(self) -> None:
-        for model, partition, log in self.some():
+        for model, _, log in self.some():
             producer_id = self.rng.choice(self.producer_ids)
             is_transactional = producer_id in TRANSACTIONAL
             known = log.producers.get(producer_id)
@@ -518,10 +518,10 @@ class World:
                     model.transactions.append(transaction)
                 transaction.offsets += offsets
             model.end += len(pairs)
-            partition._commit(log, log.log_end_offset)
+            log.set_high_watermark(log.log_end_offset)
 
     async def end_transaction(self) -> None:
-        for model, partition, log in self.some():
+        for model, _, log in self.some():
             transactions = [each for each in model.transactions if each.outcome == OPEN]
             if transactions:
                 transaction = self.rng.choice(transactions)
@@ -531,7 +531,7 @@ class World:
                 end_transaction(log, transaction.producer_id, producer.epoch, is_commit=is_commit)
                 transaction.marker, transaction.outcome = model.end, COMMITTED if is_commit else ABORTED
                 model.end += 1
-                partition._commit(log, log.log_end_offset)
+                log.set_high_watermark(log.log_end_offset)
 
     async def roll(self) -> None:
         for _, _, log in self.some():

@@ -71,11 +71,11 @@ def compacted_log() -> tuple[Log, MemoryFilesystem]:
     append(log, (b"end", b"of the first round"))
     log.roll()
     compact(log, filesystem)
-    log.config = LogConfig(segment_bytes=6000, index_interval_bytes=200, compacted=True)
+    log.local.configure(LogConfig(segment_bytes=6000, index_interval_bytes=200, compacted=True))
     append(log, (b"end", b"of the second round"), (b"key-3", None))
     log.roll()
     append(log, (b"more", b"in the active segment"))
-    log.flush()
+    log.local.flush()
     return log, filesystem
 
 
@@ -87,10 +87,10 @@ def states_of_a_compaction() -> Iterator[State]:
         assert found is not None
         cleaned, *_ = Cleaner(job_of(log, found, START_MS + 30 * DAY_MS), filesystem).run().groups
         assert len(cleaned.sources) > 2
-        assert log.begin_swap(cleaned)
+        assert log.local.begin_swap(cleaned)
         filesystem.crash_after(step)
         try:
-            log.swap_files(cleaned)
+            log.local.swap_files(cleaned)
             is_done = True
         except Crash:
             is_done = False

@@ -13,6 +13,7 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.results import AppendResult
 from klamm.storage.log.retention import due
+from klamm.storage.recovery import loader
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -103,18 +104,27 @@ def open_log(
     quarantine: Path | None = Path("/cut"),
     directory: Path = DIRECTORY,
 ) -> Log:
-    return Log.open(
-        directory,
-        config if config is not None else LogConfig(),
-        clock=clock if clock is not None else ManualClock(),
-        filesystem=filesystem,
-        clean=clean,
-        recovery_point=recovery_point,
-        log_start_offset=log_start_offset,
-        high_watermark=high_watermark,
-        power_loss=power_loss,
-        quarantine=quarantine,
+    return loader.open_log(
+        loader.LogSource(
+            directory,
+            config if config is not None else LogConfig(),
+            clock=clock if clock is not None else ManualClock(),
+            filesystem=filesystem,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            power_loss=power_loss,
+            quarantine=quarantine,
+        )
     )
+
+
+def delete_unreachable(log: Log) -> int:
+    """Remove the files of what is below the log start at once; how many segments went."""
+    removed = log.detach_unreachable()
+    log.local.unlink_files(log.local.retire(removed))
+    return len(removed)
 
 
 def read_bytes(log: Log, offset: int, *, max_bytes: int = EVERYTHING, max_offset: int = EVERYTHING) -> bytes:

@@ -30,7 +30,7 @@ from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
 from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from tests.storage.batches import batch, read_bytes
+from tests.storage.batches import batch, delete_unreachable, read_bytes
 from tests.support.log_dirs import create_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
@@ -212,7 +212,7 @@ class World:
     def flush_one(self, topic: Topic) -> None:
         """As the flusher does."""
         target = topic.log.log_end_offset
-        topic.log.flush(target)
+        topic.log.local.flush(target)
         assert topic.partition is not None
         topic.partition.flushed(target)
         topic.durable = max(topic.durable, target)
@@ -223,7 +223,7 @@ class World:
     def tick(self) -> None:
         """As the upkeep does."""
         for topic in self.topics.values():
-            if topic.state == "served" and topic.log.flush_due(self.clock.wall_ms() + TICK_MS):
+            if topic.state == "served" and topic.log.local.flush_due(self.clock.wall_ms() + TICK_MS):
                 self.flush_one(topic)
 
     def pass_time(self) -> None:
@@ -246,7 +246,7 @@ class World:
         topic.log_start_attempted = max(topic.log_start_attempted, offset)
         topic.log.advance_log_start(offset)
         self.checkpoint()
-        topic.log.delete_unreachable()
+        delete_unreachable(topic.log)
 
     def truncate(self) -> None:
         topic = self.pick()
@@ -257,7 +257,6 @@ class World:
         topic.log_start = min(topic.log_start, topic.acked)
         topic.log.truncate_to(offset)
         assert topic.partition is not None
-        topic.partition.high_watermark = topic.log.high_watermark
         end = topic.log.log_end_offset
         assert end in (offset, topic.acked)
         topic.log_start_attempted = topic.log.log_start_offset
@@ -279,17 +278,17 @@ class World:
             found = cleanable(log, self.log_dir.cleaner_offset(topic.key), self.clock.wall_ms())
             if found is None:
                 continue
-            log.flush(found.first_uncleanable)
+            log.local.flush(found.first_uncleanable)
             self.log_dir.checkpoint()
             job = make_job(
                 log, found, self.clock.wall_ms(), map_bytes=1 << 20, map_load_factor=0.9, bytes_per_second=1e12
             )
             result = Cleaner(job, self.filesystem).run()
             for group in result.groups:
-                assert log.begin_swap(group)
-                files = log.swap_files(group)
-                log.finish_swap()
-                log.unlink_files(files)
+                assert log.local.begin_swap(group)
+                files = log.local.swap_files(group)
+                log.local.finish_swap()
+                log.local.unlink_files(files)
             self.log_dir.note_cleaned(topic.key, log, result.end_offset)
             topic.cleaned = max(topic.cleaned, result.end_offset)
 

@@ -16,7 +16,7 @@ def read_committed(log: Log, *, max_bytes: int = 1 << 20, start: int | None = No
         read = log.read(offset, max_bytes=max_bytes, max_offset=stable)
         if read.region is None:
             break
-        aborted = sorted((t.first_offset, t.producer_id) for t in log.aborted_transactions(offset, read.next_offset))
+        aborted = sorted((t.first_offset, t.producer_id) for t in log.local.segments.aborted(offset, read.next_offset))
         found += [record for record in _chosen(read.region.read(), aborted) if record.offset >= offset]
         offset = read.next_offset
     return found

@@ -19,6 +19,7 @@ from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.recovery import loader
 from tests.storage.batches import all_records, batch, read_bytes, valid
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker_process import wait_for
@@ -31,7 +32,9 @@ INDEX_SUFFIXES = (".index", ".timeindex")
 
 
 def open_log(directory: Path, *, clean: bool, config: LogConfig = CONFIG) -> Log:
-    return Log.open(directory, config, clock=SystemClock(), filesystem=OsFilesystem(), clean=clean)
+    return loader.open_log(
+        loader.LogSource(directory, config, clock=SystemClock(), filesystem=OsFilesystem(), clean=clean)
+    )
 
 
 def kafka_dump(files: list[Path], *options: str) -> list[str]:
@@ -58,15 +61,15 @@ def test_kafka_finds_nothing_wrong_in_our_files(tmp_path: Path) -> None:
             leader_epoch=number // 100,
         )
         sequence += len(times)
-    assert len(log.segments) >= 3
+    assert len(log.local.segments.all) >= 3
     log.close()
     files = sorted((tmp_path / "t-0").glob("0*"))
     deep = kafka_dump(files, "--deep-iteration")
     assert not [line for line in deep if "ismatch" in line or "isvalid: false" in line or "corrupt" in line.lower()]
     assert sum(line.startswith("| offset: ") for line in deep) == sequence
-    assert sum(line.startswith("producerId: 7 ") for line in deep) == len(log.segments)
+    assert sum(line.startswith("producerId: 7 ") for line in deep) == len(log.local.segments.all)
     sane = kafka_dump([path for path in files if path.suffix in INDEX_SUFFIXES], "--index-sanity-check")
-    assert sum("passed sanity check" in line for line in sane) == 2 * len(log.segments)
+    assert sum("passed sanity check" in line for line in sane) == 2 * len(log.local.segments.all)
     verified = kafka_dump([path for path in files if path.suffix in INDEX_SUFFIXES], "--verify-index-only")
     assert not [line for line in verified if "ismatch" in line]
 
@@ -98,7 +101,7 @@ def test_we_open_what_kafka_wrote_and_make_the_same_indexes(tmp_path: Path) -> N
     theirs = {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
     log = open_log(directory, clean=True, config=config)
     assert log.log_end_offset == len(values)
-    assert len(log.segments) > 1
+    assert len(log.local.segments.all) > 1
     assert len(log.producers) == 1
     found = []
     offset = 0
@@ -109,7 +112,7 @@ def test_we_open_what_kafka_wrote_and_make_the_same_indexes(tmp_path: Path) -> N
     assert found == values
     timestamps = all_records(log)
     largest = max(timestamp for _, timestamp in timestamps)
-    result = log.max_timestamp()
+    result = log.timestamp_search(None).run()
     assert result is not None
     assert (result.timestamp, result.offset) == (largest, next(o for o, t in timestamps if t == largest))
     log.close()
@@ -150,14 +153,14 @@ def test_kafka_reads_segments_that_we_compacted(tmp_path: Path) -> None:
         written |= {base_offset + index: pair for index, pair in enumerate(pairs)}
     log.high_watermark = log.log_end_offset
     log.roll()
-    log.flush()
+    log.local.flush()
     found = cleanable(log, 0, now_ms)
     assert found is not None
     job = make_job(log, found, now_ms, map_bytes=1 << 20, map_load_factor=1.0, bytes_per_second=1e12)
     for group in Cleaner(job, filesystem).run().groups:
-        assert log.begin_swap(group)
-        log.unlink_files(log.swap_files(group))
-        log.finish_swap()
+        assert log.local.begin_swap(group)
+        log.local.unlink_files(log.local.swap_files(group))
+        log.local.finish_swap()
     log.close()
     last = {key: offset for offset, (key, _) in written.items()}
     files = sorted((tmp_path / "t-0").glob("0*"))
@@ -205,15 +208,17 @@ def test_we_leave_the_batches_that_kafkas_own_cleaner_leaves(tmp_path: Path) -> 
     job = make_job(ours, found, now_ms, map_bytes=1 << 20, map_load_factor=1.0, bytes_per_second=1e12)
     result = Cleaner(job, OsFilesystem()).run()
     for group in result.groups:
-        assert ours.begin_swap(group)
-        ours.unlink_files(ours.swap_files(group))
-        ours.finish_swap()
+        assert ours.local.begin_swap(group)
+        ours.local.unlink_files(ours.local.swap_files(group))
+        ours.local.finish_swap()
     assert f"t 0 {result.end_offset}\n" in checkpoint.read_text()
     theirs = open_log(kafka.log_dir / "t-0", clean=True, config=config)
     left, expected = batches_of(ours), batches_of(theirs)
     assert [head for head, _ in left] == [head for head, _ in expected]
     assert left == expected
-    assert [segment.base_offset for segment in ours.segments] == [segment.base_offset for segment in theirs.segments]
+    assert [segment.base_offset for segment in ours.local.segments.all] == [
+        segment.base_offset for segment in theirs.local.segments.all
+    ]
 
 
 def batches_of(log: Log) -> list[tuple[tuple[object, ...], list[Record]]]:

@@ -13,6 +13,7 @@ from klamm.storage.copying import CHUNK_BYTES, Copied, copy_file, copy_partition
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.recovery import loader
 from tests.storage.batches import batch
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -20,14 +21,16 @@ CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
 
 def open_log(directory: Path) -> Log:
-    return Log.open(directory, CONFIG, clock=SystemClock(), filesystem=OsFilesystem(), clean=True)
+    return loader.open_log(
+        loader.LogSource(directory, CONFIG, clock=SystemClock(), filesystem=OsFilesystem(), clean=True)
+    )
 
 
 def fill(directory: Path) -> None:
     log = open_log(directory)
     for number in range(30):
         log.append(batch(1000 + number, value=b"v" * 50, producer_id=5, epoch=0, sequence=number), leader_epoch=0)
-    assert len(log.segments) >= 3
+    assert len(log.local.segments.all) >= 3
     log.close()
     (directory / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
 

@@ -19,7 +19,7 @@ from klamm.storage.log_deletion import delete_log
 from klamm.storage.log_dir import LogDir
 from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from tests.storage.batches import batch, read_bytes
+from tests.storage.batches import batch, delete_unreachable, read_bytes
 from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem
@@ -66,8 +66,8 @@ def append(log: Log, known: Known, count: int, epoch: int = 0) -> None:
 
 
 def flush(log: Log, known: Known) -> None:
-    log.flush()
-    known.durable = max(known.durable, log.recovery_point)
+    log.local.flush()
+    known.durable = max(known.durable, log.local.recovery_point)
 
 
 def life(filesystem: MemoryFilesystem, known: Known, *, truncate: bool, delete: bool) -> None:
@@ -88,9 +88,9 @@ def life(filesystem: MemoryFilesystem, known: Known, *, truncate: bool, delete: 
     log.high_watermark = log.log_end_offset
     log.advance_log_start(9)
     log_dir.checkpoint()
-    known.durable = max(known.durable, log.recovery_point)
+    known.durable = max(known.durable, log.local.recovery_point)
     known.log_start = 9
-    log.delete_unreachable()
+    delete_unreachable(log)
     append(log, known, 3, epoch=3)
     log_dir.checkpoint()
     if delete:
@@ -126,7 +126,7 @@ def check(filesystem: MemoryFilesystem, known: Known, *, least: int) -> None:
         == offset
     )
     if offset > log.log_start_offset:
-        assert log.lookup_timestamp(START_MS + offset - 1) == (
+        assert log.timestamp_search(START_MS + offset - 1).run() == (
             START_MS + offset - 1,
             offset - 1,
             log.leader_epochs.epoch_of(offset - 1),

@@ -14,8 +14,8 @@ from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_set
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.recovery.loader import LogSource, open_log
 from klamm.storage.tools.dump import decoders
 from klamm.storage.tools.dump.files import DumpOptions, dump_files
 from klamm.storage.tools.dump.index_files import IndexMode
@@ -29,7 +29,7 @@ SHOW = DumpOptions(print_data_log=True)
 def directory(tmp_path: Path) -> Path:
     """A closed log of two segments."""
     config = LogConfig(index_interval_bytes=100)
-    log = Log.open(tmp_path / "t-0", config, clock=ManualClock(), filesystem=OsFilesystem(), clean=True)
+    log = open_log(LogSource(tmp_path / "t-0", config, clock=ManualClock(), filesystem=OsFilesystem(), clean=True))
     log.append(batch(START_MS, START_MS + 5, producer_id=7, epoch=1, sequence=3, codec=Codec.ZSTD), leader_epoch=2)
     fill(log, 6, epoch=2)
     log.roll()

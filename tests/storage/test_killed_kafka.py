@@ -15,6 +15,7 @@ from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.recovery import loader
 from tests.storage.batches import all_offsets
 from tests.support.apache_kafka import apache_kafka
 from tests.support.manual_clock import START_MS
@@ -31,7 +32,9 @@ TOPICS = {
 
 
 def open_log(directory: Path, *, clean: bool) -> Log:
-    return Log.open(directory, CONFIG, clock=SystemClock(), filesystem=OsFilesystem(), clean=clean)
+    return loader.open_log(
+        loader.LogSource(directory, CONFIG, clock=SystemClock(), filesystem=OsFilesystem(), clean=clean)
+    )
 
 
 def fill(address: str, topic: str, rng: random.Random) -> None:
@@ -45,7 +48,7 @@ def fill(address: str, topic: str, rng: random.Random) -> None:
 
 
 def ask(admin: AdminClient, topic: str, timestamp: int | None) -> tuple[int, int]:
-    spec = OffsetSpec.max_timestamp() if timestamp is None else OffsetSpec.for_timestamp(timestamp)
+    spec = OffsetSpec.timestamp_search(None).run() if timestamp is None else OffsetSpec.for_timestamp(timestamp)
     partition = TopicPartition(topic, 0)
     found = admin.list_offsets({partition: spec})[partition].result(30)
     return found.timestamp, found.offset
@@ -75,7 +78,7 @@ def test_its_logs_are_opened_trimmed_and_searched_as_it_did(tmp_path: Path) -> N
             directory = Path(shutil.copytree(left, tmp_path / str(clean) / left.name))
             log = open_log(directory, clean=clean)
             assert log.log_end_offset == COUNT
-            assert len(log.segments) > 1
+            assert len(log.local.segments.all) > 1
             for (asked, timestamp), expected in answers.items():
                 if asked == topic:
                     found = log.timestamp_search(timestamp).run()

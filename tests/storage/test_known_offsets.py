@@ -26,7 +26,7 @@ def known(filesystem: MemoryFilesystem) -> KnownOffsets:
 def some_log(filesystem: MemoryFilesystem, log_start_offset: int) -> Log:
     log = open_log(filesystem)
     fill(log, 9)
-    log.flush()
+    log.local.flush()
     log.advance_log_start(log_start_offset)
     return log
 

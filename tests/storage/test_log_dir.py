@@ -189,7 +189,7 @@ def test_one_bad_partition_stops_nobody_and_keeps_what_is_known_of_it() -> None:
     for topic in ("bad", "good"):
         log = create(log_dir, topic)
         fill(log, 3)
-        log.flush()
+        log.local.flush()
     log_dir.checkpoint()
     filesystem.kill()
     filesystem.open(DATA / "bad-0" / f"{0:020d}.log").truncate(20)
@@ -219,8 +219,8 @@ def test_power_cut_and_death_of_the_process_are_told_apart_by_the_boot_id() -> N
         log_dir = open_dir(filesystem)
         log = create(log_dir)
         fill(log, 4)
-        filesystem.open(log.segments[0].path).write_at(b"\xff", 100)  # damage in the middle
-        log.segments[0].sync()
+        filesystem.open(log.local.segments.all[0].path).write_at(b"\xff", 100)  # damage in the middle
+        log.local.segments.all[0].sync()
         filesystem.sync_directory(DATA / "t-0")
         if power_cut:
             filesystem.crash()
@@ -286,8 +286,8 @@ def test_a_leftover_that_cannot_be_removed_takes_no_partition_offline() -> None:
     log_dir = open_dir(filesystem)
     log = create(log_dir)
     fill(log, 20)
-    log.advance_log_start(log.segments[-1].base_offset)
-    (deleted, *_) = log.retire(log.detach_unreachable())
+    log.advance_log_start(log.local.segments.all[-1].base_offset)
+    (deleted, *_) = log.local.retire(log.detach_unreachable())
     log_dir.close()
     filesystem.inject("unlink", errno.EPERM, paths.DELETED_SUFFIX)
     again = open_dir(filesystem)
@@ -342,7 +342,7 @@ def test_garbage_checkpoints_fall_back_to_a_scan(name: str, content: bytes) -> N
     again = open_dir(filesystem)
     log = again.logs[TopicPartition("t", 0)]
     assert all_offsets(log) == list(range(20))
-    assert log.recovery_point == (0 if name == paths.RECOVERY_POINT_CHECKPOINT else 20)
+    assert log.local.recovery_point == (0 if name == paths.RECOVERY_POINT_CHECKPOINT else 20)
 
 
 def test_the_log_start_survives_and_is_never_above_what_is_durable() -> None:
@@ -352,7 +352,7 @@ def test_the_log_start_survives_and_is_never_above_what_is_durable() -> None:
     fill(log, 20)
     log.advance_log_start(17)
     log_dir.checkpoint()
-    assert log.recovery_point == 20
+    assert log.local.recovery_point == 20
     filesystem.crash()
     again = open_dir(filesystem).logs[TopicPartition("t", 0)]
     assert (again.log_start_offset, again.log_end_offset) == (17, 20)
@@ -364,7 +364,7 @@ def test_records_deleted_while_a_checkpoint_is_written_and_a_power_cut() -> None
     log_dir = open_dir(filesystem)
     log, other = create(log_dir), create(log_dir, "u")
     fill(log, 20)
-    log.flush()
+    log.local.flush()
     fill(other, 5)
     other.advance_log_start(3)
 
@@ -404,7 +404,7 @@ def test_truncation_lowers_the_checkpoints_first() -> None:
     log = create(log_dir)
     fill(log, 20)
     log.high_watermark = 20
-    log.flush()
+    log.local.flush()
     log_dir.checkpoint()
     log.truncate_to(4)
     filesystem.kill()
@@ -421,7 +421,7 @@ def test_a_failed_fsync_takes_the_whole_directory_offline() -> None:  # row 26
     fill(second, 1)
     filesystem.inject("sync", errno.EIO, "a-0/00000000000000000000.log", times=1)
     with pytest.raises(KafkaStorageError):
-        first.flush()
+        first.local.flush()
     syncs = filesystem.syncs
     for log in (first, second):
         with pytest.raises(KafkaStorageError, match="offline"):
@@ -449,7 +449,7 @@ def test_a_full_disk_does_not_stop_checkpointing_for_good() -> None:  # row 23
     log_dir = open_dir(filesystem)
     log = create(log_dir)
     fill(log, 3)
-    log.flush()
+    log.local.flush()
     filesystem.space_bytes = 0
     with pytest.raises(KafkaStorageError, match="ENOSPC"):
         log_dir.checkpoint()

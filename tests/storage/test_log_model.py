@@ -13,7 +13,7 @@ from klamm.protocol.records.batch import batches, stamp
 from klamm.storage.copies.follower import append_assigned
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from tests.storage.batches import EVERYTHING, batch, open_log
+from tests.storage.batches import EVERYTHING, batch, delete_unreachable, open_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -56,7 +56,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @property
     def end(self) -> int:
-        return self.model[-1].last_offset + 1 if self.model else self.log.segments[0].base_offset
+        return self.model[-1].last_offset + 1 if self.model else self.log.local.segments.all[0].base_offset
 
     @rule(
         times=st.lists(st.integers(0, 50), min_size=1, max_size=5), size=st.integers(0, 150), idempotent=st.booleans()
@@ -104,8 +104,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(share=st.integers(0, 100))
     def flush(self, share: int) -> None:
         up_to = self.end * share // 100
-        self.log.flush(up_to)
-        assert self.log.recovery_point >= min(up_to, self.end)
+        self.log.local.flush(up_to)
+        assert self.log.local.recovery_point >= min(up_to, self.end)
 
     @precondition(lambda self: self.model)
     @rule(share=st.integers(0, 100))
@@ -129,12 +129,12 @@ class LogMachine(RuleBasedStateMachine):
     def advance_log_start(self, share: int) -> None:
         self.start = max(self.start, self.start + (self.end - self.start) * share // 100)
         self.log.advance_log_start(self.start)
-        self.log.flush()  # as LogDir.checkpoint does before it writes the log start
+        self.log.local.flush()  # as LogDir.checkpoint does before it writes the log start
 
     @rule()
     def delete_unreachable(self) -> None:
-        self.log.delete_unreachable()
-        first = self.log.segments[0].base_offset
+        delete_unreachable(self.log)
+        first = self.log.local.segments.all[0].base_offset
         assert first <= self.start
         self.model = [written for written in self.model if written.base_offset >= first]
 
@@ -143,22 +143,22 @@ class LogMachine(RuleBasedStateMachine):
         self.log.close()
         self.filesystem.kill()
         self.log = self._open(clean=True)
-        assert self.log.recovery_point == self.log.log_end_offset
+        assert self.log.local.recovery_point == self.log.log_end_offset
 
     @rule(share=st.integers(0, 100))
     def process_dies(self, share: int) -> None:
-        recovery_point = self.log.recovery_point * share // 100
+        recovery_point = self.log.local.recovery_point * share // 100
         self.filesystem.kill()
         self.log = self._open(clean=False, recovery_point=recovery_point)
 
     @rule(share=st.integers(0, 100), seed=st.none() | st.integers(0, 1000))
     def power_cut(self, share: int, seed: int | None) -> None:
-        durable = self.log.recovery_point
+        durable = self.log.local.recovery_point
         self.filesystem.crash(random.Random(seed) if seed is not None else None)
         self.log = self._open(clean=False, recovery_point=durable * share // 100, power_loss=True)
         end = self.log.log_end_offset
         assert end >= durable
-        first = self.log.segments[0].base_offset
+        first = self.log.local.segments.all[0].base_offset
         self.model = [w for w in self.model if first <= w.base_offset < end]  # unsynced deletions may come back
         self._find_sequence()
 
@@ -168,7 +168,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         assert self.log.log_end_offset == self.end
         assert self.log.log_start_offset == self.start
-        assert 0 <= self.log.recovery_point <= self.end
+        assert 0 <= self.log.local.recovery_point <= self.end
         found = []
         offset = self.start
         while region := self.log.read(offset, max_bytes=1000, max_offset=EVERYTHING).region:
@@ -188,7 +188,7 @@ class LogMachine(RuleBasedStateMachine):
                 ),
                 None,
             )
-            assert self.log.lookup_timestamp(asked) == expected
+            assert self.log.timestamp_search(asked).run() == expected
         for written in visible[-3:]:
             assert self.log.leader_epochs.epoch_of(written.last_offset) == written.epoch
 

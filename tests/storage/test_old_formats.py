@@ -171,10 +171,10 @@ def test_any_mixture_is_read_and_searched(seed: int, clean: bool, segment_entrie
             continue
         for timestamp in range(START_MS - 1, largest + 1, 7):
             expected = next((time, offset) for offset, time in visible if time >= timestamp)
-            found = log.lookup_timestamp(timestamp)
+            found = log.timestamp_search(timestamp).run()
             assert found is not None
             assert found[:2] == expected
-        found = log.max_timestamp()
+        found = log.timestamp_search(None).run()
         assert found is not None
         assert found[:2] == (largest, next(offset for offset, time in visible if time == largest))
 
@@ -199,7 +199,7 @@ def test_truncated_they_go_on_with_new_batches(seed: int, share: int) -> None:
         log.close()
         log = open_log(filesystem, config=CONFIG, clean=clean)
         assert all_records(log) == expected
-        assert log.lookup_timestamp(START_MS + 99) == (START_MS + 99, end, 7)
+        assert log.timestamp_search(START_MS + 99).run() == (START_MS + 99, end, 7)
 
 
 @given(seed=st.integers(0, 2**32), cut=st.integers(8, 40), data=st.data())
@@ -241,13 +241,13 @@ def test_a_search_by_time_in_format_0_is_unsupported(codec: Codec) -> None:  # r
                 log.timestamp_search(timestamp).run()
         log.roll()  # an empty segment behind does not change that
         with pytest.raises(UnsupportedForMessageFormat):
-            log.lookup_timestamp(0)
+            log.timestamp_search(0).run()
         log.close()
     log = open_log(filesystem, config=CONFIG, clean=True)
     log.append(batch(START_MS), leader_epoch=0)
-    assert log.lookup_timestamp(0) == (START_MS, made.next_offset, 0)
-    assert log.lookup_timestamp(START_MS + 1) is None
-    assert log.max_timestamp() == (START_MS, made.next_offset, 0)
+    assert log.timestamp_search(0).run() == (START_MS, made.next_offset, 0)
+    assert log.timestamp_search(START_MS + 1).run() is None
+    assert log.timestamp_search(None).run() == (START_MS, made.next_offset, 0)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -311,10 +311,10 @@ def test_a_segment_without_timestamps_rolls_by_its_age() -> None:
     made.write(filesystem)
     log = open_log(filesystem, config=LogConfig(segment_ms=1000), clock=clock)
     fill(log, 1)
-    assert len(log.segments) == 1
+    assert len(log.local.segments.all) == 1
     clock.advance(1001)
     fill(log, 1)
-    assert [segment.base_offset for segment in log.segments] == [0, 5]
+    assert [segment.base_offset for segment in log.local.segments.all] == [0, 5]
     assert all_offsets(log) == [0, 1, 2, 3, 4, 5]
 
 
@@ -329,21 +329,21 @@ def cleaned(made: OldLog, filesystem: MemoryFilesystem, now_ms: int = START_MS) 
     """Opened, compacted up to the log end, and opened again."""
     log = open_log(filesystem, config=CONFIG)
     log.roll()
-    log.flush()
+    log.local.flush()
     log.high_watermark = log.log_end_offset
     found = cleanable(log, 0, now_ms)
     assert found is not None
     job = make_job(log, found, now_ms, map_bytes=1 << 20, map_load_factor=1.0, bytes_per_second=1e12)
     for group in Cleaner(job, filesystem).run().groups:
-        assert log.begin_swap(group)
-        log.unlink_files(log.swap_files(group))
-        log.finish_swap()
+        assert log.local.begin_swap(group)
+        log.local.unlink_files(log.local.swap_files(group))
+        log.local.finish_swap()
     log.close()
     return open_log(filesystem, config=CONFIG, clean=True)
 
 
 def stored(log: Log) -> list[tuple[BatchHeader, list[Record]]]:
-    data = log.segments[0].file.read_at(log.segments[0].size_bytes, 0)
+    data = log.local.segments.all[0].file.read_at(log.local.segments.all[0].size_bytes, 0)
     return [(head, list(records(data, head, 1 << 20, position))) for position, head in batches(data)]
 
 
@@ -354,10 +354,10 @@ def test_compaction_leaves_what_a_dict_has_and_makes_batches_of_them(seed: int) 
     made.write(filesystem, segment_entries=5)
     log = cleaned(made, filesystem)
     last = {record.key: record for entry in made.entries for record in entry.records}
-    left = [record for segment in log.segments for record in _records_of(segment)]
+    left = [record for segment in log.local.segments.all for record in _records_of(segment)]
     assert left == sorted(last.values())
     assert log.log_end_offset == made.next_offset
-    for segment in log.segments:
+    for segment in log.local.segments.all:
         for _, head in segment.heads():
             assert head.magic == 2
     assert log.read(0, max_bytes=1, max_offset=1 << 40).next_offset > 0
@@ -410,5 +410,5 @@ def test_a_log_that_is_cut_in_a_gap_goes_on() -> None:
     log = open_log(filesystem, config=CONFIG, clean=True)
     log.truncate_to(30)
     log.append(batch(START_MS + 99), leader_epoch=5)
-    assert log.max_timestamp() == (START_MS + 99, 6, 5)
+    assert log.timestamp_search(None).run() == (START_MS + 99, 6, 5)
     assert all_offsets(log) == [0, 2, 4, 6]

@@ -25,6 +25,7 @@ from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.recovery import loader
 from tests.storage.batches import batch, read_bytes
 from tests.storage.test_apache_kafka import batches_of, kafka_dump
 from tests.support.apache_kafka import apache_kafka
@@ -60,7 +61,9 @@ def expected(version: str, topic: str) -> list[Record]:
 
 
 def open_log(directory: Path, *, clean: bool = True, config: LogConfig = CONFIG) -> Log:
-    return Log.open(directory, config, clock=SystemClock(), filesystem=OsFilesystem(), clean=clean)
+    return loader.open_log(
+        loader.LogSource(directory, config, clock=SystemClock(), filesystem=OsFilesystem(), clean=clean)
+    )
 
 
 def read_all(log: Log) -> list[Record]:
@@ -109,10 +112,10 @@ def test_searches_by_time(version: str, topic: str, tmp_path: Path) -> None:
     times = sorted({record.timestamp for record in found})
     for timestamp in (0, times[1], times[len(times) // 2], times[-2] + 1, times[-1]):
         first = next(record for record in found if record.timestamp >= timestamp)
-        assert log.lookup_timestamp(timestamp) == (first.timestamp, first.offset, -1)
-    assert log.lookup_timestamp(times[-1] + 1) is None
+        assert log.timestamp_search(timestamp).run() == (first.timestamp, first.offset, -1)
+    assert log.timestamp_search(times[-1] + 1).run() is None
     first = next(record for record in found if record.timestamp == times[-1])
-    assert log.max_timestamp() == (first.timestamp, first.offset, -1)
+    assert log.timestamp_search(None).run() == (first.timestamp, first.offset, -1)
 
 
 @pytest.mark.parametrize(("version", "topic"), TOPICS)
@@ -189,7 +192,7 @@ def test_compaction_makes_of_them_what_apache_kafka_makes(tmp_path: Path) -> Non
         assert found is not None
         job = make_job(ours, found, now_ms, map_bytes=1 << 20, map_load_factor=1.0, bytes_per_second=1e12)
         for group in Cleaner(job, OsFilesystem()).run().groups:
-            assert ours.begin_swap(group)
-            ours.unlink_files(ours.swap_files(group))
-            ours.finish_swap()
+            assert ours.local.begin_swap(group)
+            ours.local.unlink_files(ours.local.swap_files(group))
+            ours.local.finish_swap()
         assert batches_of(ours) == batches_of(open_log(kafka.log_dir / f"{name}-0"))

@@ -17,6 +17,7 @@ from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.open_files import OpenFiles, limit_for_logs
+from klamm.storage.recovery.loader import LogSource, open_log
 from tests.storage.batches import all_offsets, batch, read_bytes
 from tests.support.manual_clock import START_MS
 
@@ -96,14 +97,16 @@ def filesystem() -> OsFilesystem:
 
 
 def many_segments(directory: Path, filesystem: OsFilesystem, count: int = 60) -> Log:
-    log = Log.open(
-        directory / "t-0",
-        LogConfig(segment_bytes=3000, index_interval_bytes=100),
-        clock=SystemClock(),
-        filesystem=filesystem,
-        clean=True,
+    log = open_log(
+        LogSource(
+            directory / "t-0",
+            LogConfig(segment_bytes=3000, index_interval_bytes=100),
+            clock=SystemClock(),
+            filesystem=filesystem,
+            clean=True,
+        )
     )
-    while len(log.segments) < count:
+    while len(log.local.segments.all) < count:
         log.append(batch(START_MS + log.log_end_offset, value=b"v" * 100), leader_epoch=0)
     return log
 
@@ -127,7 +130,7 @@ def test_a_log_of_many_segments_keeps_to_the_bound(tmp_path: Path, filesystem: O
     print(f"seed {seed}")
     for offset in random.Random(seed).choices(offsets, k=300):
         assert read_bytes(log, offset, max_bytes=1)
-        found = log.lookup_timestamp(START_MS + offset)
+        found = log.timestamp_search(START_MS + offset).run()
         assert found is not None and found.offset == offset
         assert open_descriptors(tmp_path) <= BOUND
     log.close()
@@ -139,13 +142,13 @@ def test_a_log_of_many_segments_keeps_to_the_bound(tmp_path: Path, filesystem: O
 def test_a_region_keeps_its_file_though_the_log_lets_go(tmp_path: Path, filesystem: OsFilesystem) -> None:
     log = many_segments(tmp_path, filesystem)
     regions: list[FileRegion] = []
-    for segment in log.segments:
+    for segment in log.local.segments.all:
         region = log.read(segment.base_offset, max_bytes=500, max_offset=1 << 60).region
         assert region is not None
         regions.append(region)
-    assert open_descriptors(tmp_path) >= len(log.segments), "the readers hold them"
+    assert open_descriptors(tmp_path) >= len(log.local.segments.all), "the readers hold them"
     content = [region.read() for region in regions]
-    assert content == [read_bytes(log, segment.base_offset, max_bytes=500) for segment in log.segments]
+    assert content == [read_bytes(log, segment.base_offset, max_bytes=500) for segment in log.local.segments.all]
     del regions, region
     assert open_descriptors(tmp_path) <= BOUND
     log.close()
@@ -166,8 +169,8 @@ def test_out_of_maps_logs_give_some_up(tmp_path: Path, monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patched:
         patched.setattr(mmap, "mmap", map_sometimes)
-        log.segments[0].time_index.let_go()
-        assert log.segments[0].time_index.lookup(START_MS + 10)
+        log.local.segments.all[0].time_index.let_go()
+        assert log.local.segments.all[0].time_index.lookup(START_MS + 10)
     assert len(filesystem.open_files) < before
     log.close()
 
@@ -188,5 +191,5 @@ def test_out_of_descriptors_logs_give_some_up(tmp_path: Path, monkeypatch: pytes
         patched.setattr(os, "open", open_sometimes)
         log.roll()
     assert open_descriptors(tmp_path) < before
-    assert len(log.segments) == 61
+    assert len(log.local.segments.all) == 61
     log.close()

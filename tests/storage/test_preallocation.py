@@ -13,6 +13,7 @@ from klamm.storage import paths
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.recovery import loader
 from tests.storage.batches import DIRECTORY, all_offsets, fill, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
@@ -34,16 +35,18 @@ def test_the_active_segment_alone_has_room_behind_it() -> None:
     log = open_log(filesystem, config=CONFIG)
     assert sizes(filesystem) == [1000]
     fill(log, 30)
-    assert len(log.segments) == 3
-    assert sizes(filesystem) == [*(segment.size_bytes for segment in log.segments[:-1]), 1000]
-    assert log.size_bytes < sum(sizes(filesystem))
+    assert len(log.local.segments.all) == 3
+    assert sizes(filesystem) == [*(segment.size_bytes for segment in log.local.segments.all[:-1]), 1000]
+    assert log.local.size_bytes < sum(sizes(filesystem))
     assert all_offsets(log) == list(range(30))
     log.close()
-    assert sizes(filesystem) == [segment.size_bytes for segment in log.segments]
+    assert sizes(filesystem) == [segment.size_bytes for segment in log.local.segments.all]
     again = open_log(filesystem, config=CONFIG, clean=True)
     assert all_offsets(again) == list(range(30))
     fill(again, 1)
-    assert sizes(filesystem)[-1] == again.segments[-1].size_bytes  # as in Kafka, only a new file is preallocated
+    assert (
+        sizes(filesystem)[-1] == again.local.segments.all[-1].size_bytes
+    )  # as in Kafka, only a new file is preallocated
 
 
 def test_an_empty_log_is_trimmed_when_it_is_closed() -> None:
@@ -65,7 +68,7 @@ def test_after_a_kill_the_zeros_are_cut_off(count: int, preallocate: bool) -> No
     config = CONFIG if preallocate else LogConfig(segment_bytes=1000, index_interval_bytes=100)
     again = open_log(filesystem, config=config)
     assert all_offsets(again) == list(range(count))
-    assert sizes(filesystem) == [segment.size_bytes for segment in again.segments]
+    assert sizes(filesystem) == [segment.size_bytes for segment in again.local.segments.all]
     fill(again, 1)
     assert all_offsets(again) == list(range(count + 1))
 
@@ -75,7 +78,7 @@ def test_after_a_power_cut_what_was_flushed_is_there(seed: int) -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=CONFIG)
     fill(log, 17)
-    log.flush()
+    log.local.flush()
     fill(log, 9)
     filesystem.crash(random.Random(seed))
     again = open_log(filesystem, config=CONFIG, recovery_point=17, power_loss=True)
@@ -88,17 +91,19 @@ def test_a_large_tail_of_zeros_is_passed_over(tmp_path: Path) -> None:
     config = LogConfig(segment_bytes=1 << 28, preallocate=True)
 
     def open_real(*, clean: bool) -> Log:
-        return Log.open(tmp_path / "t-0", config, clock=ManualClock(), filesystem=OsFilesystem(), clean=clean)
+        return loader.open_log(
+            loader.LogSource(tmp_path / "t-0", config, clock=ManualClock(), filesystem=OsFilesystem(), clean=clean)
+        )
 
     log = open_real(clean=True)
-    path = log.segments[0].path
+    path = log.local.segments.all[0].path
     assert path.stat().st_size == 1 << 28
     assert path.stat().st_blocks * 512 >= 1 << 28
     fill(log, 3)
-    log.abandon("killed")
+    log.local.abandon("killed")
     again = open_real(clean=False)
     assert all_offsets(again) == [0, 1, 2]
-    assert path.stat().st_size == again.size_bytes
+    assert path.stat().st_size == again.local.size_bytes
 
 
 @pytest.mark.parametrize("power_loss", [False, True])
@@ -124,7 +129,7 @@ def test_a_disk_that_has_not_so_much_room_is_used_as_it_is(code: int, caplog: py
     log = open_log(filesystem, config=CONFIG)
     fill(log, 30)
     assert all_offsets(log) == list(range(30))
-    assert sizes(filesystem) == [segment.size_bytes for segment in log.segments]
+    assert sizes(filesystem) == [segment.size_bytes for segment in log.local.segments.all]
     assert "1000 bytes not preallocated" in caplog.text
 
 
@@ -133,13 +138,13 @@ def test_a_segment_that_cannot_be_trimmed_holds_the_recovery_point_back() -> Non
     log = open_log(filesystem, config=CONFIG)
     filesystem.inject("truncate", errno.EIO, f"{0:020d}.log")
     fill(log, 15)
-    assert len(log.segments) == 2
-    log.flush()
-    assert log.recovery_point == 0
+    assert len(log.local.segments.all) == 2
+    log.local.flush()
+    assert log.local.recovery_point == 0
     filesystem.heal()
-    log.flush()
-    assert log.recovery_point == 15
-    assert sizes(filesystem)[0] == log.segments[0].size_bytes
+    log.local.flush()
+    assert log.local.recovery_point == 15
+    assert sizes(filesystem)[0] == log.local.segments.all[0].size_bytes
     filesystem.inject("truncate", errno.EIO, ".log")
     fill(log, 1)
     with pytest.raises(KafkaStorageError, match="close failed"):
@@ -151,7 +156,7 @@ def test_truncation_leaves_no_zeros_behind_what_stays() -> None:
     log = open_log(filesystem, config=CONFIG)
     fill(log, 30)
     log.truncate_to(27)
-    assert sizes(filesystem) == [segment.size_bytes for segment in log.segments]
+    assert sizes(filesystem) == [segment.size_bytes for segment in log.local.segments.all]
     fill(log, 2)
     log.close()
     assert all_offsets(open_log(filesystem, config=CONFIG, clean=True)) == list(range(29))
@@ -170,7 +175,7 @@ def test_indexes_that_kafka_has_preallocated_are_taken_over_and_trimmed(clean: b
         filesystem.open(DIRECTORY / entry.name).truncate(10 << 20 if entry.name.endswith(".index") else 10485756)
     again = open_log(filesystem, config=config, clean=clean, recovery_point=40)
     assert all_offsets(again) == list(range(40))
-    closed = f"{again.segments[0].base_offset:020d}.index"
+    closed = f"{again.local.segments.all[0].base_offset:020d}.index"
     assert filesystem.read_bytes(DIRECTORY / closed) == before[closed]
     again._snapshot_offset = -1
     again.close()

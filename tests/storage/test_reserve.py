@@ -16,7 +16,7 @@ from klamm.storage.log_dir import LogDir
 from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
 from klamm.storage.reserve import Reserve
-from tests.storage.batches import batch, fill
+from tests.storage.batches import batch, delete_unreachable, fill
 from tests.storage.test_log_dir import DATA, SMALL, TOPIC_ID
 from tests.support.log_dirs import create_log
 from tests.support.manual_clock import ManualClock
@@ -43,7 +43,7 @@ def full(reserve_bytes: int = BYTES) -> tuple[MemoryFilesystem, LogDir]:
     for topic in "tu":
         log = create_log(log_dir, topic, 0, TOPIC_ID, SMALL)
         fill(log, 20)
-        log.flush()
+        log.local.flush()
     log_dir.checkpoint()
     filesystem.space_bytes = 0
     return filesystem, log_dir
@@ -102,7 +102,7 @@ def test_on_a_full_disk_log_starts_are_durable_by_the_reserve() -> None:
     log_dir.raise_log_starts({T: 17})
     assert log.log_start_offset == 0, "the caller moves it"
     log.advance_log_start(17)
-    assert log.delete_unreachable() > 0
+    assert delete_unreachable(log) > 0
     filesystem.crash()
     again = open_dir(filesystem)
     assert (again.logs[T].log_start_offset, again.logs[T].log_end_offset) == (17, 20)
@@ -194,7 +194,7 @@ def test_a_log_start_that_was_to_rise_is_forgotten_with_its_log() -> None:
     delete_log(log_dir, TopicPartition("t", 0))
     log = create_log(log_dir, "t", 0, TOPIC_ID, SMALL)
     fill(log, 20)
-    log.flush()
+    log.local.flush()
     log_dir.checkpoint()
     filesystem.crash()
     assert open_dir(filesystem).logs[T].log_start_offset == 0

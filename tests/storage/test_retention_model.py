@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.retention import JUMP_MS, TRUST_AFTER_SECONDS, TrustedTime, breach, due
-from tests.storage.batches import advance, all_offsets, batch, open_log
+from tests.storage.batches import advance, all_offsets, batch, delete_unreachable, open_log
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -93,14 +93,14 @@ class RetentionMachine(RuleBasedStateMachine):
         assert now_ms <= self.clock.wall_ms()
         kept = self._kept(now_ms)
         advance(self.log, now_ms)
-        self.log.delete_unreachable()
+        delete_unreachable(self.log)
         self.model = [written for written in self.model if written.offset >= kept]
-        assert self.log.segments[0].base_offset == kept
+        assert self.log.local.segments.all[0].base_offset == kept
         assert due(self.log, now_ms) is None
 
     def _kept(self, now_ms: int) -> int:
         """Where the log begins after a pass."""
-        bases = [segment.base_offset for segment in self.log.segments]
+        bases = [segment.base_offset for segment in self.log.local.segments.all]
         ends = [*bases[1:], self.log.log_end_offset]
         parts = [[w for w in self.model if base <= w.offset < end] for base, end in zip(bases, ends, strict=True)]
         index = 0
@@ -129,7 +129,7 @@ class RetentionMachine(RuleBasedStateMachine):
     def holds_what_the_model_holds(self) -> None:
         if hasattr(self, "log"):
             assert all_offsets(self.log) == [written.offset for written in self.model]
-            assert self.log.size_bytes == sum(written.size_bytes for written in self.model)
+            assert self.log.local.size_bytes == sum(written.size_bytes for written in self.model)
 
 
 TestRetentionModel = RetentionMachine.TestCase

@@ -105,7 +105,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush()
+        self.log.local.flush()
 
     @rule(share=st.integers(0, 100))
     def advance_high_watermark(self, share: int) -> None:
@@ -137,27 +137,29 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(share=st.integers(0, 100))
     def process_dies(self, share: int) -> None:
-        recovery_point = self.log.recovery_point * share // 100
+        recovery_point = self.log.local.recovery_point * share // 100
         self.filesystem.kill()
         self.log = self._open(clean=False, recovery_point=recovery_point)
 
     @rule(seed=st.none() | st.integers(0, 1000))
     def power_cut(self, seed: int | None) -> None:
-        durable = self.log.recovery_point
+        durable = self.log.local.recovery_point
         self.filesystem.crash(random.Random(seed) if seed is not None else None)
         self.log = self._open(clean=False, recovery_point=durable, power_loss=True)
         assert self.log.log_end_offset >= durable
-        self.log.flush()  # what was cut may come back else when the power goes again
+        self.log.local.flush()  # what was cut may come back else when the power goes again
         self._cut(self.log.log_end_offset)
 
-    @precondition(lambda self: any(segment.transaction_index.count for segment in self.log.segments))
+    @precondition(lambda self: any(segment.transaction_index.count for segment in self.log.local.segments.all))
     @rule(seed=st.integers(0, 1000), how=st.sampled_from(("gone", "short", "torn", "wrong")), clean=st.booleans())
     def an_index_is_damaged(self, seed: int, how: str, clean: bool) -> None:
         """Everything else is as a clean close leaves it."""
         self.log.close()
         self.filesystem.kill()
-        names = [e.name for e in self.filesystem.list(self.log.directory) if e.name.endswith(paths.TXN_INDEX_SUFFIX)]
-        path = self.log.directory / random.Random(seed).choice(sorted(names))
+        names = [
+            e.name for e in self.filesystem.list(self.log.local.directory) if e.name.endswith(paths.TXN_INDEX_SUFFIX)
+        ]
+        path = self.log.local.directory / random.Random(seed).choice(sorted(names))
         content = self.filesystem.read_bytes(path)
         if how == "gone":
             self.filesystem.unlink(path)
@@ -189,7 +191,7 @@ class TransactionMachine(RuleBasedStateMachine):
         expected = sorted(offset for offset in [*committed, *self.plain] if offset < stable)
         for max_bytes in (100, 1 << 20):
             assert [record.offset for record in read_committed(log, max_bytes=max_bytes)] == expected
-        for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
+        for segment, following in zip(log.local.segments.all, [*log.local.segments.all[1:], None], strict=True):
             end = following.base_offset if following is not None else self.end
             index = segment.transaction_index
             assert [index.entry(at) for at in range(index.count)] == [
@@ -197,7 +199,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 for t in sorted(self.transactions, key=lambda t: t.marker)
                 if t.outcome == ABORTED and segment.base_offset <= t.marker < end
             ]
-            if index.count and following is not None and end < log.recovery_point:
+            if index.count and following is not None and end < log.local.recovery_point:
                 assert len(list(entries(self.filesystem.read_bytes(index.path)))) == index.count
 
 

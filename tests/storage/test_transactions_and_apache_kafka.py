@@ -18,6 +18,7 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.producer import parse_snapshot
 from klamm.storage.log.transaction_index import check, entries
+from klamm.storage.recovery import loader
 from tests.storage.batches import batch, end_transaction, transact
 from tests.storage.read_committed import read_committed
 from tests.support.apache_kafka import apache_kafka
@@ -31,13 +32,15 @@ SOURCE = JAVA / "transactions" / "Transactions.java"
 
 
 def open_log(directory: Path, *, clean: bool, recovery_point: int = 0) -> Log:
-    log = Log.open(
-        directory,
-        CONFIG,
-        clock=SystemClock(),
-        filesystem=OsFilesystem(),
-        clean=clean,
-        recovery_point=recovery_point,
+    log = loader.open_log(
+        loader.LogSource(
+            directory,
+            CONFIG,
+            clock=SystemClock(),
+            filesystem=OsFilesystem(),
+            clean=clean,
+            recovery_point=recovery_point,
+        )
     )
     log.set_high_watermark(log.log_end_offset)
     return log
@@ -103,7 +106,7 @@ def test_what_apache_kafka_wrote_is_read_as_its_consumer_reads_it(
 ) -> None:
     _, seen, stable = filled
     log = open_log(directory, clean=True)
-    assert len(log.segments) > 1
+    assert len(log.local.segments.all) > 1
     assert log.last_stable_offset == stable
     assert [record.offset for record in read_committed(log, max_bytes=50_000)] == seen
     kafkas = parse_snapshot((directory / f"{log.log_end_offset:020d}.snapshot").read_bytes())
@@ -111,7 +114,7 @@ def test_what_apache_kafka_wrote_is_read_as_its_consumer_reads_it(
         p.producer_id for p in kafkas if p.first_transaction_offset >= 0
     )
     assert sum(p.first_transaction_offset >= 0 for p in kafkas) == 2
-    log.abandon("done")
+    log.local.abandon("done")
 
 
 @pytest.mark.parametrize("how", ["everything", "last segment"])

@@ -25,7 +25,7 @@ from klamm.storage.log_dir import LogDir
 from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
 from klamm.storage.tools.verify.run import Verified, verify
-from tests.storage.batches import batch, valid
+from tests.storage.batches import batch, delete_unreachable, valid
 from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
 
@@ -74,7 +74,7 @@ def fill(path: Path, seed: int) -> None:
         if partition:
             log.advance_log_start(log.log_end_offset // 2)
             log_dir.checkpoint()
-            log.delete_unreachable()
+            delete_unreachable(log)
     assert log_dir.close()
 
 

@@ -76,6 +76,6 @@ def test_segments_below_the_offset_leave_the_disk(tmp_path: Path) -> None:
         for _ in range(5):
             broker.produce("t", batch(bytes(500_000)))
         partition = broker.broker.partitions.get("t", 0)
-        assert partition is not None and partition.log is not None and len(partition.log.segments) > 1
+        assert partition is not None and partition.log is not None and len(partition.log.local.segments.all) > 1
         assert delete(broker, -1) == (0, 5)
-        assert len(partition.log.segments) == 1
+        assert len(partition.log.local.segments.all) == 1

@@ -26,7 +26,6 @@ def store(broker: EmbeddedBroker, *sets: bytes) -> None:
     assert partition is not None
     log = partition.online_log()
     append_assigned(log, b"".join(sets))
-    partition.high_watermark = log.log_end_offset
     log.set_high_watermark(log.log_end_offset)
 
 

@@ -14,7 +14,7 @@ from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.protocol.records.batch import Record, encode_batch, read_header, records, seal
 from klamm.protocol.records.message_set import encode_set
-from klamm.storage.log.log import Log
+from klamm.storage.log.local_log import LocalLog
 from tests.support.embedded import NOW_MS, CloseConnection, EmbeddedBroker, batch, decode_reply, encode_frame
 
 BATCH_VERSIONS = range(3, 13)
@@ -157,7 +157,7 @@ def test_with_flush_messages_the_ack_waits_for_the_disk(tmp_path: Path) -> None:
         broker.run(answers[2])
         assert [answer.result().responses[0].partition_responses[0].base_offset for answer in answers] == [0, 1, 2]
         assert partition.log is not None
-        assert partition.high_watermark == partition.log.recovery_point == 3 and not partition.flush_pending
+        assert partition.high_watermark == partition.log.local.recovery_point == 3 and not partition.flush_pending
 
 
 def test_a_failed_flush_is_never_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,11 +166,12 @@ def test_a_failed_flush_is_never_acknowledged(tmp_path: Path, monkeypatch: pytes
 
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", config={"flush.messages": 1})
-        monkeypatch.setattr(Log, "flush", fail)
+        partition = broker.broker.partitions.topics["t"].partitions[0]
+        log = partition.online_log()
+        monkeypatch.setattr(LocalLog, "flush", fail)
         answer = broker.produce("t", batch(b"x"))
         assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-        partition = broker.broker.partitions.topics["t"].partitions[0]
-        assert partition.log is None and partition.high_watermark == 0
+        assert partition.log is None and log.high_watermark == 0
         monkeypatch.undo()
         assert broker.produce("t", batch(b"x"), version=3).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -269,7 +269,7 @@ def test_markers_wait_for_the_flush_that_flush_messages_asks_for(tmp_path: Path)
         assert mark(broker, 7, 0, commit=False) == 0
         partition = partition_of(broker)
         assert partition.log is not None
-        assert (partition.log.flushed_offset, partition.last_stable_offset) == (2, 2)
+        assert (partition.log.local.flushed_offset, partition.last_stable_offset) == (2, 2)
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_all_of_a_log_is_durable_before_it_is_compacted(tmp_path: Path) -> None:
     async def look(job: Job, _: Swap) -> Result:
         log = partition_of(broker).log
         assert log is not None
-        flushed.append((log.flushed_offset, log.log_end_offset))
+        flushed.append((log.local.flushed_offset, log.log_end_offset))
         return Result(job.first_uncleanable, (), 0, 0)
 
     with EmbeddedBroker(tmp_path) as broker:
@@ -282,7 +282,7 @@ def test_a_swap_that_has_begun_is_finished_before_its_compaction_ends(tmp_path: 
         partition = partition_of(broker)
         storage_log = partition.log
         assert storage_log is not None
-        before = storage_log.segments[0]
+        before = storage_log.local.segments.all[0]
 
         async def end_in_the_swap(job: Job, swap: Swap) -> Result:
             async def ending(group: Cleaned) -> None:
@@ -295,7 +295,7 @@ def test_a_swap_that_has_begun_is_finished_before_its_compaction_ends(tmp_path: 
         broker.broker.compaction._worker = end_in_the_swap
         compact(broker)
         assert not partition.file_work
-        assert storage_log.segments[0] is not before and not storage_log._replacement.is_under_way
+        assert storage_log.local.segments.all[0] is not before and not storage_log.local.replacement.is_under_way
         assert fetch(broker, 8) == [(8, b"2"), (9, b"2"), (10, b"2"), (11, b"2")]
 
 
@@ -359,7 +359,7 @@ def test_what_is_ready_is_swapped_in_at_once_and_stays(tmp_path: Path) -> None:
     def sizes() -> list[int]:
         log = partition_of(broker).log
         assert log is not None
-        return [segment.size_bytes for segment in log.segments]
+        return [segment.size_bytes for segment in log.local.segments.all]
 
     async def fail_in_the_third(job: Job, swap: Swap) -> Result:
         async def counting(group: Cleaned) -> None:

@@ -13,7 +13,7 @@ import pytest
 from klamm.broker.background.flusher import Flusher
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage.log.durability import FlushNotTried
-from klamm.storage.log.log import Log
+from klamm.storage.log.local_log import LocalLog
 from tests.support.embedded import EmbeddedBroker, batch
 
 
@@ -23,6 +23,7 @@ class FakeLog:
         self.flushed: list[int] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.local = self
         self.error: Exception | None = None
         self.missing = 0
 
@@ -142,26 +143,26 @@ def rolled(broker: EmbeddedBroker, **config: object) -> Any:
     for _ in range(2):
         assert broker.produce("t", batch(bytes(600_000))).error_code == 0
     partition: Any = broker.broker.partitions.get("t", 0)
-    assert len(partition.log.segments) == 2
+    assert len(partition.log.local.segments.all) == 2
     return partition
 
 
 def test_complete_segments_get_durable_and_their_recovery_point_moves(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         partition = rolled(broker)
-        assert partition.log.recovery_point == 0
+        assert partition.log.local.recovery_point == 0
         broker.run(broker.broker.flusher.flush_rolled(broker.broker.partitions))
-        assert (partition.log.recovery_point, partition.log.log_end_offset) == (1, 2)
-        assert partition.log.unflushed_segments_end is None
+        assert (partition.log.local.recovery_point, partition.log.log_end_offset) == (1, 2)
+        assert partition.log.local.unflushed_segments_end is None
         broker.broker.partitions.logs.checkpoint()
         assert "\nt 0 1\n" in (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text()
 
 
 def test_acks_and_the_loop_do_not_wait_for_complete_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, gate = threading.Event(), threading.Event()
-    flush = Log.flush
+    flush = LocalLog.flush
 
-    def slow(log: Log, up_to: int | None = None) -> int:
+    def slow(log: LocalLog, up_to: int | None = None) -> int:
         started.set()
         assert gate.wait(10)
         return flush(log, up_to)
@@ -169,31 +170,31 @@ def test_acks_and_the_loop_do_not_wait_for_complete_segments(tmp_path: Path, mon
     with EmbeddedBroker(tmp_path) as broker:
         partition = rolled(broker)
         with monkeypatch.context() as patch:
-            patch.setattr(Log, "flush", slow)
+            patch.setattr(LocalLog, "flush", slow)
             flushed = broker.loop.create_task(broker.broker.flusher.flush_rolled([partition]))
             while not started.is_set():
                 broker.run(asyncio.sleep(0))
             assert broker.produce("t", batch(b"x")).error_code == 0
             assert partition.high_watermark == 3 and not partition.flush_pending
-            patch.setattr(Log, "flush", flush)
+            patch.setattr(LocalLog, "flush", flush)
             broker.create_topic("strict", config={"flush.messages": 1})
             assert broker.produce("strict", batch(b"x")).error_code == 0
             assert not flushed.done()
             gate.set()
             broker.run(flushed)
-        assert partition.log.recovery_point == 1
+        assert partition.log.local.recovery_point == 1
 
 
 def test_a_complete_segment_that_cannot_be_synced_takes_the_partition_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(log: Log, up_to: int | None = None) -> int:
+    def fail(log: LocalLog, up_to: int | None = None) -> int:
         raise KafkaStorageError("fsync failed")
 
     with EmbeddedBroker(tmp_path) as broker:
         partition = rolled(broker)
         with monkeypatch.context() as patch:
-            patch.setattr(Log, "flush", fail)
+            patch.setattr(LocalLog, "flush", fail)
             broker.run(broker.broker.flusher.flush_rolled([partition]))
         assert partition.log is None and "fsync failed" in partition.offline_reason
 

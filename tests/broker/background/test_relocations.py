@@ -159,7 +159,7 @@ def test_it_is_written_to_and_rolled_while_it_moves(dirs: Dirs, monkeypatch: pyt
             futures = [each for each in described(broker)[target.name] if each[2]]
             seen_future += bool(futures)
             for size, lag, _ in futures:
-                assert size <= the(broker).log.size_bytes and 0 <= lag <= dirs.written  # type: ignore[union-attr]
+                assert size <= the(broker).log.local.size_bytes and 0 <= lag <= dirs.written  # type: ignore[union-attr]
         assert seen_future and dirs.written > 26
         assert place(broker) == target.name
         assert values(broker) == list(range(dirs.written))
@@ -187,13 +187,13 @@ def test_what_is_known_to_be_damaged_moves_with_it(dirs: Dirs) -> None:
         dirs.fill(broker, 25)
         log = the(broker).log
         assert log is not None
-        damage = DamagedRange(0, 0, next(log.segments[0].last_heads(1))[0], 0, 1, "wrong CRC")
-        log.segments[0].damage = (damage,)
+        damage = DamagedRange(0, 0, next(log.local.segments.all[0].last_heads(1))[0], 0, 1, "wrong CRC")
+        log.local.segments.all[0].damage = (damage,)
         assert alter(broker, other(broker)) == 0
         finish(broker)
         target = broker.broker.partitions.logs.directory_of(the(broker).key)
         moved = the(broker).log
-        assert moved is not log and moved is not None and moved.segments[0].damage == (damage,)
+        assert moved is not log and moved is not None and moved.local.segments.all[0].damage == (damage,)
         with pytest.raises(CorruptMessage):
             moved.read(0, max_bytes=1 << 20, max_offset=moved.high_watermark)
         (known,) = scrub_state.load(target.filesystem, target.path).damage

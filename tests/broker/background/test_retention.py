@@ -112,7 +112,7 @@ def test_a_full_disk_is_emptied_with_a_reserve_and_without(reserve_bytes: int) -
         asyncio.run(retention.drop({served: 7}))
         assert log.log_start_offset == 7
         assert filesystem.space_bytes > 200, "without a delay"
-        assert not [entry for entry in filesystem.list(log.directory) if entry.name.endswith(".deleted")]
+        assert not [entry for entry in filesystem.list(log.local.directory) if entry.name.endswith(".deleted")]
     filesystem.crash()
     again = LogDir.open(Path("/data"), node_id=1, filesystem=filesystem, reserve_bytes=reserve_bytes)
     load_logs(again, lambda topic: LogConfig())
@@ -123,7 +123,7 @@ def test_what_a_full_disk_cannot_make_durable_does_not_move() -> None:
     """Not a segment can go: the disk stays full."""
     filesystem = MemoryFilesystem()
     with full_log_dir(filesystem, 0) as (_, log, retention, served):
-        end = log.segments[1].base_offset
+        end = log.local.segments.all[1].base_offset
         with pytest.raises(NoSpace):
             asyncio.run(retention.drop({served: end - 1}))
         assert log.log_start_offset == 0
@@ -139,7 +139,7 @@ def full_log_dir(
     log = create_log(log_dir, "t", 0, bytes(16), LogConfig(segment_bytes=300))
     append_to_log(log, 9)
     log.set_high_watermark(9)
-    log.flush()
+    log.local.flush()
     log_dir.checkpoint()
     filesystem.space_bytes = 0
 
@@ -172,7 +172,7 @@ def test_a_log_start_is_durable_where_the_log_is_now() -> None:
 
         def raise_log_starts(self, offsets: object) -> None:
             assert offsets == {TopicPartition("t", 0): 7} and log.log_start_offset == 0
-            assert log.segments[0].base_offset == 0, "nothing goes before"
+            assert log.local.segments.all[0].base_offset == 0, "nothing goes before"
             written.append(self.name)
 
     old, new = Place("old"), Place("new")
@@ -193,4 +193,4 @@ def test_a_log_start_is_durable_where_the_log_is_now() -> None:
     retention = Retention(cast(Any, Partitions()), ManualClock(), None)
     asyncio.run(retention.drop({cast(Any, Served()): 7}))
     assert written == ["old", "new"]
-    assert log.segments[0].base_offset > 0
+    assert log.local.segments.all[0].base_offset > 0

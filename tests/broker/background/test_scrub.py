@@ -18,6 +18,7 @@ from klamm.storage.log.results import DamagedRange
 from klamm.storage.log_dir import LogDir
 from klamm.storage.scrub import scrub_state
 from klamm.storage.scrub.scrub_worker import MAX_RANGES, Job, Pace, ScrubFailed, Verified, joined, verify
+from tests.storage.batches import delete_unreachable
 from tests.support.embedded import EmbeddedBroker, batch
 
 DAY_MS = 24 * 3600 * 1000
@@ -67,13 +68,13 @@ def fill(broker: EmbeddedBroker, topic: str = "t", count: int = 12, *, flush: bo
         assert broker.produce(topic, batch(bytes(200_000))).error_code == 0
     _, log, _ = partition_of(broker, topic)
     if flush:
-        log.flush()
-    return [segment.base_offset for segment in log.segments]
+        log.local.flush()
+    return [segment.base_offset for segment in log.local.segments.all]
 
 
 def damage(log: Log, segment: int, batch_number: int, at: int = 500) -> int:
     """Flip a bit of a batch; its offset."""
-    found = log.segments[segment]
+    found = log.local.segments.all[segment]
     offset = found.base_offset + batch_number
     position = found.find(offset)
     assert position is not None
@@ -103,7 +104,7 @@ def test_a_pass_goes_through_what_is_on_the_disk_in_order(tmp_path: Path) -> Non
             bases = fill(broker, topic)
         broker.create_topic("empty")
         _, log, log_dir = partition_of(broker, "b")
-        flushed_bytes = log.segments[-1].size_bytes
+        flushed_bytes = log.local.segments.all[-1].size_bytes
         fill(broker, "b", 1, flush=False)
         found, inline = scrubber(broker)
         broker.run(found.round())
@@ -252,9 +253,9 @@ def test_what_is_not_damaged_any_more_is_served_again(tmp_path: Path) -> None:
         found, _ = scrubber(broker)
         broker.run(found.round())
         assert log_dir.scrub.damaged_count == 1
-        log.segments[0].damage = ()
+        log.local.segments.all[0].damage = ()
         damage(log, 0, 1)
-        log.segments[0].damage = tuple(log_dir.scrub.damage[0].ranges)
+        log.local.segments.all[0].damage = tuple(log_dir.scrub.damage[0].ranges)
         broker.clock.advance(8 * DAY_MS)
         broker.run(found.round())
         assert log_dir.scrub.damaged_count == 0
@@ -271,12 +272,11 @@ def test_a_segment_that_goes_while_it_is_read_is_no_damage(tmp_path: Path, caplo
         def go(job: Job) -> None:
             if job.base_offset == bases[0]:  # retention
                 log.advance_log_start(bases[1])
-                log.delete_unreachable()
+                delete_unreachable(log)
             elif job.base_offset == bases[1]:  # cut and written anew
                 log.truncate_to(bases[1] + 2)
-                partition.high_watermark = log.high_watermark
                 partition.append_own(bytearray(batch(bytes(200_000))), now_ms=broker.clock.wall_ms())
-                log.flush()
+                log.local.flush()
 
         inline.before = go
         broker.run(found.round())

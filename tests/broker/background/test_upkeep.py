@@ -40,7 +40,7 @@ def test_nothing_stays_in_memory_for_longer_than_flush_ms(tmp_path: Path) -> Non
             written.append(broker.clock.wall_ms())
             broker.clock.advance(25)
             broker.run(job.run())
-            unflushed = written[partition.log.flushed_offset :]
+            unflushed = written[partition.log.local.flushed_offset :]
             assert all(broker.clock.wall_ms() - at_ms + 25 < 100 for at_ms in unflushed)
 
 
@@ -59,7 +59,7 @@ def test_a_look_is_at_what_has_changed_and_not_at_all_partitions(
         for _ in range(2):
             assert broker.produce("t", batch(bytes(700_000))).error_code == 0
         (partition,) = partitions.rolled()
-        assert (partition.name, partition.log and partition.log.flushed_offset) == ("t-0", 0)
+        assert (partition.name, partition.log and partition.log.local.flushed_offset) == ("t-0", 0)
         (job,) = (job for job in Upkeep(broker.broker, disk).jobs() if job.name == "flushes of rolled segments")
 
         def all_of_them(self: PartitionManager) -> None:
@@ -67,7 +67,7 @@ def test_a_look_is_at_what_has_changed_and_not_at_all_partitions(
 
         monkeypatch.setattr(PartitionManager, "__iter__", all_of_them)
         broker.run(job.run())
-        assert partition.log is not None and partition.log.flushed_offset == 1
+        assert partition.log is not None and partition.log.local.flushed_offset == 1
         assert partitions.rolled() == []
         monkeypatch.undo()
 
@@ -89,7 +89,7 @@ def test_what_was_rolled_before_the_start_is_flushed_after_it(tmp_path: Path) ->
         (partition,) = broker.broker.partitions.rolled()
         (job,) = (job for job in Upkeep(broker.broker, disk).jobs() if job.name == "flushes of rolled segments")
         broker.run(job.run())
-        assert partition.log is not None and partition.log.recovery_point == 1
+        assert partition.log is not None and partition.log.local.recovery_point == 1
 
 
 def test_the_first_pause_may_be_shorter_than_the_period(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,12 +216,12 @@ def test_what_changes_meanwhile_is_seen(twins: Twins) -> None:
         partition = broker.broker.partitions.topics["later"].partitions[0]
         partition.set_replicas(1, 1)
         assert partition.log is not None
-        partition.log.offline_reason = "a test"
+        partition.log.local.offline_reason = "a test"
     twins.send(sent)
     for broker in (twins.remembering, twins.forgetful):
         partition = broker.broker.partitions.topics["later"].partitions[0]
         assert partition.log is not None
-        partition.log.offline_reason = None
+        partition.log.local.offline_reason = None
         broker.call(DeleteTopicsRequest(topic_names=["later"], timeout_ms=1000), 5)
     twins.send(sent)
     for broker in (twins.remembering, twins.forgetful):

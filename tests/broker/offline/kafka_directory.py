@@ -13,8 +13,8 @@ from klamm.protocol.schema import Message
 from klamm.protocol.wire import uuid_from_text, uuid_to_text
 from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
+from klamm.storage.recovery.loader import LogSource, open_log
 from tests.storage.batches import batch
 
 CLUSTER_ID = "Yc0lUXk4T7-kLAMMtest0A"
@@ -42,7 +42,7 @@ def make_partition(
 ) -> None:
     """A partition with `count` batches of one record each."""
     directory = path / name
-    log = Log.open(directory, LogConfig(), clock=SystemClock(), filesystem=OsFilesystem(), clean=True)
+    log = open_log(LogSource(directory, LogConfig(), clock=SystemClock(), filesystem=OsFilesystem(), clean=True))
     for number in range(count):
         producer = {"producer_id": producer_id, "epoch": 0, "sequence": number} if producer_id >= 0 else {}
         log.append(batch(NOW_MS + number, **producer), leader_epoch=epoch)

@@ -399,7 +399,9 @@ def test_changes_of_many_partitions_take_turns(tmp_path: Path) -> None:
         assert len(broker.broker.partitions.topics["t"].partitions) == 2 * count
         update = ConfigUpdate(ResourceType.TOPIC, "t", [KeyUpdate("retention.ms", Op.SET, "5000")])
         assert max(turns_of(broker, controller.update_configs([update]))) == MOST
-        assert {partition.log and partition.log.config.retention_ms for partition in broker.broker.partitions} == {5000}
+        assert {
+            partition.log and partition.log.local.config.retention_ms for partition in broker.broker.partitions
+        } == {5000}
         whole = ConfigUpdate(ResourceType.BROKER, "", [KeyUpdate("message.max.bytes", Op.SET, "5000")])
         assert max(turns_of(broker, controller.update_configs([whole]))) == MOST
         assert {partition.rules.max_message_bytes for partition in broker.broker.partitions} == {5000}

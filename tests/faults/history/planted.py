@@ -165,8 +165,8 @@ def offset_twice(rng: random.Random) -> Iterator[Patch]:
     append = Log.append
 
     def careless(self: Log, *what: Any, **options: Any) -> AppendResult:
-        if rng.random() < RARELY and self.log_end_offset > self.log_start_offset and not self._name.startswith("__"):
-            self.log_end_offset -= 1
+        if rng.random() < RARELY and self.log_end_offset > self.log_start_offset and not self.name.startswith("__"):
+            self.local.log_end_offset -= 1
             self.high_watermark = min(self.high_watermark, self.log_end_offset)
         return append(self, *what, **options)
 

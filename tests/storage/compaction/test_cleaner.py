@@ -21,7 +21,7 @@ from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_dir import LogDir
 from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from tests.storage.batches import DIRECTORY, batch, end_transaction, open_log, read_bytes, valid
+from tests.storage.batches import DIRECTORY, batch, delete_unreachable, end_transaction, open_log, read_bytes, valid
 from tests.storage.read_committed import read_committed
 from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
@@ -46,17 +46,17 @@ def job_of(log: Log, found: Cleanable, now_ms: int, map_bytes: int = 1 << 20) ->
 
 def swap_in(log: Log, result: Result) -> None:
     for group in result.groups:
-        assert log.begin_swap(group)
-        log.unlink_files(log.swap_files(group))
-        log.finish_swap()
-    assert log.size_bytes == sum(segment.size_bytes for segment in log.segments)
+        assert log.local.begin_swap(group)
+        log.local.unlink_files(log.local.swap_files(group))
+        log.local.finish_swap()
+    assert log.local.size_bytes == sum(segment.size_bytes for segment in log.local.segments.all)
 
 
 def compact(
     log: Log, filesystem: MemoryFilesystem, checkpoint: int = 0, *, now_ms: int = START_MS, map_bytes: int = 1 << 20
 ) -> int:
     """Clean what can be; returns where the next run begins."""
-    log.flush()
+    log.local.flush()
     found = cleanable(log, checkpoint, now_ms)
     if found is None:
         return checkpoint
@@ -108,12 +108,12 @@ def test_the_last_record_of_each_key_stays_where_it_was() -> None:
 
 def test_a_fetch_from_an_offset_that_is_gone_finds_the_next_batch() -> None:
     log, filesystem = closed_log(*[[(b"a", b"x")] for _ in range(60)])
-    assert len(log.segments) > 3
+    assert len(log.local.segments.all) > 3
     compact(log, filesystem)
     for offset in range(60):
         assert [head.base_offset for _, head in batches(read_bytes(log, offset))] == [59]
     assert log.read(59, max_bytes=1000, max_offset=60).next_offset == 60
-    assert log.lookup_timestamp(START_MS) is not None
+    assert log.timestamp_search(START_MS).run() is not None
 
 
 def test_a_second_run_begins_where_the_first_ended() -> None:
@@ -128,14 +128,14 @@ def test_a_second_run_begins_where_the_first_ended() -> None:
 def test_neighbours_become_one_segment_as_long_as_they_fit() -> None:
     pairs: Pairs = [(b"k%02d" % number, b"v" * 20) for number in range(40)]
     log, filesystem = closed_log(*[[pair] for pair in pairs], *[[(b"again", b"v" * 400)] for _ in range(8)])
-    before = len(log.segments)
+    before = len(log.local.segments.all)
     compact(log, filesystem)
     compact(log, filesystem)  # segments are put together by the sizes that they have before
-    assert len(log.segments) == before - 7
-    assert all(segment.size_bytes <= CONFIG.segment_bytes for segment in log.segments)
+    assert len(log.local.segments.all) == before - 7
+    assert all(segment.size_bytes <= CONFIG.segment_bytes for segment in log.local.segments.all)
     assert [record.key for record in contents(log)] == [key for key, _ in pairs] + [b"again"]
     names = {entry.name for entry in filesystem.list(DIRECTORY)}
-    bases = {segment.base_offset for segment in log.segments}
+    bases = {segment.base_offset for segment in log.local.segments.all}
     for name in names:
         parsed = paths.parse_offset_file(name)
         assert parsed is None or parsed[0] in bases or parsed[1] == paths.SNAPSHOT_SUFFIX, name
@@ -143,9 +143,9 @@ def test_neighbours_become_one_segment_as_long_as_they_fit() -> None:
 
 def test_a_segment_that_would_be_the_same_is_left_alone() -> None:
     log, filesystem = closed_log([(b"a", b"v" * 400)], [(b"b", b"v" * 400)])
-    before = log.segments
+    before = log.local.segments.all
     assert compact(log, filesystem) == 2
-    assert log.segments is before
+    assert log.local.segments.all is before
     assert not [entry.name for entry in filesystem.list(DIRECTORY) if "cleaned" in entry.name]
 
 
@@ -179,7 +179,7 @@ def test_the_last_batch_of_a_producer_leaves_its_header() -> None:
     assert (empty.base_offset, empty.record_count, empty.producer_id, empty.producer_epoch) == (2, 0, 7, 2)
     assert (empty.base_sequence, empty.max_timestamp) == (2, START_MS)
     assert last.base_offset == 3
-    again = open_log(filesystem, config=CONFIG, clean=False, recovery_point=log.recovery_point)
+    again = open_log(filesystem, config=CONFIG, clean=False, recovery_point=log.local.recovery_point)
     producer = again.producers.get(7)
     assert producer is not None and producer.last_sequence == 2
 
@@ -243,7 +243,7 @@ def test_the_active_segment_the_unreplicated_and_the_young_are_not_touched() -> 
     log.high_watermark = 2
     found = cleanable(log, 1, START_MS)
     assert found is not None and (found.first_dirty, found.first_uncleanable, found.ratio) == (1, 2, 0.5)
-    log.config = replace(CONFIG, min_compaction_lag_ms=1000)
+    log.local.configure(replace(CONFIG, min_compaction_lag_ms=1000))
     assert cleanable(log, 0, START_MS + 999) is None
     assert cleanable(log, 0, START_MS + 1000) is not None
 
@@ -252,9 +252,9 @@ def test_a_log_is_due_by_its_dirty_part_or_by_age() -> None:
     log, _ = closed_log([(b"a", b"1" * 500)], [(b"a", b"2" * 500)])
     found = cleanable(log, 1, START_MS + DAY_MS)
     assert found is not None and not is_due(log, found)
-    log.config = replace(CONFIG, min_cleanable_dirty_ratio=0.4)
+    log.local.configure(replace(CONFIG, min_cleanable_dirty_ratio=0.4))
     assert is_due(log, found)
-    log.config = replace(CONFIG, max_compaction_lag_ms=DAY_MS - 1)
+    log.local.configure(replace(CONFIG, max_compaction_lag_ms=DAY_MS - 1))
     found = cleanable(log, 1, START_MS + DAY_MS)
     assert found is not None and is_due(log, found)
 
@@ -275,31 +275,31 @@ def test_a_checkpoint_outside_the_log_means_the_log_start(checkpoint: int) -> No
 
 def test_what_was_cut_in_the_meantime_is_not_swapped_in() -> None:
     log, filesystem = closed_log(*[[(b"a", b"x")] for _ in range(30)])
-    log.flush()
+    log.local.flush()
     found = cleanable(log, 0, START_MS)
     assert found is not None
     result = Cleaner(job_of(log, found, START_MS), filesystem).run()
     log.advance_log_start(10)
-    log.delete_unreachable()
-    assert not log.begin_swap(result.groups[0])
+    delete_unreachable(log)
+    assert not log.local.begin_swap(result.groups[0])
 
 
 def test_retention_waits_for_a_swap_and_truncation_finishes_it() -> None:
     log, filesystem = closed_log(*[[(b"a", b"x")] for _ in range(30)])
-    log.flush()
+    log.local.flush()
     found = cleanable(log, 0, START_MS)
     assert found is not None
     *_, group = Cleaner(job_of(log, found, START_MS), filesystem).run().groups
     log.advance_log_start(10)
-    assert log.begin_swap(group)
+    assert log.local.begin_swap(group)
     assert log.detach_unreachable() == []
-    log.swap_files(group)
+    log.local.swap_files(group)
     assert heads_of(log)[-1].base_offset == 29  # through the old files, which have other names now
     append(log, (b"b", b"y"))
     log.truncate_to(30)
     assert contents(log)[-1].offset == 29
-    assert [segment.base_offset for segment in log.segments][-2:] == [group.base_offset, 30]
-    assert log.delete_unreachable() > 0
+    assert [segment.base_offset for segment in log.local.segments.all][-2:] == [group.base_offset, 30]
+    assert delete_unreachable(log) > 0
 
 
 ENTRIES = st.lists(
@@ -337,7 +337,7 @@ def test_against_a_dict(rounds: list[tuple[list[Pairs], int]], map_entries: int,
         checkpoint = compact(log, filesystem, checkpoint, now_ms=now_ms, map_bytes=SLOT_BYTES * map_entries)
         if restart:
             log.close()
-            log = open_log(filesystem, config=config, clean=True, recovery_point=log.recovery_point)
+            log = open_log(filesystem, config=config, clean=True, recovery_point=log.local.recovery_point)
             log.high_watermark = log.log_end_offset
         found = contents(log)
         assert all(written[record.offset] == (record.key, record.value) for record in found)
@@ -375,7 +375,7 @@ def life(filesystem: MemoryFilesystem, known: list[int]) -> None:
             append(
                 log, (b"k%d" % (number % 5), b"%060d" % number), producer_id=5, producer_epoch=0, base_sequence=number
             )
-        log.flush()
+        log.local.flush()
         known.append(log.log_end_offset)
         log_dir.checkpoint()
         checkpoint = compact(log, filesystem, checkpoint)
@@ -486,7 +486,7 @@ def test_markers_go_after_their_horizon_when_nothing_of_the_transaction_is_left(
     assert horizons == {START_MS + 1 + CONFIG.delete_retention_ms}
     assert again(START_MS + CONFIG.delete_retention_ms) == [2, 4]
     assert again(START_MS + 1 + CONFIG.delete_retention_ms) == []
-    assert log.aborted_transactions(0, log.log_end_offset) == []
+    assert log.local.segments.aborted(0, log.log_end_offset) == []
     assert [record.key for record in read_committed(log)] == [b"x", b"b", b"y", b"z"]
 
 
@@ -499,11 +499,11 @@ def test_the_last_batch_of_an_aborted_producer_leaves_its_header_index_entry_and
     for _ in range(2):
         compact(log, filesystem, now_ms=START_MS + 10 * DAY_MS)
         assert (1, 2, False, 0) in shape(log) and (3, 3, True, 1) in shape(log)
-        assert [(t.producer_id, t.first_offset, t.last_offset) for t in log.aborted_transactions(0, 9)] == [(7, 1, 3)]
+        assert [(t.producer_id, t.first_offset, t.last_offset) for t in log.local.segments.aborted(0, 9)] == [(7, 1, 3)]
     log.close()
     filesystem.kill()
     log = open_log(filesystem, config=CONFIG, clean=True)
-    assert [(t.producer_id, t.first_offset) for t in log.aborted_transactions(0, 9)] == [(7, 1)]
+    assert [(t.producer_id, t.first_offset) for t in log.local.segments.aborted(0, 9)] == [(7, 1)]
     producer = log.producers.get(7)
     assert producer is not None and producer.last_sequence == 1
 
@@ -559,7 +559,7 @@ def test_an_index_of_which_nothing_is_left_does_not_stay_behind() -> None:
     log.close()
     filesystem.kill()
     log = open_log(filesystem, config=CONFIG, clean=True)
-    assert log.aborted_transactions(0, 99) == []
+    assert log.local.segments.aborted(0, 99) == []
     log.set_high_watermark(log.log_end_offset)
     assert [record.key for record in read_committed(log)] == [b"x", b"b"]
 

@@ -16,7 +16,17 @@ from klamm.storage.copies.backup import BackupError, Restored, Taken, restore_pa
 from klamm.storage.filesystem import make_durable_directory
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from tests.storage.batches import DIRECTORY, all_offsets, batch, end_transaction, fill, open_log, transact, valid
+from tests.storage.batches import (
+    DIRECTORY,
+    all_offsets,
+    batch,
+    delete_unreachable,
+    end_transaction,
+    fill,
+    open_log,
+    transact,
+    valid,
+)
 from tests.storage.read_committed import read_committed
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
@@ -98,7 +108,7 @@ def test_what_is_shared_survives_a_power_cut_though_the_broker_has_not_flushed()
     fill(log, 3)
     log.roll()
     fill(log, 2)
-    assert log.recovery_point == 0
+    assert log.local.recovery_point == 0
     taken = take(filesystem)
     filesystem.sync_directory(SNAPSHOT.parent)
     before = contents(filesystem)
@@ -184,7 +194,7 @@ def test_retention_gets_in_between(at: int) -> None:
 
     def retire() -> None:
         log.advance_log_start(4)
-        log.delete_unreachable()
+        delete_unreachable(log)
 
     filesystem.at, filesystem.then = at, retire
     taken = take(filesystem, lambda: pauses.append(None))
@@ -278,7 +288,7 @@ def test_open_transactions_are_aborted_and_producers_remembered() -> None:
     restored = reopened(filesystem)
     restored.set_high_watermark(restored.log_end_offset)
     assert restored.last_stable_offset == restored.log_end_offset == 6
-    aborted = restored.aborted_transactions(0, 6)
+    aborted = restored.local.segments.aborted(0, 6)
     assert sorted((found.producer_id, found.first_offset) for found in aborted) == [(3, 3), (7, 2)]
     assert len(restored.producers) == 2
 

@@ -54,7 +54,7 @@ def test_a_copy_is_the_same_byte_for_byte(gaps: list[tuple[int, int, int]], piec
         assert append_assigned(log, b"".join(stored[first : first + pieces])) == len(stored[first : first + pieces])
     assert log.log_end_offset == offset
     for _ in range(2):
-        found = b"".join(segment.file.read_at(segment.size_bytes, 0) for segment in log.segments)
+        found = b"".join(segment.file.read_at(segment.size_bytes, 0) for segment in log.local.segments.all)
         assert found == b"".join(stored)
         assert log.leader_epochs.latest == (epoch if stored else -1)
         filesystem.kill()
@@ -124,22 +124,22 @@ def test_rolls_by_size_by_age_and_before_a_relative_offset_overflows() -> None:
     log = open_log(filesystem, config=LogConfig(segment_bytes=1000, segment_ms=10, compacted=True), clock=clock)
     append_assigned(log, at(0))
     append_assigned(log, at(MAX_RELATIVE_OFFSET))
-    assert [segment.base_offset for segment in log.segments] == [0]
+    assert [segment.base_offset for segment in log.local.segments.all] == [0]
     append_assigned(log, at(MAX_RELATIVE_OFFSET + 1))
-    assert [segment.base_offset for segment in log.segments] == [0, MAX_RELATIVE_OFFSET + 1]
+    assert [segment.base_offset for segment in log.local.segments.all] == [0, MAX_RELATIVE_OFFSET + 1]
     far = 1 << 38
     append_assigned(log, at(far))
-    assert [segment.base_offset for segment in log.segments] == [0, MAX_RELATIVE_OFFSET + 1, far]
+    assert [segment.base_offset for segment in log.local.segments.all] == [0, MAX_RELATIVE_OFFSET + 1, far]
     append_assigned(log, at(far + 1, value=bytes(950)))
-    assert [segment.base_offset for segment in log.segments][3:] == [far + 1]
+    assert [segment.base_offset for segment in log.local.segments.all][3:] == [far + 1]
     new = encode_batch([Record(far + 2, START_MS + 11, b"k", b"v")], base_offset=far + 2, leader_epoch=0)
     append_assigned(log, new)
-    assert [segment.base_offset for segment in log.segments][4:] == [far + 2]
+    assert [segment.base_offset for segment in log.local.segments.all][4:] == [far + 2]
     for clean in (True, False):
         log.close()
         log = open_log(filesystem, config=CONFIG, clean=clean)
         assert all_offsets(log) == [0, MAX_RELATIVE_OFFSET, MAX_RELATIVE_OFFSET + 1, far, far + 1, far + 2]
-        assert log.lookup_timestamp(START_MS + 11) == (START_MS + 11, far + 2, 0)
+        assert log.timestamp_search(START_MS + 11).run() == (START_MS + 11, far + 2, 0)
 
 
 @pytest.mark.parametrize("magic", [1, 2])
@@ -149,12 +149,12 @@ def test_an_empty_log_begins_where_the_leaders_does_however_far(magic: int) -> N
     log = open_log(filesystem, config=CONFIG)
     data = at(far) if magic == 2 else encode_set([Record(far, START_MS, b"k", b"v")], magic, codec=Codec.GZIP)
     append_assigned(log, data)
-    assert len(log.segments) == 1
+    assert len(log.local.segments.all) == 1
     assert log.log_end_offset == far + 1
     assert read_bytes(log, 0) == data
     filesystem.kill()
     again = open_log(filesystem, config=CONFIG)
-    assert (again.log_end_offset, len(again.segments)) == (far + 1, 1)
+    assert (again.log_end_offset, len(again.local.segments.all)) == (far + 1, 1)
 
 
 def test_a_full_disk_where_the_segment_moves_leaves_the_log_as_it_was() -> None:
@@ -172,6 +172,6 @@ def test_a_full_disk_where_the_segment_moves_leaves_the_log_as_it_was() -> None:
 
 def test_an_offline_log_takes_nothing() -> None:
     log = open_log(MemoryFilesystem(), config=CONFIG)
-    log.abandon("gone")
+    log.local.abandon("gone")
     with pytest.raises(KafkaStorageError, match="offline"):
         append_assigned(log, at(0))

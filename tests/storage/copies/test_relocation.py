@@ -17,7 +17,7 @@ from klamm.storage.log_dir import LogDir
 from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
 from tests.faults.campaign import scaled
-from tests.storage.batches import all_offsets, batch, end_transaction, transact
+from tests.storage.batches import all_offsets, batch, delete_unreachable, end_transaction, transact
 from tests.storage.read_committed import read_committed
 from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
@@ -68,7 +68,7 @@ def append(log: Log, known: Known, count: int, epoch: int = 0) -> None:
 
 
 def flush(log: Log, known: Known) -> None:
-    log.flush()
+    log.local.flush()
     known.durable = known.written
 
 
@@ -78,7 +78,7 @@ def delete_records(log: Log, known: Known, offset: int, log_dir: LogDir) -> None
     log.advance_log_start(offset)
     log_dir.checkpoint()
     known.log_start = offset
-    log.delete_unreachable()
+    delete_unreachable(log)
 
 
 def life(filesystem: MemoryFilesystem, known: Known) -> None:
@@ -101,7 +101,7 @@ def life(filesystem: MemoryFilesystem, known: Known) -> None:
     while copy.catch_up(200):
         pass
     assert copy.log is not None
-    copy.log.flush()
+    copy.log.local.flush()
     append(log, known, 3, epoch=3)
     flush(log, known)
     delete_records(log, known, 13, source)
@@ -213,9 +213,9 @@ def test_a_source_that_rolls_before_the_copy_is_opened_is_followed() -> None:
     copy = relocation.begin(log, KEY, target)
     while copy.copy_some(1 << 20):
         pass
-    before = len(log.segments)
+    before = len(log.local.segments.all)
     append(log, Known(), 20)
-    assert len(log.segments) > before + 2
+    assert len(log.local.segments.all) > before + 2
     copy.open(log.leader_epochs.content(), source, target)
     assert not copy.is_stale
     while copy.catch_up(200):
@@ -232,11 +232,11 @@ def test_retention_may_overtake_the_copy(stop: bool) -> None:
     source, target = disks.log_dirs
     log = create_log(source, "t", 0, bytes(16), CONFIG)
     append(log, Known(), 40)
-    log.flush()
+    log.local.flush()
     copy = relocation.begin(log, KEY, target)
-    while copy.next_offset < log.segments[2].base_offset:
+    while copy.next_offset < log.local.segments.all[2].base_offset:
         copy.copy_some(1 << 20)
-    start = log.segments[5].base_offset
+    start = log.local.segments.all[5].base_offset
     delete_records(log, Known(), start, source)
     while copy.copy_some(1 << 20):
         pass
@@ -273,7 +273,7 @@ def test_aborted_transactions_stay_aborted_in_the_copy_and_after_a_restart() -> 
     copy = relocation.begin(log, KEY, target)
     while copy.copy_some(1 << 20):
         pass
-    while not log.segments[-1].transaction_index.count:
+    while not log.local.segments.all[-1].transaction_index.count:
         transactions(2)
     copy.open(log.leader_epochs.content(), source, target)
     transactions(6)
@@ -285,7 +285,7 @@ def test_aborted_transactions_stay_aborted_in_the_copy_and_after_a_restart() -> 
     assert [record.offset for record in read_committed(taken)] == seen
     source.hand_over(KEY)
     target.take_in(KEY, taken)
-    taken.flush()
+    taken.local.flush()
     relocation.finish(copy, KEY, source, target)
     for log_dir in disks.log_dirs:
         assert log_dir.close()

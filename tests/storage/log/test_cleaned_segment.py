@@ -32,7 +32,7 @@ def compacted() -> tuple[MemoryFilesystem, Cleaned]:
     for key in (b"a", b"b", b"a"):
         append(log, (key, b"x"), (key + b"2", b"x"))
     log.roll()
-    log.flush()
+    log.local.flush()
     found = cleanable(log, 0, START_MS)
     assert found is not None
     (group,) = Cleaner(job_of(log, found, START_MS), filesystem).run().groups
@@ -85,10 +85,10 @@ def test_two_never_write_into_one_file() -> None:
 def test_a_file_that_has_changed_since_it_was_checked_is_not_swapped_in() -> None:
     log, filesystem, group = cleaned_log()
     cleaned_file(filesystem, group).truncate(group.size_bytes + 1)
-    assert log.begin_swap(group)
+    assert log.local.begin_swap(group)
     with pytest.raises(KafkaStorageError, match="bytes instead of"):
-        log.swap_files(group)
-    assert log.offline_reason is None
+        log.local.swap_files(group)
+    assert log.local.offline_reason is None
     assert [record.offset for record in contents(log)] == list(range(30))
     assert contents(reopen(filesystem)) == contents(log)
 
@@ -96,14 +96,14 @@ def test_a_file_that_has_changed_since_it_was_checked_is_not_swapped_in() -> Non
 def test_what_was_made_of_a_log_before_it_was_cut_is_not_swapped_in() -> None:
     """Its segments may have the same names and sizes again."""
     log, _, group = cleaned_log()
-    log.config = CONFIG
+    log.local.configure(CONFIG)
     log.truncate_to(0)
     for _ in range(30):
         append(log, (b"a", b"y"))
     log.roll()
-    log.flush()
-    assert set(group.sources) <= {segment.base_offset for segment in log.segments[:-1]}
-    assert not log.begin_swap(group)
+    log.local.flush()
+    assert set(group.sources) <= {segment.base_offset for segment in log.local.segments.all[:-1]}
+    assert not log.local.begin_swap(group)
 
 
 @pytest.mark.parametrize("mark", [".cleaned", ".swap", ""])

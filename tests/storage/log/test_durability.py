@@ -40,13 +40,13 @@ class Interrupted(Durability):
 
 def interrupt(log: Log, filesystem: MemoryFilesystem, look: int, by: Callable[[], None]) -> dict[str, object]:
     """Let `by` run after that look of the next flush; returns the marks."""
-    old = log._durability
+    old = log.local.durability
     values = {name: getattr(old, name) for name in FIELDS}
     new = Interrupted.__new__(Interrupted)
     new.values, new.after_look, new.looks_left = values, by, 0
-    Durability.__init__(new, filesystem, old.recovery_point, old.flushed_offset, None)
+    Durability.__init__(new, filesystem, DIRECTORY, log.leader_epochs, old.recovery_point, old.flushed_offset, None)
     values.update({name: getattr(old, name) for name in FIELDS})
-    log._durability = new
+    log.local.durability = new
     new.looks_left = look
     return values
 
@@ -60,16 +60,16 @@ def test_a_segment_that_is_begun_while_a_flush_runs_has_its_name_synced_by_this_
     log = open_log(filesystem, config=LogConfig(segment_bytes=200))
     fill(log, 1)
     if not unsynced:
-        log.flush()
+        log.local.flush()
         fill(log, 1)
-    assert len(log.segments) == 1
+    assert len(log.local.segments.all) == 1
     interrupt(log, filesystem, look, lambda: fill(log, 3))
-    log.flush()
-    log._durability.looks_left = 0  # type: ignore[attr-defined]
-    log.flush()
+    log.local.flush()
+    log.local.durability.looks_left = 0  # type: ignore[attr-defined]
+    log.local.flush()
     filesystem.crash()
     found = [name for name in (entry.name for entry in filesystem.list(DIRECTORY)) if name.endswith(paths.LOG_SUFFIX)]
-    assert len(found) == len(log.segments)
+    assert len(found) == len(log.local.segments.all)
 
 
 @pytest.mark.parametrize("look", range(1, 5))
@@ -79,9 +79,9 @@ def test_a_batch_that_comes_while_a_flush_runs_is_due_by_time_nevertheless(look:
     log = open_log(filesystem, config=LogConfig(flush_ms=1000), clock=clock)
     fill(log, 1)
     if not unflushed:
-        log.flush()
-        log._durability.directory_unsynced = True  # there is something to do
+        log.local.flush()
+        log.local.durability.directory_unsynced = True  # there is something to do
     interrupt(log, filesystem, look, lambda: fill(log, 1))
-    log.flush()
-    log._durability.looks_left = 0  # type: ignore[attr-defined]
-    assert log.unflushed_messages == 0 or log.flush_due(clock.wall_ms() + 1000)
+    log.local.flush()
+    log.local.durability.looks_left = 0  # type: ignore[attr-defined]
+    assert log.local.unflushed_messages == 0 or log.local.flush_due(clock.wall_ms() + 1000)

@@ -20,7 +20,18 @@ from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.results import NOTHING, AppendResult
 from klamm.storage.log.segment import KNOWN_READS
-from tests.storage.batches import DIRECTORY, EVERYTHING, all_offsets, all_records, batch, fill, open_log, read_bytes
+from klamm.storage.recovery import loader
+from tests.storage.batches import (
+    DIRECTORY,
+    EVERYTHING,
+    all_offsets,
+    all_records,
+    batch,
+    delete_unreachable,
+    fill,
+    open_log,
+    read_bytes,
+)
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -82,14 +93,14 @@ def test_cuts_of_many_lengths_are_not_all_kept() -> None:
         assert found.region is not None
         *_, (_, last) = batches(found.region.read())
         assert found.next_offset == last.next_offset
-    (segment,) = log.segments
+    (segment,) = log.local.segments.all
     assert len(segment._next_reads) <= len(segment._next_offsets) <= KNOWN_READS
 
 
 def test_a_segment_that_is_closed_forgets_its_readers() -> None:
     log = open_log(MemoryFilesystem(), config=LogConfig(index_interval_bytes=100))
     fill(log, 10, value=bytes(1000))
-    segment = log.segments[0]
+    segment = log.local.segments.all[0]
     log.read(0, max_bytes=5000, max_offset=EVERYTHING)
     log.read(9, max_bytes=5000, max_offset=EVERYTHING)
     assert segment._next_reads and segment._next_offsets
@@ -101,11 +112,15 @@ def test_few_closed_segments_know_their_readers(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(segment_list, "CLOSED_READS", segment_list.ClosedReads(3))
     log = open_log(MemoryFilesystem(), config=LogConfig(segment_bytes=5000, index_interval_bytes=100))
     fill(log, 40, value=bytes(1000))
-    assert len(log.segments) == 10
-    for segment in log.segments:
+    assert len(log.local.segments.all) == 10
+    for segment in log.local.segments.all:
         assert log.read(segment.base_offset, max_bytes=2500, max_offset=EVERYTHING).size == 2500
-    knowing = [segment.base_offset for segment in log.segments if segment._next_reads or segment._next_offsets]
-    assert knowing == [segment.base_offset for segment in log.segments[-4:]]  # the active one and the last three
+    knowing = [
+        segment.base_offset for segment in log.local.segments.all if segment._next_reads or segment._next_offsets
+    ]
+    assert knowing == [
+        segment.base_offset for segment in log.local.segments.all[-4:]
+    ]  # the active one and the last three
     assert all_offsets(log) == list(range(40))
 
 
@@ -145,8 +160,8 @@ def test_read_stops_below_max_offset() -> None:
 def test_rolls_by_size_and_reads_across_segments() -> None:
     log = open_log(MemoryFilesystem(), config=SMALL)
     fill(log, 30)
-    assert len(log.segments) > 3
-    assert all(segment.size_bytes <= 400 for segment in log.segments)
+    assert len(log.local.segments.all) > 3
+    assert all(segment.size_bytes <= 400 for segment in log.local.segments.all)
     assert all_offsets(log) == list(range(30))
 
 
@@ -154,9 +169,9 @@ def test_rolls_by_record_time_of_the_first_batch() -> None:
     log = open_log(MemoryFilesystem(), config=LogConfig(segment_ms=1000))
     log.append(batch(START_MS), leader_epoch=0)
     log.append(batch(START_MS + 1000), leader_epoch=0)
-    assert len(log.segments) == 1
+    assert len(log.local.segments.all) == 1
     log.append(batch(START_MS + 1001), leader_epoch=0)
-    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert [segment.base_offset for segment in log.local.segments.all] == [0, 2]
 
 
 def test_rolls_by_age_when_records_have_no_timestamp() -> None:
@@ -165,28 +180,30 @@ def test_rolls_by_age_when_records_have_no_timestamp() -> None:
     log.append(batch(-1), leader_epoch=0)
     clock.advance(1001)
     log.append(batch(-1), leader_epoch=0)
-    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    assert [segment.base_offset for segment in log.local.segments.all] == [0, 1]
 
 
 def test_roll_jitter_makes_segments_roll_earlier() -> None:
-    log = Log.open(
-        DIRECTORY,
-        LogConfig(segment_ms=1000, segment_jitter_ms=100),
-        clock=ManualClock(),
-        filesystem=MemoryFilesystem(),
-        clean=True,
-        jitter=lambda limit: limit - 1,
+    log = loader.open_log(
+        loader.LogSource(
+            DIRECTORY,
+            LogConfig(segment_ms=1000, segment_jitter_ms=100),
+            clock=ManualClock(),
+            filesystem=MemoryFilesystem(),
+            clean=True,
+            jitter=lambda limit: limit - 1,
+        )
     )
     log.append(batch(START_MS), leader_epoch=0)
     log.append(batch(START_MS + 902), leader_epoch=0)
-    assert len(log.segments) == 2
+    assert len(log.local.segments.all) == 2
 
 
 def test_rolls_when_the_index_is_full() -> None:
     log = open_log(MemoryFilesystem(), config=LogConfig(index_interval_bytes=0, segment_index_bytes=40))
     fill(log, 20)
-    assert all(segment.offset_index.count <= 5 for segment in log.segments)
-    assert len(log.segments) >= 3
+    assert all(segment.offset_index.count <= 5 for segment in log.local.segments.all)
+    assert len(log.local.segments.all) >= 3
     assert all_offsets(log) == list(range(20))
 
 
@@ -194,11 +211,11 @@ def test_an_empty_active_segment_never_rolls() -> None:
     log = open_log(MemoryFilesystem())
     log.roll()
     log.roll()
-    assert len(log.segments) == 1
+    assert len(log.local.segments.all) == 1
     fill(log, 1)
     log.roll()
     log.roll()
-    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    assert [segment.base_offset for segment in log.local.segments.all] == [0, 1]
 
 
 DAY_MS = 86_400_000
@@ -307,11 +324,11 @@ def test_flush_moves_the_recovery_point_after_the_sync_only() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
     fill(log, 3)
-    assert log.unflushed_messages == 3
+    assert log.local.unflushed_messages == 3
     filesystem.inject("sync", errno.EIO)
     with pytest.raises(KafkaStorageError, match="flush failed"):
-        log.flush()
-    assert log.recovery_point == 0
+        log.local.flush()
+    assert log.local.recovery_point == 0
 
 
 @pytest.mark.parametrize(("operation", "suffix"), [("open", "leader-epoch-checkpoint"), ("sync_directory", "t-0")])
@@ -320,17 +337,17 @@ def test_a_flush_without_a_descriptor_was_not_tried(operation: str, suffix: str)
     filesystem, clock = MemoryFilesystem(), ManualClock()
     log = open_log(filesystem, config=LogConfig(flush_ms=1000), clock=clock)
     failed: list[str] = []
-    log.on_sync_failure = failed.append
+    log.local.on_sync_failure = failed.append
     fill(log, 3)
     due_ms = clock.wall_ms() + 1000
     filesystem.inject(operation, errno.EMFILE, suffix, times=2)
     for _ in range(2):
         with pytest.raises(FlushNotTried, match="EMFILE"):
-            log.flush()
-    assert (log.offline_reason, failed, log.recovery_point) == (None, [], 0)
-    assert log.flush_due(due_ms)
-    assert log.flush() == log.recovery_point == 3
-    assert not log.flush_due(due_ms)
+            log.local.flush()
+    assert (log.local.offline_reason, failed, log.local.recovery_point) == (None, [], 0)
+    assert log.local.flush_due(due_ms)
+    assert log.local.flush() == log.local.recovery_point == 3
+    assert not log.local.flush_due(due_ms)
     epochs = filesystem.read_bytes(log.leader_epochs.path)
     assert not log.leader_epochs.unsynced
     filesystem.sync_directory(DIRECTORY.parent)
@@ -341,24 +358,24 @@ def test_a_flush_without_a_descriptor_was_not_tried(operation: str, suffix: str)
 def test_flush_up_to_an_offset() -> None:
     log = open_log(MemoryFilesystem(), config=SMALL)
     fill(log, 10)
-    log.flush(4)
-    assert log.recovery_point == 4
-    log.flush()
-    assert log.recovery_point == 10
+    log.local.flush(4)
+    assert log.local.recovery_point == 4
+    log.local.flush()
+    assert log.local.recovery_point == 10
 
 
 def test_after_a_failed_fsync_nothing_is_appended_or_synced_any_more() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
     failures: list[str] = []
-    log.on_sync_failure = failures.append
+    log.local.on_sync_failure = failures.append
     fill(log, 1)
     filesystem.inject("sync", errno.EIO, ".log", times=1)
     with pytest.raises(KafkaStorageError):
-        log.flush()
+        log.local.flush()
     syncs = filesystem.syncs
     with pytest.raises(KafkaStorageError, match="offline"):
-        log.flush()
+        log.local.flush()
     with pytest.raises(KafkaStorageError, match="offline"):
         fill(log, 1)
     assert filesystem.syncs == syncs
@@ -369,18 +386,18 @@ def test_after_a_failed_fsync_nothing_is_appended_or_synced_any_more() -> None:
 def test_flush_is_due_by_messages_and_by_time() -> None:
     clock = ManualClock()
     log = open_log(MemoryFilesystem(), config=LogConfig(flush_messages=3, flush_ms=1000), clock=clock)
-    assert not log.flush_due(clock.wall_ms() + 10_000)
+    assert not log.local.flush_due(clock.wall_ms() + 10_000)
     fill(log, 2)
-    assert not log.flush_due(clock.wall_ms() + 999)
-    assert log.flush_due(clock.wall_ms() + 1000)
+    assert not log.local.flush_due(clock.wall_ms() + 999)
+    assert log.local.flush_due(clock.wall_ms() + 1000)
     fill(log, 1)
-    assert log.flush_due(clock.wall_ms())
-    log.flush()
-    assert not log.flush_due(clock.wall_ms() + 10_000)
+    assert log.local.flush_due(clock.wall_ms())
+    log.local.flush()
+    assert not log.local.flush_due(clock.wall_ms() + 10_000)
     fill(log, 1)
     clock.jump_wall(-86_400_000)
-    assert not log.flush_due(clock.wall_ms())
-    assert log.flush_due(clock.wall_ms() + 1000)
+    assert not log.local.flush_due(clock.wall_ms())
+    assert log.local.flush_due(clock.wall_ms() + 1000)
 
 
 def test_full_disk_refuses_appends_serves_reads_and_resumes() -> None:
@@ -392,7 +409,7 @@ def test_full_disk_refuses_appends_serves_reads_and_resumes() -> None:
     with pytest.raises(KafkaStorageError, match="ENOSPC"):
         fill(log, 1)
     assert (log.log_end_offset, read_bytes(log, 0)) == (2, before)
-    assert log.segments[0].file.size() == len(before)
+    assert log.local.segments.all[0].file.size() == len(before)
     filesystem.space_bytes = None
     fill(log, 1)
     assert all_offsets(log) == [0, 1, 2]
@@ -416,13 +433,13 @@ def test_a_full_disk_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> 
 def test_full_disk_at_roll_keeps_the_old_segment() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
-    while log.segments[-1].takes(80, log.log_end_offset, START_MS, START_MS, SMALL):
+    while log.local.segments.all[-1].takes(80, log.log_end_offset, START_MS, START_MS, SMALL):
         fill(log, 1)
     end = log.log_end_offset
     filesystem.inject("create", errno.ENOSPC, ".log")
     with pytest.raises(KafkaStorageError, match="roll failed"):
         fill(log, 1)
-    assert (log.log_end_offset, len(log.segments)) == (end, 1)
+    assert (log.log_end_offset, len(log.local.segments.all)) == (end, 1)
     filesystem.heal()
     fill(log, 1)
     assert all_offsets(log) == list(range(end + 1))
@@ -442,23 +459,23 @@ def test_the_recovery_point_waits_for_indexes_that_cannot_be_written() -> None:
     log = open_log(filesystem, config=SMALL)
     filesystem.inject("create", errno.ENOSPC, ".timeindex")
     fill(log, 30)
-    log.flush()
-    assert log.recovery_point == 0
-    assert log.offline_reason is None
+    log.local.flush()
+    assert log.local.recovery_point == 0
+    assert log.local.offline_reason is None
     filesystem.heal()
-    log.flush()
-    assert log.recovery_point == 30
+    log.local.flush()
+    assert log.local.recovery_point == 30
 
 
 def test_records_are_durable_though_indexes_of_older_segments_cannot_be_written() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
-    log.flush()
+    log.local.flush()
     filesystem.inject("create", errno.ENOSPC, ".timeindex")
     fill(log, 30)
-    assert len(log.segments) > 2
-    assert log.flush() == log.flushed_offset == 30
-    assert log.unflushed_messages == 0
+    assert len(log.local.segments.all) > 2
+    assert log.local.flush() == log.local.flushed_offset == 30
+    assert log.local.unflushed_messages == 0
     filesystem.crash()
     assert all_offsets(open_log(filesystem, config=SMALL, power_loss=True)) == list(range(30))
 
@@ -489,21 +506,21 @@ def test_a_flush_that_cannot_open_a_file_may_be_tried_again() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
     fill(log, 10)
-    log.segments[0].close()
+    log.local.segments.all[0].close()
     filesystem.inject("open", errno.EMFILE, ".log", times=1)
     with pytest.raises(FlushNotTried, match="EMFILE"):
-        log.flush()
-    assert log.flush() == log.recovery_point == 10
+        log.local.flush()
+    assert log.local.flush() == log.local.recovery_point == 10
 
 
 def test_records_behind_the_target_of_a_flush_keep_their_time() -> None:
     clock = ManualClock()
     log = open_log(MemoryFilesystem(), config=LogConfig(flush_ms=1000), clock=clock)
     fill(log, 3)
-    log.flush(2)  # asked for before the third was appended
-    assert log.flush_due(clock.wall_ms() + 1000)
-    log.flush()
-    assert not log.flush_due(clock.wall_ms() + 1000)
+    log.local.flush(2)  # asked for before the third was appended
+    assert log.local.flush_due(clock.wall_ms() + 1000)
+    log.local.flush()
+    assert not log.local.flush_due(clock.wall_ms() + 1000)
 
 
 def test_io_error_on_write_stops_appends_but_not_reads() -> None:
@@ -529,14 +546,16 @@ def test_io_error_on_read_hits_that_read_only() -> None:
 
 
 def test_a_region_outlives_the_deletion_of_its_segment(tmp_path: Path) -> None:
-    log = Log.open(tmp_path / "t-0", LogConfig(), clock=ManualClock(), filesystem=OsFilesystem(), clean=True)
+    log = loader.open_log(
+        loader.LogSource(tmp_path / "t-0", LogConfig(), clock=ManualClock(), filesystem=OsFilesystem(), clean=True)
+    )
     fill(log, 3)
     region = log.read(0, max_bytes=EVERYTHING, max_offset=EVERYTHING).region
     assert region is not None
     expected = region.read()
-    for segment in log.segments:
+    for segment in log.local.segments.all:
         segment.delete()
-    log.abandon("deleted")
+    log.local.abandon("deleted")
     assert not list((tmp_path / "t-0").glob("*.log"))
     assert region.read() == expected
 
@@ -556,9 +575,9 @@ def test_truncate_below_the_first_segment_begins_anew() -> None:
     log = open_log(filesystem, config=SMALL)
     fill(log, 20)
     log.advance_log_start(15)
-    log.delete_unreachable()
+    delete_unreachable(log)
     log.truncate_to(3)
-    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (3, 3, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.local.recovery_point) == (3, 3, 0)
     fill(log, 1)
     assert all_offsets(log) == [3]
 
@@ -581,9 +600,9 @@ def test_log_start_hides_records_and_unreachable_segments_go() -> None:
     log.advance_log_start(17)
     with pytest.raises(OffsetOutOfRange):
         log.read(16, max_bytes=1, max_offset=EVERYTHING)
-    deleted = log.delete_unreachable()
+    deleted = delete_unreachable(log)
     assert deleted > 0
-    assert log.segments[0].base_offset <= 17
+    assert log.local.segments.all[0].base_offset <= 17
     assert not any(name.startswith(f"{0:020d}") for name in names(filesystem))
     assert all_records(log)[0][0] == 17
     with pytest.raises(OffsetOutOfRange):
@@ -594,10 +613,10 @@ def test_end_offset_for_epoch() -> None:
     log = open_log(MemoryFilesystem())
     fill(log, 2, epoch=0)
     fill(log, 3, epoch=4)
-    assert log.end_offset_for_epoch(0) == (0, 2)
-    assert log.end_offset_for_epoch(3) == (0, 2)
-    assert log.end_offset_for_epoch(4) == (4, 5)
-    assert log.end_offset_for_epoch(5) == (-1, -1)
+    assert log.leader_epochs.end_offset_for(0, log.log_end_offset) == (0, 2)
+    assert log.leader_epochs.end_offset_for(3, log.log_end_offset) == (0, 2)
+    assert log.leader_epochs.end_offset_for(4, log.log_end_offset) == (4, 5)
+    assert log.leader_epochs.end_offset_for(5, log.log_end_offset) == (-1, -1)
 
 
 def test_a_clean_reopen_scans_no_segment() -> None:
@@ -608,7 +627,7 @@ def test_a_clean_reopen_scans_no_segment() -> None:
     filesystem.inject("read", errno.EIO, ".log", skip=1)  # the tail of the active segment, nothing else
     again = open_log(filesystem, config=SMALL, clean=True)
     filesystem.heal()
-    assert (again.log_end_offset, again.recovery_point) == (50, 50)
+    assert (again.log_end_offset, again.local.recovery_point) == (50, 50)
     assert all_offsets(again) == list(range(50))
 
 
@@ -631,7 +650,7 @@ def test_an_index_that_lies_is_rebuilt_when_it_is_found_out() -> None:
     log.roll()
     fill(log, 1)
     log.close()
-    path = log.segments[0].offset_index.path
+    path = log.local.segments.all[0].offset_index.path
     entries = bytearray(filesystem.read_bytes(path))
     entries[12:16] = (60_000).to_bytes(4, "big")  # a position far behind the end
     filesystem.open(path).write_at(entries, 0)
@@ -642,9 +661,9 @@ def test_an_index_that_lies_is_rebuilt_when_it_is_found_out() -> None:
 def test_config_changes_take_effect_at_once() -> None:
     log = open_log(MemoryFilesystem())
     fill(log, 5)
-    log.config = SMALL
+    log.local.configure(SMALL)
     fill(log, 10)
-    assert len(log.segments) > 1
+    assert len(log.local.segments.all) > 1
 
 
 def test_a_batch_length_that_is_damaged_in_a_sealed_segment_is_told_not_skipped() -> None:
@@ -652,7 +671,7 @@ def test_a_batch_length_that_is_damaged_in_a_sealed_segment_is_told_not_skipped(
     config = LogConfig(segment_bytes=400, index_interval_bytes=10_000)
     log = open_log(filesystem, config=config)
     fill(log, 20)
-    sealed, following = log.segments[1:3]
+    sealed, following = log.local.segments.all[1:3]
     *_, (position, head) = sealed.heads()
     path = sealed.path
     log.close()

@@ -13,7 +13,7 @@ from klamm.storage.log.retention import TRUST_AFTER_SECONDS, TrustedTime, breach
 from klamm.storage.log_dir import LogDir
 from klamm.storage.log_loading import load_logs
 from klamm.storage.paths import TopicPartition
-from tests.storage.batches import DIRECTORY, advance, all_offsets, batch, open_log, read_bytes
+from tests.storage.batches import DIRECTORY, advance, all_offsets, batch, delete_unreachable, open_log, read_bytes
 from tests.support.log_dirs import create_log
 from tests.support.manual_clock import START_MS, ManualClock
 from tests.support.memory_filesystem import Crash, MemoryFilesystem
@@ -35,9 +35,9 @@ def make_log(*timestamps: int, config: LogConfig = CONFIG) -> Log:
 def apply(log: Log, now_ms: int) -> list[int]:
     """Base offsets of the segments that stay."""
     advance(log, now_ms)
-    log.delete_unreachable()
-    assert log.size_bytes == sum(segment.size_bytes for segment in log.segments)
-    return [segment.base_offset for segment in log.segments]
+    delete_unreachable(log)
+    assert log.local.size_bytes == sum(segment.size_bytes for segment in log.local.segments.all)
+    return [segment.base_offset for segment in log.local.segments.all]
 
 
 def test_time_takes_the_oldest_and_stops_at_the_first_that_must_stay() -> None:
@@ -52,7 +52,7 @@ def test_time_takes_the_oldest_and_stops_at_the_first_that_must_stay() -> None:
 def test_a_log_wholly_past_retention_leaves_an_empty_segment_at_its_end() -> None:
     log = make_log(START_MS, START_MS, START_MS)
     assert apply(log, START_MS + DAY_MS) == [3]
-    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.local.size_bytes) == (3, 3, 0)
     assert apply(log, START_MS + 9 * DAY_MS) == [3]
     assert log.append(batch(), leader_epoch=0).base_offset == 3
 
@@ -89,10 +89,10 @@ def test_a_timestamp_in_the_future_stays_until_its_time_has_come() -> None:
 
 def test_size_leaves_at_least_the_bytes_asked_for() -> None:
     log = make_log(*[START_MS] * 5, config=replace(CONFIG, retention_ms=-1))
-    one = log.segments[0].size_bytes
-    log.config = replace(log.config, retention_bytes=3 * one - 1)
+    one = log.local.segments.all[0].size_bytes
+    log.local.configure(replace(log.local.config, retention_bytes=3 * one - 1))
     assert apply(log, START_MS) == [2, 3, 4]
-    log.config = replace(log.config, retention_bytes=0)
+    log.local.configure(replace(log.local.config, retention_bytes=0))
     assert apply(log, START_MS) == [5]
 
 
@@ -112,11 +112,10 @@ def test_what_is_below_the_log_start_goes_under_any_policy(deleted: bool) -> Non
 def test_against_a_model(times: list[int], retention_ms: int, retention_batches: int, watermark: int) -> None:
     now_ms = START_MS + 40
     log = make_log(*[START_MS + time if time >= 0 else -1 for time in times])
-    one = log.segments[0].size_bytes
+    one = log.local.segments.all[0].size_bytes
     log.high_watermark = watermark = min(watermark, len(times))
-    log.config = replace(
-        CONFIG, retention_ms=retention_ms, retention_bytes=retention_batches * one if retention_batches >= 0 else -1
-    )
+    retention_bytes = retention_batches * one if retention_batches >= 0 else -1
+    log.local.configure(replace(CONFIG, retention_ms=retention_ms, retention_bytes=retention_bytes))
     gone = 0
     while gone < watermark and retention_ms >= 0 and 40 - max(0, times[gone]) > retention_ms:
         gone += 1
@@ -137,12 +136,12 @@ def test_files_are_renamed_first_and_readers_go_on() -> None:
     before = region.read()
     log.advance_log_start(2)
     removed = log.detach_unreachable()
-    files = log.retire(removed)
+    files = log.local.retire(removed)
     names = {entry.name for entry in filesystem.list(DIRECTORY)}
     assert f"{0:020d}.log.deleted" in names and f"{0:020d}.log" not in names
     assert {path.name for path in files} <= names
-    log.unlink_files(files)
-    log.unlink_files(files)
+    log.local.unlink_files(files)
+    log.local.unlink_files(files)
     assert not [entry for entry in filesystem.list(DIRECTORY) if entry.name.endswith(".deleted")]
     assert region.read() == before
     assert read_bytes(log, 2)
@@ -154,13 +153,13 @@ def life(filesystem: MemoryFilesystem, clock: ManualClock) -> None:
     for number in range(4):
         log.append(batch(START_MS + number * 400), leader_epoch=number // 2)
     log.high_watermark = log.log_end_offset
-    log.flush()
+    log.local.flush()
     clock.advance(2000)
     advance(log, clock.wall_ms())
     log_dir.checkpoint()
-    files = log.retire(log.detach_unreachable())
+    files = log.local.retire(log.detach_unreachable())
     log_dir.checkpoint()
-    log.unlink_files(files)
+    log.local.unlink_files(files)
     log_dir.checkpoint()
 
 
@@ -187,13 +186,13 @@ def test_a_crash_at_every_step_is_finished_later(fate: str) -> None:
         if log is None:
             continue
         assert all_offsets(log) == list(range(log.log_start_offset, log.log_end_offset))
-        assert not [entry for entry in filesystem.list(log.directory) if entry.name.endswith(".deleted")]
+        assert not [entry for entry in filesystem.list(log.local.directory) if entry.name.endswith(".deleted")]
         log.high_watermark = log.log_end_offset
         clock.advance(DAY_MS)
         advance(log, clock.wall_ms())
         log_dir.checkpoint()
-        log.delete_unreachable()
-        assert log.size_bytes == 0
+        delete_unreachable(log)
+        assert log.local.size_bytes == 0
 
 
 def test_a_log_start_that_retention_moved_does_not_come_back() -> None:

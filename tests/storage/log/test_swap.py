@@ -32,8 +32,8 @@ def cleaned_log() -> tuple[Log, MemoryFilesystem, Cleaned]:
     for _ in range(30):
         append(log, (b"a", b"x"))
     log.roll()
-    log.config = CONFIG.__class__(segment_bytes=1200, index_interval_bytes=100, compacted=True)
-    log.flush()
+    log.local.configure(CONFIG.__class__(segment_bytes=1200, index_interval_bytes=100, compacted=True))
+    log.local.flush()
     found = cleanable(log, 0, START_MS)
     assert found is not None
     first, *_ = Cleaner(job_of(log, found, START_MS), filesystem).run().groups
@@ -77,8 +77,8 @@ def test_row_15_kafkas_swap_files_replace_the_segments_that_they_cover() -> None
     content += filesystem.read_bytes(paths.offset_file(DIRECTORY, second, ".log"))
     filesystem.open(paths.offset_file(DIRECTORY, first, ".log.swap"), create=True).write_at(content, 0)
     log = reopen(filesystem)
-    assert log.segments[0].size_bytes == len(content)
-    assert second not in [segment.base_offset for segment in log.segments]
+    assert log.local.segments.all[0].size_bytes == len(content)
+    assert second not in [segment.base_offset for segment in log.local.segments.all]
     assert [record.offset for record in contents(log)] == list(range(30))
 
 
@@ -128,16 +128,16 @@ def test_manifest_round_trip() -> None:
 def test_a_full_disk_before_the_manifest_changes_nothing() -> None:
     log, filesystem, group = cleaned_log()
     filesystem.inject("write", errno.ENOSPC, "klamm.compaction.tmp", times=1)
-    assert log.begin_swap(group)
+    assert log.local.begin_swap(group)
     with pytest.raises(KafkaStorageError):
-        log.swap_files(group)
-    assert log.offline_reason is None
+        log.local.swap_files(group)
+    assert log.local.offline_reason is None
     assert [record.offset for record in contents(log)] == list(range(30))
     append(log, (b"b", b"y"))
-    log.flush()
-    assert log.begin_swap(group)
-    log.swap_files(group)
-    log.finish_swap()
+    log.local.flush()
+    assert log.local.begin_swap(group)
+    log.local.swap_files(group)
+    log.local.finish_swap()
     assert contents(log)[-1].key == b"b"
 
 
@@ -145,16 +145,16 @@ def test_a_full_disk_before_the_manifest_changes_nothing() -> None:
 def test_an_error_behind_the_manifest_takes_the_log_offline_and_the_start_finishes(skip: int) -> None:
     log, filesystem, group = cleaned_log()
     filesystem.inject("sync_directory", errno.EIO, skip=2 + skip, times=1)
-    assert log.begin_swap(group)
+    assert log.local.begin_swap(group)
     with pytest.raises(KafkaStorageError):
-        log.swap_files(group)
-    assert log.offline_reason is not None
+        log.local.swap_files(group)
+    assert log.local.offline_reason is not None
     assert [record.offset for record in contents(log)] == list(range(30))
     filesystem.heal()
     filesystem.kill()
     again = reopen(filesystem)
-    assert again.segments[0].size_bytes == group.size_bytes
-    assert [segment.base_offset for segment in again.segments if segment.base_offset in group.sources] == [0]
+    assert again.local.segments.all[0].size_bytes == group.size_bytes
+    assert [segment.base_offset for segment in again.local.segments.all if segment.base_offset in group.sources] == [0]
 
 
 def kafka_was_swapping(filesystem: MemoryFilesystem, group: Cleaned) -> None:
@@ -181,7 +181,7 @@ def test_rows_15_16_starts_that_crash_again_and_again_end_where_one_start_does(
     left: Callable[[MemoryFilesystem, Cleaned], None], power: bool
 ) -> None:
     log, filesystem, group = cleaned_log()
-    log.flush()
+    log.local.flush()
     left(filesystem, group)
     for entry in filesystem.list(DIRECTORY):
         filesystem.open(DIRECTORY / entry.name).sync()

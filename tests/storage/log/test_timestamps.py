@@ -13,7 +13,7 @@ from klamm.protocol.records.batch import HEADER_BYTES
 from klamm.protocol.records.compression import Codec
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from tests.storage.batches import all_records, batch, fill, open_log
+from tests.storage.batches import all_records, batch, delete_unreachable, fill, open_log
 from tests.support.manual_clock import START_MS
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -23,7 +23,7 @@ SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 def test_segment_offsets_for_list_offsets_v0() -> None:
     log = open_log(MemoryFilesystem(), config=SMALL)
     fill(log, 12)
-    bases = [segment.base_offset for segment in log.segments]
+    bases = [segment.base_offset for segment in log.local.segments.all]
     assert log.segment_offsets(-1, 100) == [12, *reversed(bases)]
     assert log.segment_offsets(-2, 100) == [0]
     assert log.segment_offsets(-1, 2) == [12, bases[-1]]
@@ -32,15 +32,15 @@ def test_segment_offsets_for_list_offsets_v0() -> None:
 
 def test_max_timestamp_is_the_first_record_that_has_it() -> None:
     log = open_log(MemoryFilesystem(), config=SMALL)
-    assert log.max_timestamp() is None
+    assert log.timestamp_search(None).run() is None
     log.append(batch(5, 9, 7), leader_epoch=2)
     log.append(batch(9, 3), leader_epoch=2)
-    assert log.max_timestamp() == (9, 1, 2)
+    assert log.timestamp_search(None).run() == (9, 1, 2)
     log.advance_log_start(2)
-    assert log.max_timestamp() == (9, 3, 2)
+    assert log.timestamp_search(None).run() == (9, 3, 2)
     log.advance_log_start(4)
     log.append(batch(4), leader_epoch=2)
-    assert log.max_timestamp() == (4, 5, 2)
+    assert log.timestamp_search(None).run() == (4, 5, 2)
 
 
 @given(
@@ -65,16 +65,16 @@ def test_no_record_at_or_after_a_timestamp_is_missed(times: list[list[int]], log
     assert all_records(log) == model
     for timestamp in range(62):
         expected = next(((time, offset, 0) for offset, time in model if time >= timestamp), None)
-        assert log.lookup_timestamp(timestamp) == expected
+        assert log.timestamp_search(timestamp).run() == expected
     largest = max((time for _, time in model), default=-1)
     expected = next(((time, offset, 0) for offset, time in model if time == largest), None)
-    assert log.max_timestamp() == expected
+    assert log.timestamp_search(None).run() == expected
 
 
 def reads_of(filesystem: MemoryFilesystem, log: Log) -> int:
     """How often a search for the largest timestamp reads from the disk."""
     before = filesystem.reads
-    log.max_timestamp()
+    log.timestamp_search(None).run()
     return filesystem.reads - before
 
 
@@ -85,14 +85,14 @@ def test_a_search_for_the_largest_timestamp_reads_little_of_a_long_log() -> None
     log.append(batch(START_MS + 10_000), leader_epoch=0)
     for step in range(100):
         log.append(batch(START_MS + step, value=bytes(20_000)), leader_epoch=0)
-    assert len(log.segments) > 20
+    assert len(log.local.segments.all) > 20
     log.advance_log_start(3)
-    assert log.max_timestamp() == (START_MS + 99, 100, 0)
+    assert log.timestamp_search(None).run() == (START_MS + 99, 100, 0)
     assert reads_of(filesystem, log) < 20
     log.advance_log_start(98)
     assert reads_of(filesystem, log) < 10
     before = filesystem.reads
-    assert log.lookup_timestamp(START_MS) == (START_MS + 97, 98, 0)
+    assert log.timestamp_search(START_MS).run() == (START_MS + 97, 98, 0)
     assert filesystem.reads - before < 5
 
 
@@ -112,9 +112,9 @@ def test_a_segment_that_is_deleted_under_a_search_has_nothing_to_find() -> None:
     log.close()
     log = open_log(filesystem, config=SMALL, clean=True)
     search = log.timestamp_search(START_MS)
-    first = log.segments[1].base_offset
+    first = log.local.segments.all[1].base_offset
     log.advance_log_start(first)
-    log.delete_unreachable()
+    delete_unreachable(log)
     assert search.run() == (START_MS, first, 0)
 
 
@@ -135,7 +135,7 @@ def test_damaged_batches_are_an_answer_or_an_error_that_clients_know(codec: Code
     log = open_log(filesystem)
     for _ in range(3):
         log.append(batch(*range(1, 9), codec=codec), leader_epoch=0)
-    file = log.segments[0].file
+    file = log.local.segments.all[0].file
     rng = random.Random(seed)
     for _ in range(rng.randint(1, 30)):
         file.write_at(rng.randbytes(1), rng.randrange(file.size()))
@@ -144,12 +144,12 @@ def test_damaged_batches_are_an_answer_or_an_error_that_clients_know(codec: Code
             log.timestamp_search(timestamp).run()
     log.advance_log_start(3)
     with suppress(CorruptMessage, KafkaStorageError):
-        log.max_timestamp()
+        log.timestamp_search(None).run()
 
 
 def test_records_that_do_not_parse_are_a_corrupt_message() -> None:
     log = open_log(MemoryFilesystem())
     log.append(batch(1, 2), leader_epoch=0)
-    log.segments[0].file.write_at(b"\xff" * 8, HEADER_BYTES)
+    log.local.segments.all[0].file.write_at(b"\xff" * 8, HEADER_BYTES)
     with pytest.raises(CorruptMessage, match="t-0: a stored batch is damaged"):
-        log.lookup_timestamp(1)
+        log.timestamp_search(1).run()

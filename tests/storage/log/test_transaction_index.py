@@ -22,7 +22,7 @@ from klamm.storage.log.transaction_index import (
     is_as_listed,
     parse_list,
 )
-from tests.storage.batches import DIRECTORY, batch, end_transaction, fill, open_log, transact
+from tests.storage.batches import DIRECTORY, batch, delete_unreachable, end_transaction, fill, open_log, transact
 from tests.storage.read_committed import read_committed
 from tests.support.memory_filesystem import MemoryFilesystem
 
@@ -156,7 +156,7 @@ SEEN = [2, 3, 5, 8, 11, 14, 17]
 def test_row_9_aborted_records_are_never_shown_whatever_becomes_of_the_index(how: str, which: int) -> None:
     filesystem = MemoryFilesystem()
     log = aborting_log(filesystem)
-    assert len(log.segments) > 2
+    assert len(log.local.segments.all) > 2
     assert [record.offset for record in read_committed(log)] == SEEN
     log.close()
     filesystem.kill()
@@ -233,15 +233,15 @@ def test_an_index_that_the_disk_refuses_is_in_memory_and_holds_the_recovery_poin
     fill(log, 5)
     log.set_high_watermark(log.log_end_offset)
     assert [record.offset for record in read_committed(log)] == [2, 3, 4, 5, 6]
-    log.flush()
-    assert log.recovery_point == 0 < log.flushed_offset
+    log.local.flush()
+    assert log.local.recovery_point == 0 < log.local.flushed_offset
     filesystem.kill()  # and the disk has room again
     log = open_log(filesystem, config=CONFIG)
     log.set_high_watermark(log.log_end_offset)
     assert [record.offset for record in read_committed(log)] == [2, 3, 4, 5, 6]
-    log.flush()
-    assert log.recovery_point == log.log_end_offset
-    assert list(entries(filesystem.read_bytes(log.segments[0].transaction_index.path))) == [
+    log.local.flush()
+    assert log.local.recovery_point == log.log_end_offset
+    assert list(entries(filesystem.read_bytes(log.local.segments.all[0].transaction_index.path))) == [
         AbortedTransaction(7, 0, 1, 2)
     ]
 
@@ -253,7 +253,7 @@ def test_the_log_start_may_pass_an_open_transaction() -> None:
     log.set_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == 0
     log.advance_log_start(4)
-    log.delete_unreachable()
+    delete_unreachable(log)
     assert (log.log_start_offset, log.last_stable_offset) == (4, 4)
     end_transaction(log, 7, 0, is_commit=False)
     log.set_high_watermark(log.log_end_offset)
@@ -264,9 +264,9 @@ def test_the_log_start_may_pass_an_open_transaction() -> None:
 def test_a_deleted_segment_takes_its_index_with_it() -> None:
     filesystem = MemoryFilesystem()
     log = aborting_log(filesystem)
-    log.flush()
-    log.advance_log_start(log.segments[-1].base_offset)
-    log.delete_unreachable()
+    log.local.flush()
+    log.advance_log_start(log.local.segments.all[-1].base_offset)
+    delete_unreachable(log)
     names = [e.name for e in filesystem.list(DIRECTORY) if e.name.endswith(paths.TXN_INDEX_SUFFIX)]
     assert len(names) <= 1
     assert [record.offset for record in read_committed(log)] == [at for at in SEEN if at >= log.log_start_offset]
@@ -283,7 +283,7 @@ def test_an_open_transaction_is_remembered_and_a_truncated_marker_opens_it_again
     log.truncate_to(2)
     log.set_high_watermark(2)
     assert log.last_stable_offset == 0
-    assert log.aborted_transactions(0, 2) == []
+    assert log.local.segments.aborted(0, 2) == []
     log.close()
     filesystem.kill()
     log = open_log(filesystem, config=CONFIG, clean=True)

@@ -34,7 +34,7 @@ def written(
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=config)
     fill(log, flush_after)
-    log.flush()
+    log.local.flush()
     fill(log, batch_count - flush_after)
     filesystem.kill()
     return filesystem, log
@@ -78,7 +78,7 @@ def test_row_1_torn_last_batch_is_cut(kept: int) -> None:
 
 def test_row_2_zero_filled_tail_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     filesystem, log = written()
-    overwrite(filesystem, path_of(0), log.size_bytes, bytes(4096))
+    overwrite(filesystem, path_of(0), log.local.size_bytes, bytes(4096))
     with caplog.at_level("INFO"):
         assert all_offsets(open_log(filesystem)) == [0, 1, 2, 3, 4, 5]
     assert "cut_bytes=4096" in caplog.text
@@ -87,7 +87,7 @@ def test_row_2_zero_filled_tail_is_cut(caplog: pytest.LogCaptureFixture) -> None
 @pytest.mark.parametrize("seed", range(5))
 def test_row_3_garbage_tail_is_cut(seed: int) -> None:
     filesystem, log = written()
-    overwrite(filesystem, path_of(0), log.size_bytes, random.Random(seed).randbytes(3000))
+    overwrite(filesystem, path_of(0), log.local.size_bytes, random.Random(seed).randbytes(3000))
     assert all_offsets(open_log(filesystem)) == [0, 1, 2, 3, 4, 5]
 
 
@@ -125,7 +125,7 @@ def test_bit_flip_in_the_last_batch_is_taken_for_a_torn_write() -> None:
 
 def test_row_4_damage_in_an_older_segment_is_damage_even_at_its_end() -> None:
     filesystem, log = written(20, config=SMALL)
-    first = log.segments[0]
+    first = log.local.segments.all[0]
     filesystem.open(first.path).truncate(first.size_bytes - 5)
     before = content(filesystem)
     with pytest.raises(LogDamaged, match="later segments follow"):
@@ -137,14 +137,17 @@ def test_after_a_power_cut_the_log_is_cut_at_the_first_bad_batch_and_the_bytes_a
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # row 4
     filesystem, log = written(20, config=SMALL, flush_after=1)
-    segment = log.segments[1]
+    segment = log.local.segments.all[1]
     bad = position_of(filesystem, segment.path, 1)
     flip(filesystem, segment.path, bad + 70)
-    lost = [filesystem.read_bytes(segment.path)[bad:], *(filesystem.read_bytes(s.path) for s in log.segments[2:])]
+    lost = [
+        filesystem.read_bytes(segment.path)[bad:],
+        *(filesystem.read_bytes(s.path) for s in log.local.segments.all[2:]),
+    ]
     again = open_log(filesystem, config=SMALL, recovery_point=1, power_loss=True)
     end = segment.base_offset + 1
     assert all_offsets(again) == list(range(end))
-    assert again.segments[-1].base_offset == segment.base_offset
+    assert again.local.segments.all[-1].base_offset == segment.base_offset
     assert len(caplog.records) == 1
     assert caplog.records[0].levelname == "ERROR"
     assert f"cut_bytes={sum(map(len, lost))} later_segments={len(lost) - 1}" in caplog.text
@@ -166,7 +169,7 @@ def test_what_cannot_be_kept_is_not_cut() -> None:
 
 def test_a_missing_segment_in_the_middle() -> None:
     filesystem, log = written(30, config=SMALL)
-    missing, following = log.segments[2:4]
+    missing, following = log.local.segments.all[2:4]
     filesystem.unlink(missing.path)
     for clean, recovery_point, power_loss in (
         (True, 0, False),
@@ -183,16 +186,16 @@ def test_a_missing_segment_in_the_middle() -> None:
 
 def test_a_missing_segment_in_the_middle_after_a_power_cut() -> None:
     filesystem, log = written(30, config=SMALL)
-    filesystem.unlink(log.segments[2].path)
+    filesystem.unlink(log.local.segments.all[2].path)
     again = open_log(filesystem, config=SMALL, power_loss=True)
-    assert all_offsets(again) == list(range(log.segments[2].base_offset))
+    assert all_offsets(again) == list(range(log.local.segments.all[2].base_offset))
 
 
 def test_row_6_offsets_that_go_back_are_not_accepted() -> None:
     filesystem, log = written()
     data = encode_batch([KafkaRecord(0, START_MS, None, b"x")])
     stamp(data, 1, 0)
-    overwrite(filesystem, path_of(0), log.size_bytes, bytes(data))
+    overwrite(filesystem, path_of(0), log.local.size_bytes, bytes(data))
     assert open_log(filesystem).log_end_offset == 6
 
 
@@ -205,7 +208,7 @@ def test_rows_7_8_indexes_are_rebuilt(suffix: str, clean: bool, how: str) -> Non
     fill(log, 40)
     log.close()
     expected = {}
-    for segment in log.segments:
+    for segment in log.local.segments.all:
         path = paths.offset_file(DIRECTORY, segment.base_offset, suffix)
         expected[path] = filesystem.read_bytes(path)
         assert expected[path]
@@ -219,8 +222,8 @@ def test_rows_7_8_indexes_are_rebuilt(suffix: str, clean: bool, how: str) -> Non
             filesystem.open(path).truncate(0)
     again = open_log(filesystem, config=SMALL, clean=clean)
     assert all_offsets(again) == list(range(40))
-    assert again.lookup_timestamp(START_MS) == (START_MS, 0, 0)
-    assert again.lookup_timestamp(START_MS + 1) is None
+    assert again.timestamp_search(START_MS).run() == (START_MS, 0, 0)
+    assert again.timestamp_search(START_MS + 1).run() is None
     again._snapshot_offset = -1  # write everything anew
     again.close()
     if how != "empty" or suffix == ".timeindex":  # an empty offset index only costs time
@@ -230,7 +233,7 @@ def test_rows_7_8_indexes_are_rebuilt(suffix: str, clean: bool, how: str) -> Non
 def test_recovery_rebuilds_the_indexes_that_appending_made() -> None:
     filesystem, log = written(60, config=SMALL)
     again = open_log(filesystem, config=SMALL)
-    for before, after in zip(log.segments, again.segments, strict=True):
+    for before, after in zip(log.local.segments.all, again.local.segments.all, strict=True):
         assert (before.offset_index.count, before.time_index.count) == (
             after.offset_index.count,
             after.time_index.count,
@@ -311,7 +314,7 @@ def test_an_unsynced_high_watermark_is_no_evidence_after_a_power_cut() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
     fill(log, 3)
-    log.flush()
+    log.local.flush()
     fill(log, 3)
     filesystem.crash()
     again = open_log(filesystem, recovery_point=3, high_watermark=6, power_loss=True)
@@ -356,14 +359,14 @@ def test_row_18_garbage_leader_epochs_are_rebuilt_from_the_batches(garbage: byte
 
 def test_only_the_segments_from_the_recovery_point_on_are_read() -> None:
     filesystem, log = written(40, config=SMALL, flush_after=30)
-    old = [segment for segment in log.segments if segment.base_offset + 6 < 30][:-1]
+    old = [segment for segment in log.local.segments.all if segment.base_offset + 6 < 30][:-1]
     assert len(old) > 2
     for segment in old:
         filesystem.inject("read", errno.EIO, segment.path.name)
     again = open_log(filesystem, config=SMALL, recovery_point=30)
     filesystem.heal()
     assert all_offsets(again) == list(range(40))
-    assert again.recovery_point == 30
+    assert again.local.recovery_point == 30
 
 
 def test_row_27_read_error_while_recovering_leaves_the_log_alone() -> None:

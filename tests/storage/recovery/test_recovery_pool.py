@@ -48,7 +48,7 @@ def crashed(tmp_path: Path) -> Path:
             made = batch(NOW_MS + number, producer_id=7 + number % 2, epoch=0, sequence=number // 2, value=b"v" * 200)
             log.append(made, leader_epoch=number // 90)
             if number == 60:
-                log.flush()
+                log.local.flush()
                 data.checkpoint()
     data.close(clean=False)
     return path
@@ -56,10 +56,10 @@ def crashed(tmp_path: Path) -> Path:
 
 def state(data: LogDir) -> Iterator[object]:
     for partition, log in sorted(data.logs.items(), key=lambda item: item[0].partition):
-        yield partition, log.log_end_offset, log.recovery_point, log.topic_id, list(log.leader_epochs)
+        yield partition, log.log_end_offset, log.local.recovery_point, log.topic_id, list(log.leader_epochs)
         yield all_records(log)
         yield log.producers.snapshot()
-        for segment in log.segments:
+        for segment in log.local.segments.all:
             segment.become_inactive()
             index, times = segment.offset_index, segment.time_index
             yield segment.base_offset, segment.size_bytes, segment.load_largest_timestamp()
@@ -84,7 +84,7 @@ def test_workers_recover_what_the_caller_would(crashed: Path, caplog: pytest.Log
         mine, theirs = opened(other, workers=0), opened(crashed, workers=2)
     assert list(state(theirs)) == list(state(mine))
     assert [log.log_end_offset for log in theirs.logs.values()] == [BATCHES] * PARTITIONS
-    assert all(log.recovery_point <= 61 for log in theirs.logs.values())
+    assert all(log.local.recovery_point <= 61 for log in theirs.logs.values())
     assert theirs.recovery.remaining_logs == theirs.recovery.remaining_bytes == 0
     assert sum("t-1: torn write cut" in record.message for record in caplog.records) == 2, "the workers' log is ours"
     for data in (mine, theirs):

@@ -49,7 +49,7 @@ def written(*, magic: int = 2, base_offset: int = 0, next_segment: bool = True) 
 
 
 def stored(log: Log) -> bytes:
-    return b"".join(segment.file.read_at(segment.size_bytes, 0) for segment in log.segments)
+    return b"".join(segment.file.read_at(segment.size_bytes, 0) for segment in log.local.segments.all)
 
 
 def first_offset(content: bytes) -> int:
@@ -78,12 +78,12 @@ def test_every_batch_is_there_in_segments_that_their_indexes_can_tell(
         expected = OFFSETS + ([2 * FAR + 10, 2 * FAR + 12] if next_segment else [])
         assert offsets_of(log) == expected
         assert [offset for offset, _ in all_records(log)] == expected
-        for segment, following in zip(log.segments, [*log.segments[1:], None], strict=True):
+        for segment, following in zip(log.local.segments.all, [*log.local.segments.all[1:], None], strict=True):
             end = following.base_offset if following is not None else log.log_end_offset
             assert max(o for o in expected if o < end) - segment.base_offset <= MAX_RELATIVE_OFFSET
-        assert log.segments[0].base_offset == 0
+        assert log.local.segments.all[0].base_offset == 0
         if magic:
-            assert log.lookup_timestamp(START_MS) is not None
+            assert log.timestamp_search(START_MS).run() is not None
         names = [item.name for item in filesystem.list(DIRECTORY)]
         assert not [name for name in names if name.endswith((".cleaned", ".swap")) or "compaction" in name]
         log.close()
@@ -98,7 +98,7 @@ def test_a_segment_that_begins_with_the_gap_gets_another_name() -> None:
     filesystem.unlink(old)
     filesystem.open(new, create=True).write_at(content, 0)
     log = open_log(filesystem, config=CONFIG, clean=True)
-    assert [segment.base_offset for segment in log.segments] == [FAR, 2 * FAR + 10]
+    assert [segment.base_offset for segment in log.local.segments.all] == [FAR, 2 * FAR + 10]
     assert stored(log).startswith(content)
 
 
@@ -140,9 +140,9 @@ def test_what_cannot_overflow_is_not_read() -> None:
     for _ in range(20):
         log.append(batch(), leader_epoch=0)
     reads = filesystem.reads
-    for segment, following in zip(log.segments, log.segments[1:], strict=False):
+    for segment, following in zip(log.local.segments.all, log.local.segments.all[1:], strict=False):
         assert not overflows(filesystem, segment, following.base_offset, last_may=True, names=())
-    assert not overflows(filesystem, log.segments[-1], None, last_may=False, names=())
+    assert not overflows(filesystem, log.local.segments.all[-1], None, last_may=False, names=())
     assert filesystem.reads == reads
 
 

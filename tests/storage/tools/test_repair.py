@@ -39,7 +39,7 @@ def written(filesystem: MemoryFilesystem, *, clean: bool = True) -> list[int]:
         made = batch(START_MS + number, producer_id=7, epoch=0, sequence=number, value=b"%03d" % number)
         log.append(made, leader_epoch=number // 25)
     log.high_watermark = BATCHES
-    bases = [segment.base_offset for segment in log.segments]
+    bases = [segment.base_offset for segment in log.local.segments.all]
     data.checkpoint()
     data.close(clean=clean)
     return bases

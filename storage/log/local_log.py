@@ -1,0 +1,356 @@
+"""The segments of one log on the disk: written at the end, rolled, read, flushed, cut, compacted, retired.
+
+What the batches mean (producers, transactions, leader epochs, the high watermark, the log start) is the business of the
+log above it (`log.py`), which decides when a segment is rolled and where the log is cut.
+
+Threads: everything runs on the caller's one thread, but `flush`, which blocks, and may run in any other thread beside
+appends and reads (`durability.py`). What takes files away holds `durability.lock`. The segments are a `SegmentList`;
+how they leave it is told there, how compacted ones come into it in `replacement.py`.
+
+A write error leaves the log as it was before; reads go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm.protocol.errors import KafkaStorageError
+from klamm.storage.clock import Clock
+from klamm.storage.filesystem import Buffer, Filesystem, describe, is_transient, storage_errors, unlink_if_exists
+from klamm.storage.log.durability import Durability
+from klamm.storage.log.leader_epochs import EpochCache
+from klamm.storage.log.log_config import LogConfig
+from klamm.storage.log.replacement import Replacement, SwapStuck
+from klamm.storage.log.segment import Segment
+from klamm.storage.log.segment_list import SegmentList, retire
+from klamm.storage.log.transaction_index import write_list
+from klamm.storage.sharing import own_files
+
+if TYPE_CHECKING:
+    from klamm.storage.log.cleaned_segment import Cleaned
+
+logger = logging.getLogger(__name__)
+
+REFUSAL_LOG_MS = 1000
+"""A full disk refuses every append: no more than one line in this time."""
+
+
+class LocalLog:
+    """The segments of one log, up to `log_end_offset`; `offline_reason` once its files cannot be relied on."""
+
+    __slots__ = (
+        "_jitter",
+        "_refusal_logged_ms",
+        "clock",
+        "config",
+        "directory",
+        "durability",
+        "filesystem",
+        "log_end_offset",
+        "name",
+        "no_room",
+        "offline_reason",
+        "on_sync_failure",
+        "replacement",
+        "segments",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        segments: list[Segment],
+        *,
+        clock: Clock,
+        filesystem: Filesystem,
+        leader_epochs: EpochCache,
+        log_end_offset: int,
+        recovery_point: int,
+        flushed_offset: int,
+        jitter: Callable[[int], int] = random.randrange,
+    ) -> None:
+        assert segments and recovery_point <= log_end_offset
+        self.directory = directory
+        self.name = directory.name  # <topic>-<partition>
+        self.config = config
+        self.clock = clock
+        self.filesystem = filesystem
+        self._jitter = jitter
+        self.log_end_offset = log_end_offset
+        self.offline_reason: str | None = None
+        self.no_room = False  # the log directory has let its reserve go
+        self.on_sync_failure: Callable[[str], None] | None = None
+        self._refusal_logged_ms = 0
+        self.segments = SegmentList(segments)
+        self.durability = Durability(
+            filesystem,
+            directory,
+            leader_epochs,
+            recovery_point,
+            flushed_offset,
+            None if recovery_point == log_end_offset else clock.wall_ms(),
+        )
+        self.replacement = Replacement(filesystem, directory, self.segments)
+
+    # Facts
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.closed_bytes + self.segments.active.size_bytes
+
+    @property
+    def recovery_point(self) -> int:
+        """Where a start after a crash begins to check."""
+        return self.durability.recovery_point
+
+    @property
+    def flushed_offset(self) -> int:
+        """The batches below it survive a power cut."""
+        return self.durability.flushed_offset
+
+    def configure(self, config: LogConfig) -> None:
+        self.config = config
+        for segment in self.segments.all:
+            segment.set_index_limits(config.index_interval_bytes, config.segment_index_bytes)
+
+    # Writing
+
+    def write(
+        self, data: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> None:
+        """Write a batch with these offsets at the end of the active segment. Raises KafkaStorageError."""
+        try:
+            self.segments.active.append(data, size, base_offset, last_offset, max_timestamp)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        self.log_end_offset = last_offset + 1
+        durability = self.durability
+        if durability.first_unflushed_ms is None:
+            durability.first_unflushed_ms = now_ms
+
+    def refusal(self) -> KafkaStorageError:
+        """Why nothing is appended now."""
+        if self.offline_reason is not None:
+            return KafkaStorageError(f"{self.name}: offline: {self.offline_reason}")
+        return self._refused("append", OSError(errno.ENOSPC, "the disk is full, and its reserve is let go"))
+
+    def _write_failed(self, error: OSError) -> KafkaStorageError:
+        if not is_transient(error) or not self.segments.active.writable:
+            self.offline_reason = f"write failed: {describe(error)}"
+        return self._refused("append", error)
+
+    def _refused(self, what: str, error: OSError) -> KafkaStorageError:
+        now_ms = self.clock.wall_ms()
+        if self.offline_reason is not None or not 0 <= now_ms - self._refusal_logged_ms < REFUSAL_LOG_MS:
+            self._refusal_logged_ms = now_ms
+            logger.error("%s: %s failed: %s", self.name, what, describe(error))
+        return KafkaStorageError(f"{self.name}: {what} failed: {describe(error)}")
+
+    def begin_segment(self) -> Segment:
+        """Make the files of a new segment at the log end, and complete the active one; `add_segment` comes next.
+
+        KafkaStorageError when the disk refuses: nothing has changed.
+        """
+        segment = self._new_segment(self.log_end_offset)
+        try:
+            segment.create()
+        except OSError as error:
+            raise self._refused("roll", error) from error
+        old = self.segments.active
+        old.become_inactive()
+        try:
+            old.write_indexes()
+        except OSError as error:
+            logger.warning("%s: segment %d not completed: %s", self.name, old.base_offset, describe(error))
+        self.list_transaction_indexes()
+        return segment
+
+    def add_segment(self, segment: Segment) -> None:
+        """Append to this one from now on."""
+        self.segments.append(segment)
+        self.durability.directory_unsynced = True
+
+    def move_empty(self, offset: int) -> None:
+        """Let the active segment, which is empty, begin at `offset`, behind the log end. Raises KafkaStorageError."""
+        old = self.segments.active
+        assert old.size_bytes == 0 and offset > old.base_offset
+        segment = self._new_segment(offset)
+        with self.durability.lock, storage_errors(f"{self.name}: roll failed"):
+            old.delete()  # first: a start must not find two that are empty, with a gap between
+            try:
+                segment.create()
+            except OSError:
+                old.create()
+                raise
+            self.segments.set([*self.segments.all[:-1], segment])
+            self.durability.directory_unsynced = True
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        config = self.config
+        jitter = min(config.segment_jitter_ms, config.segment_ms)
+        return Segment(
+            self.filesystem,
+            self.directory,
+            base_offset,
+            index_interval_bytes=config.index_interval_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            created_ms=self.clock.wall_ms(),
+            roll_jitter_ms=self._jitter(jitter) if jitter > 0 else 0,
+            preallocate_bytes=config.segment_bytes if config.preallocate else 0,
+        )
+
+    # Durability
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.durability.flushed_offset
+
+    @property
+    def unflushed_segments_end(self) -> int | None:
+        """Where the active segment begins, if anything in an older one is not durable yet: up to there a flush is due,
+        but nobody waits for it."""
+        base_offset = self.segments.active.base_offset
+        return base_offset if self.durability.flushed_offset < base_offset else None
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether flush.messages or flush.ms asks for a flush now."""
+        unflushed = self.unflushed_messages
+        if unflushed <= 0:
+            return False
+        return unflushed >= self.config.flush_messages or self.durability.unflushed_ms(now_ms) >= self.config.flush_ms
+
+    def flush(self, up_to: int | None = None) -> int:
+        """Make the batches below `up_to` (default: the log end) survive a power cut; returns the offset below which
+        all do. Blocks; for a thread.
+
+        Raises KafkaStorageError when the disk refuses; after a sync that failed the log is offline. Indexes that cannot
+        be written (the disk is full) do no more than hold back the recovery point.
+        """
+        durability = self.durability
+        with durability.lock:
+            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+            if target <= durability.recovery_point and not durability.directory_unsynced:
+                return durability.flushed_offset
+            if self.offline_reason is not None:
+                raise KafkaStorageError(f"{self.name}: offline: {self.offline_reason}")
+            try:
+                return durability.flush(self.segments.all, target, lambda: self.log_end_offset)
+            except OSError as error:
+                self._sync_failed(error)
+                raise KafkaStorageError(f"{self.name}: flush failed: {describe(error)}") from error
+
+    def _sync_failed(self, error: OSError) -> None:
+        """The kernel may have dropped what it could not write: nothing can be promised any more."""
+        reason = f"fsync failed: {describe(error)}"
+        logger.error("%s: %s: offline until it is recovered from disk", self.name, reason)
+        self.offline_reason = reason
+        if self.on_sync_failure is not None:
+            self.on_sync_failure(f"{self.name}: {reason}")
+
+    # Cutting. The caller holds `durability.lock`: a flush in its thread must not find files gone.
+
+    def batch_start(self, offset: int) -> int:
+        """Where the log ends without the batch that holds `offset`, and gaps before it: no checkpoint may be above."""
+        segment = self.segments.all[self.segments.index_of(offset)]
+        found = segment.find(offset)
+        end = segment.next_offset_at(0, found[0] if found is not None else segment.size_bytes)
+        return min(offset, end if end >= 0 else segment.base_offset)
+
+    def cut(self, offset: int) -> None:
+        """Remove what begins at or above `offset`. Raises KafkaStorageError, OSError."""
+        self.replacement.cut_count += 1
+        if self.replacement.is_under_way:
+            raise KafkaStorageError(f"{self.name}: compacted segments are half-way in their place")
+        if offset < self.segments.bases[0]:
+            self._replace_all(offset)
+        else:
+            self._cut_segments(offset)
+        self.durability.cut_at(self.log_end_offset)
+
+    def _cut_segments(self, offset: int) -> None:
+        kept = [segment for segment in self.segments.all if segment.base_offset <= offset]
+        removed = self.segments.all[len(kept) :]
+        self.segments.set(kept)
+        for segment in reversed(removed):  # newest first: a crash on the way leaves no hole
+            segment.delete()
+        active = self.segments.active
+        if own_files(self.filesystem, self.directory, active.base_offset):
+            active.close()
+        active.truncate(offset)
+        self.log_end_offset = active.load_end()
+
+    def _replace_all(self, offset: int) -> None:
+        for segment in reversed(self.segments.all):
+            segment.delete()
+        fresh = self._new_segment(offset)
+        fresh.create()
+        self.segments.set([fresh])
+        self.log_end_offset = offset
+
+    def sync_cut(self) -> None:
+        """Make what `cut` and the log above it have changed durable. OSError."""
+        self.segments.note_aborts()
+        try:
+            self.durability.sync_cut(self.segments.active)
+        except OSError as error:
+            self._sync_failed(error)
+            raise
+
+    # Segments that leave: out of the list on the loop, then `retire` and `unlink_files` in a thread
+
+    def retire(self, segments: Iterable[Segment]) -> list[Path]:
+        """Give the files of detached segments the suffix `.deleted`, durably; returns the new names. Blocks.
+
+        From then on a start removes them. Waits for a flush that is under way, whose thread may be at their files.
+        """
+        with self.durability.lock, storage_errors(self.name):
+            return retire(self.filesystem, self.directory, segments)
+
+    def unlink_files(self, files: Iterable[Path]) -> None:
+        """Remove what `retire` has renamed. Blocks."""
+        with storage_errors(self.name):
+            for path in files:
+                unlink_if_exists(self.filesystem, path)
+
+    # Compacted segments (`replacement.py`)
+
+    def begin_swap(self, cleaned: Cleaned) -> bool:
+        """Reserve the segments that a compacted one is to replace; False when they are not there any more."""
+        return self.offline_reason is None and self.replacement.begin(cleaned, self.recovery_point)
+
+    def swap_files(self, cleaned: Cleaned) -> list[Path]:
+        """Put the compacted files in their place, durably; returns what may be unlinked later. Blocks.
+
+        Raises KafkaStorageError: nothing has happened, or, when the log is offline then, the next start finishes it.
+        Readers go on with the files that they hold. `finish_swap` comes next.
+        """
+        with self.durability.lock, storage_errors(self.name):
+            try:
+                return self.replacement.swap_files(cleaned, self._new_segment)
+            except SwapStuck as error:
+                self.offline_reason = error.strerror
+                raise KafkaStorageError(f"{self.name}: {error.strerror}") from error
+
+    def finish_swap(self) -> None:
+        """Let readers see the compacted segment, if its files are in place."""
+        if self.replacement.finish():
+            self.list_transaction_indexes()
+
+    def list_transaction_indexes(self, *, sync: bool = False) -> None:
+        """Note which transaction indexes there are, so that a missing one is missed."""
+        aborting = [(segment.base_offset, segment.transaction_index) for segment in self.segments.aborting]
+        write_list(self.filesystem, self.directory, aborting, sync=sync)
+
+    # The end
+
+    def abandon(self, reason: str) -> None:
+        """Refuse appends from now on and let go of the files, as they are."""
+        self.offline_reason = reason
+        with self.durability.lock:
+            for segment in self.segments.all:
+                segment.close()
