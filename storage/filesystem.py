@@ -8,6 +8,8 @@ What survives what, on which every crash story in this package relies:
 
 A twin in `tests/support/memory_filesystem.py` forgets whatever was not synced and fails on demand.
 
+One file, because the seam and its only real implementation are read, and changed, side by side.
+
 A file is closed when its last holder lets go: closing is dropping the reference. A response that is being sent holds
 the file of its region, so a segment may be deleted under it.
 """

@@ -18,6 +18,8 @@ of Kafka's ProduceRequest, UnifiedLog and LogValidator, in their order, with the
 What takes long for its size (batches that inflate to megabytes, what has to be looked at record by record) is left to
 the caller to do in a thread, if it asks for that: `NotAtOnce`.
 
+One file, because the rules hold in one order, and a reader who asks why a batch was refused reads them as one list.
+
 The caller's memory is changed in place where Kafka changes the batch: timestamp type, max timestamp and CRC.
 """
 

@@ -2,13 +2,8 @@
 
 The file is named after its base offset; every batch in it has offsets from there on, ascending, not more than 2^31 - 1
 above it. A segment is written at its end only. An append that fails half-way is cut back at once, so what `size_bytes`
-counts is always whole batches; what a crash leaves behind is the business of recovery (`loader.py`).
-
-With `preallocate` the disk is asked for the whole file when it is made, so that appends do not run out of space nor
-scatter it: behind `size_bytes` it has zeros then, which are cut off when the segment is rolled or closed, and after a
-crash by recovery. When the disk has not so much, the segment does without.
-
-Readers hold the file itself, not the segment: its descriptor closes when the last of them lets go.
+counts is always whole batches; what a crash leaves behind is the business of recovery (`loader.py`). What can be done
+to its files stands in `segment_files.py`.
 """
 
 from __future__ import annotations
@@ -19,54 +14,37 @@ from pathlib import Path
 
 from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import BatchHeader
-from klamm.storage import paths
-from klamm.storage.filesystem import Buffer, File, Filesystem, describe, unlink_if_exists
-from klamm.storage.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from klamm.storage.filesystem import Buffer, Filesystem
+from klamm.storage.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.results import DamagedRange
 from klamm.storage.log.scan import find_offset, heads
-from klamm.storage.log.transaction_index import TransactionIndex
+from klamm.storage.log.segment_files import SegmentFiles
 
 logger = logging.getLogger(__name__)
 
 KNOWN_READS = 64  # of readers in different places
 
 
-class Segment:
+class Segment(SegmentFiles):
     """Batches with offsets from `base_offset` on."""
 
     __slots__ = (
-        "__weakref__",
-        "_file",
-        "_filesystem",
         "_index_interval_bytes",
         "_index_rebuilt",
-        "_log_path",
         "_max_offset_entries",
         "_max_time_entries",
         "_next_offsets",
         "_next_reads",
-        "_preallocate_bytes",
-        "_suffix",
         "_unindexed_bytes",
-        "_was_used",
-        "base_offset",
         "created_ms",
         "damage",
-        "directory",
         "first_timestamp",
-        "is_frozen",
-        "is_preallocated",
         "largest_timestamp",
         "last_batch_offset",
         "last_batch_position",
-        "offset_index",
         "offset_of_largest",
         "roll_jitter_ms",
-        "size_bytes",
-        "time_index",
-        "transaction_index",
-        "writable",
     )
 
     def __init__(
@@ -83,21 +61,13 @@ class Segment:
         suffix: str = "",
         preallocate_bytes: int = 0,
     ) -> None:
-        self._filesystem = filesystem
-        self.directory = directory
-        self.base_offset = base_offset
-        self._suffix = suffix
-        self._log_path = paths.offset_file(directory, base_offset, paths.LOG_SUFFIX + suffix)
-        self._file: File | None = None
-        self.size_bytes = size_bytes
-        self.offset_index = OffsetIndex(
-            filesystem, paths.offset_file(directory, base_offset, paths.INDEX_SUFFIX + suffix), base_offset
-        )
-        self.time_index = TimeIndex(
-            filesystem, paths.offset_file(directory, base_offset, paths.TIME_INDEX_SUFFIX + suffix), base_offset
-        )
-        self.transaction_index = TransactionIndex(
-            filesystem, paths.offset_file(directory, base_offset, paths.TXN_INDEX_SUFFIX + suffix)
+        super().__init__(
+            filesystem,
+            directory,
+            base_offset,
+            size_bytes=size_bytes,
+            suffix=suffix,
+            preallocate_bytes=preallocate_bytes,
         )
         self.set_index_limits(index_interval_bytes, segment_index_bytes)
         self.created_ms = created_ms
@@ -108,71 +78,15 @@ class Segment:
         self.last_batch_offset = -1
         self.last_batch_position = -1
         self._unindexed_bytes = 0
-        self.writable = True
         self._index_rebuilt = False
-        self._was_used = False
-        self.is_frozen = False
         self.damage: tuple[DamagedRange, ...] = ()  # what the scrubber has found, in order
         self._next_reads: dict[int, tuple[int, BatchHeader]] = {}  # where readers who go on, or have waited, will ask
         self._next_offsets: dict[int, int] = {}  # by where a read was cut
-        self._preallocate_bytes = preallocate_bytes
-        self.is_preallocated = False
 
     def set_index_limits(self, index_interval_bytes: int, segment_index_bytes: int) -> None:
         self._index_interval_bytes = index_interval_bytes
         self._max_offset_entries = segment_index_bytes // OFFSET_ENTRY.size
         self._max_time_entries = segment_index_bytes // TIME_ENTRY.size - 1  # one slot is kept for the roll
-
-    @property
-    def path(self) -> Path:
-        return self._log_path
-
-    @property
-    def file(self) -> File:
-        """The `.log` file, opened when first asked for."""
-        self._was_used = True
-        file = self._file
-        if file is None:
-            file = self._file = self._filesystem.open(self._log_path)
-            self._filesystem.open_files.opened(self)
-        return file
-
-    def let_go(self) -> bool:
-        """See `open_files.Holder`."""
-        if self._was_used and self._file is not None:
-            self._was_used = False
-            return True
-        if not self.is_frozen:
-            self._file = None
-        return False
-
-    def create(self, *, exclusive: bool = False) -> None:
-        """Make the file of a new, empty segment. Indexes of that name are somebody's leftovers, so is a file, unless
-        `exclusive`: then it is a FileExistsError."""
-        self.transaction_index.clear()
-        file = self._filesystem.open(self._log_path, create=True, exclusive=exclusive)
-        if file.size():
-            file.truncate(0)
-        self._file = file
-        self._filesystem.open_files.opened(self)
-        if self._preallocate_bytes:
-            self._preallocate(file)
-
-    def _preallocate(self, file: File) -> None:
-        try:
-            file.allocate(self._preallocate_bytes)
-            self.is_preallocated = True
-        except OSError as error:
-            logger.warning(
-                "%s: %d bytes not preallocated: %s", self._log_path, self._preallocate_bytes, describe(error)
-            )
-            file.truncate(0)
-
-    def trim(self) -> None:
-        """Cut off what is preallocated behind the batches."""
-        if self.is_preallocated:
-            self.file.truncate(self.size_bytes)
-            self.is_preallocated = False
 
     def open_existing(self, size_bytes: int) -> None:
         """Take over the files of a closed segment, whole and with good indexes."""
@@ -224,13 +138,6 @@ class Segment:
         self.size_bytes = position + size
         self.last_batch_offset = base_offset
         self.last_batch_position = position
-
-    def _cut_back(self, position: int) -> None:
-        """Take back a partial write. If even that fails, nothing may be written behind the torn bytes."""
-        try:
-            self.file.truncate(position)
-        except OSError:
-            self.writable = False
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Position and head of the first batch whose last offset is at least `offset`.
@@ -407,26 +314,6 @@ class Segment:
         if self.size_bytes:
             self.time_index.maybe_append(self.load_largest_timestamp(), self.offset_of_largest)
 
-    def write_indexes(self) -> list[File]:
-        """Bring the files up to date, nothing is appended now; returns the indexes to be synced.
-
-        OSError when the disk refuses.
-        """
-        self.trim()
-        files = [self.offset_index.write_out(), self.time_index.write_out()]
-        if self.transaction_index.is_in_use:
-            files.append(self.transaction_index.write_out())
-        return files
-
-    @property
-    def index_bytes(self) -> tuple[int, int]:
-        """The sizes of the offset and the time index, without what is preallocated."""
-        return self.offset_index.count * OFFSET_ENTRY.size, self.time_index.count * TIME_ENTRY.size
-
-    def sync_indexes(self) -> None:
-        for file in self.write_indexes():
-            file.sync()
-
     def truncate(self, offset: int) -> int:
         """Remove the batch that holds `offset` and all behind it; returns the bytes cut."""
         found = self.find(offset)
@@ -482,35 +369,6 @@ class Segment:
             self._unindexed_bytes = 0
         self._unindexed_bytes += head.size_bytes
         self.last_batch_offset, self.last_batch_position = head.base_offset, position
-
-    def sync(self) -> None:
-        """Make the batches durable."""
-        self.file.sync()
-
-    def close(self) -> None:
-        """Let go of the file; it closes when no reader holds it any more."""
-        self._file = None
-
-    def files(self) -> list[Path]:
-        """The names of its files; an index may be missing. The log comes first: without it the others are leftovers."""
-        return [
-            paths.offset_file(self.directory, self.base_offset, suffix + self._suffix)
-            for suffix in paths.SEGMENT_SUFFIXES
-        ]
-
-    def freeze(self) -> None:
-        """Hold on to the files as they are, for readers: others will take their names. Nothing is written any more."""
-        self.is_frozen = True
-        self._filesystem.open_files.settle()
-        assert self.file is not None
-        self.offset_index.freeze()
-        self.time_index.freeze()
-        self.transaction_index.freeze()
-
-    def delete(self) -> None:
-        for path in self.files():
-            unlink_if_exists(self._filesystem, path)
-        self.close()
 
     def __repr__(self) -> str:
         return f"Segment({self.directory.name}, base_offset={self.base_offset}, size_bytes={self.size_bytes})"

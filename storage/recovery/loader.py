@@ -11,6 +11,8 @@ producers completed. The first bad batch decides:
 A log that ends below what the checkpoints know (recovery point, log start, high watermark), or that has the indexes of
 a segment in its middle without the segment, has lost files: `LogDamaged`; it never starts empty. Leftovers of a crash
 (`.deleted`, `.cleaned`, `.tmp`, indexes without a log) are removed.
+
+One file, because these decisions depend on each other: what is cut or kept follows from all that was seen before.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from klamm.protocol.errors import KafkaError, OutOfOrderSequenceNumber
 from klamm.storage.log.log import Log
 from klamm.storage.log.producer_state import Producer, ProducerState
 from klamm.storage.log.results import AppendResult
+from klamm.storage.log.segment_list import SegmentList
 from klamm.storage.recovery import loader
 
 Patch = AbstractContextManager[Any]
@@ -88,7 +89,7 @@ def stable_offset_off_by_one(rng: random.Random) -> Iterator[Patch]:
 
 def transaction_index_dropped(rng: random.Random) -> Iterator[Patch]:
     """Readers are not told of aborted transactions."""
-    yield patch.object(Log, "aborted_transactions", lambda self, start, end: [])
+    yield patch.object(SegmentList, "aborted", lambda self, start, end: [])
 
 
 def marker_twice(rng: random.Random) -> Iterator[Patch]:
