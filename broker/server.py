@@ -163,7 +163,7 @@ class Server:
         """With a new store: take over what Apache Kafka left in the log dirs, if anything."""
         if store.exists(paths.CLUSTER_ID) or not any(log_dir.partitions_on_disk() for log_dir in self._log_dirs):
             return
-        from klamm.broker.offline.takeover import CannotTakeOver, take_over  # rarely needed
+        from klamm.broker.tools.takeover import CannotTakeOver, take_over  # rarely needed
 
         try:
             take_over(store, self.config, self._log_dirs, self._filesystem, os.urandom)

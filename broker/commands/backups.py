@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def say_if_damaged(damage: Sequence[KnownDamage]) -> None:
-    from klamm.broker.offline.known_damage import told
+    from klamm.broker.tools.known_damage import told
 
     if damage:
         print(told(damage), file=sys.stderr)

@@ -38,8 +38,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from klamm.broker.offline.manifest import CannotBackUp
-    from klamm.broker.offline.taking import take_snapshot
+    from klamm.broker.tools.manifest import CannotBackUp
+    from klamm.broker.tools.taking import take_snapshot
     from klamm.storage.clock import SystemClock
     from klamm.storage.filesystem import OsFilesystem
 

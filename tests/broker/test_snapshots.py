@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from klamm.__main__ import main
-from klamm.broker.offline.manifest import CannotBackUp
-from klamm.broker.offline.restoring import restore_snapshot
 from klamm.broker.server import Server
+from klamm.broker.tools.manifest import CannotBackUp
+from klamm.broker.tools.restoring import restore_snapshot
 from klamm.config.load import load
 from klamm.storage import paths as storage_paths
 from klamm.storage.clock import SystemClock

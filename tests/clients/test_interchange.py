@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from klamm.client.blocking import NodeClient
+from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 from klamm.protocol.records.batch import batches, records
 from tests.clients.driver import Driver
 from tests.clients.kafka_tools import KafkaTools
@@ -80,6 +81,14 @@ def create_topic(address: str) -> None:
         create(client, TOPIC, config=CONFIG)
 
 
+def skip_producer_ids(address: str, count: int = 100) -> None:
+    """Let the ids of this cluster's producers begin above those of the other: a snapshot keeps producers for a day."""
+    host, _, port = address.partition(":")
+    with NodeClient(host, int(port)) as client:
+        for _ in range(count):
+            client.request(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 1)
+
+
 def timestamp_lookups(address: str, timestamps: list[int]) -> list[tuple[int, int]]:
     host, _, port = address.partition(":")
     with NodeClient(host, int(port)) as client:
@@ -107,6 +116,7 @@ def test_a_partition_moves_to_apache_kafka_and_back(clean: bool, tmp_path: Path,
 
     with BrokerProcess(data) as broker:
         create_topic(broker.address)
+        skip_producer_ids(broker.address)
         fill(broker.address, ours)
         found = timestamp_lookups(broker.address, lookups)
         assert broker.terminate() == 0

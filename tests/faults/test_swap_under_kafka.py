@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.broker.offline.export import FEATURES
+from klamm.broker.tools.export import FEATURES
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord
 from klamm.protocol.cluster_metadata.topics import ConfigRecord
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
@@ -26,7 +26,7 @@ from klamm.storage.filesystem import replace_file
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.swap import Swap, announce, carry_out
-from tests.broker.offline.kafka_directory import METADATA, make_directory, topic_id, topic_records, write_snapshot
+from tests.broker.tools.kafka_directory import METADATA, make_directory, topic_id, topic_records, write_snapshot
 from tests.clients.moving import EARLIEST, LATEST, connected, offset_of, read_all
 from tests.storage.batches import DIRECTORY, open_log
 from tests.storage.compaction.test_cleaner import append, compact, contents, job_of

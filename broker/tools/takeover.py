@@ -29,10 +29,10 @@ from klamm.broker.controller import configs, startup, topics
 from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import INTERNAL_TOPICS, PartitionImage, TopicImage
 from klamm.broker.metadata.store import Create, MetadataStore, Operation
-from klamm.broker.offline import kraft_log
-from klamm.broker.offline.cluster_state import ClusterState, KafkaTopic
-from klamm.broker.offline.kraft_log import KraftLogError
 from klamm.broker.partitions.directories import Directories, encoded
+from klamm.broker.tools import kraft_log
+from klamm.broker.tools.cluster_state import ClusterState, KafkaTopic
+from klamm.broker.tools.kraft_log import KraftLogError
 from klamm.config import BrokerConfig, ConfigError
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.wire import uuid_to_text

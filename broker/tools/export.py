@@ -24,8 +24,8 @@ from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import MetadataImage, TopicImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import MetadataStore, StoreError
-from klamm.broker.offline import kraft_log
-from klamm.broker.offline.cluster_state import BROKER_RESOURCE, TOPIC_RESOURCE
+from klamm.broker.tools import kraft_log
+from klamm.broker.tools.cluster_state import BROKER_RESOURCE, TOPIC_RESOURCE
 from klamm.config import BrokerConfig
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord, ProducerIdsRecord
 from klamm.protocol.cluster_metadata.topics import ConfigRecord, PartitionRecord, TopicRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from klamm.broker.offline.cluster_state import ClusterState, Inconsistent
+from klamm.broker.tools.cluster_state import ClusterState, Inconsistent
 from klamm.protocol.cluster_metadata.access import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -31,7 +31,7 @@ from klamm.protocol.cluster_metadata.topics import (
     TopicRecord,
 )
 from klamm.protocol.schema import Message
-from tests.broker.offline.kafka_directory import topic_id, topic_records
+from tests.broker.tools.kafka_directory import topic_id, topic_records
 
 T = topic_id(1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from klamm.broker.offline.kraft_log import checkpoint_name, snapshot
+from klamm.broker.tools.kraft_log import checkpoint_name, snapshot
 from klamm.protocol.cluster_metadata import kinds
 from klamm.protocol.cluster_metadata.topics import ConfigRecord, PartitionRecord, TopicRecord
 from klamm.protocol.records.batch import Record, encode_batch

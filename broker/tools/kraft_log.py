@@ -19,7 +19,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from klamm.broker.offline.cluster_state import ClusterState, Inconsistent
+from klamm.broker.tools.cluster_state import ClusterState, Inconsistent
 from klamm.protocol.cluster_metadata import kinds
 from klamm.protocol.cluster_metadata.control import SnapshotFooterRecord, SnapshotHeaderRecord
 from klamm.protocol.cluster_metadata.kinds import UnknownRecord

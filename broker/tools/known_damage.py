@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from klamm.broker.offline.manifest import TopicEntry
+from klamm.broker.tools.manifest import TopicEntry
 from klamm.protocol.wire import uuid_to_text
 from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem

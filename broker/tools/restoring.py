@@ -21,8 +21,8 @@ from klamm.broker.metadata import paths
 from klamm.broker.metadata.image import INTERNAL_TOPICS, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import Create, MetadataStore, Operation, Set, StoreError
-from klamm.broker.offline import known_damage
-from klamm.broker.offline.manifest import CannotBackUp, Manifest, TopicEntry, chosen
+from klamm.broker.tools import known_damage
+from klamm.broker.tools.manifest import CannotBackUp, Manifest, TopicEntry, chosen
 from klamm.config.broker_config import BrokerConfig, topic_values
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.wire import uuid_from_text

@@ -23,8 +23,8 @@ from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import MetadataImage, TopicImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import StoreError
-from klamm.broker.offline import known_damage
-from klamm.broker.offline.manifest import CannotBackUp, Manifest, PartitionEntry, TopicEntry, chosen
+from klamm.broker.tools import known_damage
+from klamm.broker.tools.manifest import CannotBackUp, Manifest, PartitionEntry, TopicEntry, chosen
 from klamm.config import BrokerConfig
 from klamm.protocol.wire import uuid_to_text
 from klamm.storage import checkpoints

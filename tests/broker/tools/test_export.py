@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from klamm.broker.offline.export import CannotExport, Exported, export_kafka
-from klamm.broker.offline.kraft_log import read_state
+from klamm.broker.tools.export import CannotExport, Exported, export_kafka
+from klamm.broker.tools.kraft_log import read_state
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest

@@ -14,7 +14,7 @@ from klamm.protocol.cluster_metadata.topics import ConfigRecord, PartitionChange
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 from klamm.protocol.schema import Message
 from klamm.storage.paths import TopicPartition
-from tests.broker.offline.kafka_directory import (
+from tests.broker.tools.kafka_directory import (
     CLUSTER_ID,
     METADATA,
     make_directory,
@@ -268,7 +268,7 @@ def test_a_crash_before_the_transaction_leaves_it_to_be_done_again(tmp_path: Pat
     data = kraft(tmp_path / "data")
     server = Server(BrokerConfig({"log.dirs": str(data), "node.id": "1"}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("klamm.broker.offline.takeover._operations", crash)
+        patch.setattr("klamm.broker.tools.takeover._operations", crash)
         with pytest.raises(KeyboardInterrupt):
             server.open()
     for log_dir in server._log_dirs:

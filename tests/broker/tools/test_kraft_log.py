@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from klamm.broker.offline.cluster_state import ClusterState
-from klamm.broker.offline.export import FEATURES
-from klamm.broker.offline.kraft_log import KraftLogError, read_state
+from klamm.broker.tools.cluster_state import ClusterState
+from klamm.broker.tools.export import FEATURES
+from klamm.broker.tools.kraft_log import KraftLogError, read_state
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord, NoOpRecord
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.storage.filesystem import OsFilesystem
-from tests.broker.offline.kafka_directory import METADATA, metadata_log, topic_id, topic_records, write_snapshot
+from tests.broker.tools.kafka_directory import METADATA, metadata_log, topic_id, topic_records, write_snapshot
 
 FORMATTED = bytes.fromhex("""
     00000000000000000000004700000000028d991647002000000000000001a1fecd1856000001a1fecd1856ffffffffffffffffffffffffff
