@@ -1,7 +1,7 @@
 """The APIs of a Kafka 4.4 broker: key, name, module of the messages, versions ever published.
 
 Message modules are imported on first use, as there are many and a broker needs few at start. What is advertised to
-clients is not decided here but by the handlers that exist.
+clients is decided by the registry of handlers, which takes these ranges unless it holds a version back.
 """
 
 from __future__ import annotations

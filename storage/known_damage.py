@@ -1,6 +1,7 @@
 """What the scrubber knows of the open logs of a log directory: from the file to the segments, and back.
 
-The file (`scrub_state.py`) outlives the process; while logs are open, their segments hold what is damaged in them.
+The file (`scrub/scrub_state.py`) outlives the process; while logs are open, their segments hold what is damaged in
+them.
 """
 
 from __future__ import annotations

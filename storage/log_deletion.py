@@ -1,7 +1,7 @@
 """Delete the logs of partitions, or set their files aside.
 
 A partition goes in two steps: its directory is renamed, durably, then the renamed one is removed. A crash in between is
-made good at the next start (`recovery/log_loading.py`). Responses under way keep their files. On a full disk the files
+made good at the next start (`log_loading.py`). Responses under way keep their files. On a full disk the files
 go first, and what must be written after them has the reserve. All of it blocks.
 """
 

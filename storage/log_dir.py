@@ -1,7 +1,7 @@
 """One log directory: its lock, identity and checkpoints, and the logs that are open in it.
 
 Life: `open` takes the lock (before anything is written), checks `meta.properties` and takes the clean-shutdown marker
-away; `recovery/log_loading.py` opens the logs that are there, `log_creation.py` makes some and `log_deletion.py` takes
+away; `log_loading.py` opens the logs that are there, `log_creation.py` makes some and `log_deletion.py` takes
 them away; `checkpoint` from time to time; `close` makes all durable and writes the marker, if every log closed well.
 
 On a full disk what deletes has a reserve (`reserve.py`): while that is let go, nothing is appended or made here.

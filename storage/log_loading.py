@@ -1,12 +1,12 @@
 """Open the logs of a log directory at a start; after a crash, check them.
 
-After a crash the marker of a clean shutdown is missing, so logs are checked from their recovery points on. `klamm.boot`
-holds the boot id of the machine when the directory was last loaded: when it differs now, the machine went down, and not
-only the process (`loader.py` makes a difference). A deletion that was under way is finished. A partition that cannot be
-opened is offline with its reason, keeps its files and checkpoints, and stops nobody else.
+After a crash the marker of a clean shutdown is missing, so logs are checked from their recovery points on.
+`klamm.boot` holds the boot id of the machine when the directory was last loaded: when it differs now, the machine went
+down, and not only the process (`recovery/loader.py` makes a difference). A deletion that was under way is finished. A
+partition that cannot be opened is offline with its reason, keeps its files and checkpoints, and stops nobody else.
 
-All of it blocks. Where much is to be checked, worker processes do it (`recovery_pool.py`), those of all log directories
-at once: so `LogLoading` is begun for each directory before the first one is loaded.
+All of it blocks. Where much is to be checked, worker processes do it (`recovery/recovery_pool.py`), those of all log
+directories at once: so `LogLoading` is begun for each directory before the first one is loaded.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ Suffixes of files in a partition directory: `.deleted` (to be removed), `.cleane
 removed), `.swap` (finished compaction, to be swapped in).
 
 `klamm.boot` is our own plain file: the boot id of the machine when the log dir was last opened. So are `klamm.scrub`:
-what the scrubber has verified and found (`scrub_state.py`); and `klamm.reserve`: space for a full disk (`reserve.py`).
-`klamm.compaction`, in a partition directory, is another: the swap that is under way (`swap.py`); `klamm.txnindexes`
-a third: which transaction indexes there are (`transaction_index.py`).
+what the scrubber has verified and found (`scrub/scrub_state.py`); and `klamm.reserve`: space for a full disk
+(`reserve.py`). `klamm.compaction`, in a partition directory, is another: the swap that is under way (`log/swap.py`);
+`klamm.txnindexes` a third: which transaction indexes there are (`log/transaction_index.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which APIs this broker answers, at which versions, and the module that answers each.
 
-The table below is the only place that says so: ApiVersions is computed from it, and the dispatcher refuses whatever
-is not in it, so what is advertised and what works cannot drift. A handler module is imported when its first request
-arrives; each has one public function::
+The table below is the only place that says so, with the ranges of `protocol.apis` unless a row holds a version back:
+ApiVersions is computed from it, and the dispatcher refuses whatever is not in it, so what is advertised and what works
+cannot drift. A handler module is imported when its first request arrives; each has one public function::
 
     def handle(broker: Broker, context: RequestContext, request: XRequest) -> XResponse | None | Awaitable[...]
 

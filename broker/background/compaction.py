@@ -1,4 +1,5 @@
-"""Compacting logs while the broker runs: which and when is decided in `storage.cleanable`, how in `storage.cleaner`.
+"""Compacting logs while the broker runs: which and when is decided in `storage.compaction.cleanable`, how in
+`storage.compaction.cleaner`.
 
 As many logs at once as ``log.cleaner.threads`` says, which share the memory and the rate that are allowed; those with
 the largest dirty part first. All of a log is made durable (the markers above, too, which tell how transactions have

@@ -1,7 +1,7 @@
 """Moving partitions between the log directories of this broker while they are served (KIP-113).
 
 One partition moves at a time, the others wait in the order in which they were asked for. What is done, and what a crash
-leaves, is told in `storage.relocation`; here is who does it: copying in a thread of its own, in chunks, at most
+leaves, is told in `storage.copies.relocation`; here is who does it: copying in a thread of its own, in chunks, at most
 ``replica.alter.log.dirs.io.max.bytes.per.second``; opening and deleting in the disk thread; the exchange on the loop,
 in one step without an await, so that no request sees half of it. A partition that moves is not compacted meanwhile,
 one that is deleted ends its move first.

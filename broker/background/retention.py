@@ -1,4 +1,5 @@
-"""Deleting old segments while the broker runs: what may go is decided in `storage.retention`, here is who does what.
+"""Deleting old segments while the broker runs: what may go is decided in `storage.log.retention`, here is who does
+what.
 
 On the loop: look at the logs, move log starts, take segments out of the lists; each is one step without an await. In
 the disk thread, before: the log starts are made durable; after: the files get the suffix `.deleted`, and are removed

@@ -1,9 +1,10 @@
 """Verifying in the background what was flushed long ago, so that damage is known before a consumer gets it.
 
 A pass over a log dir goes through its partitions by name and their segments by offset, as far as they are on the disk
-(the recovery point), in a worker process of its own (`storage.scrub_worker`) at `klamm.scrub.bytes.per.second`. The
-next pass begins so early that, when it takes as long, every byte has been verified within `klamm.scrub.interval.ms`.
-Where it is, and what it has found, is in `klamm.scrub` of the log dir: a restart goes on from there.
+(the recovery point), in a worker process of its own (`storage.scrub.scrub_worker`) at `klamm.scrub.bytes.per.second`.
+The next pass begins so early that, when it takes as long, every byte has been verified within
+`klamm.scrub.interval.ms`. Where it is, and what it has found, is in `klamm.scrub` of the log dir: a restart goes on
+from there.
 
 A segment that looks damaged is read once more; if it is still one of the log's, the damage is logged, counted in
 `klamm_damaged_ranges`, and from then on whoever asks for an offset in it is told CORRUPT_MESSAGE, while all others are

@@ -5,7 +5,7 @@ request need not be decoded, nor its answer be encoded: the fields are those of 
 numbers. What can be read is asked each time.
 
 This is for one partition without a session, of which there are records to send at once. To all else
-`KnownFetch.answer` says None, with nothing done, and it goes the way of all other requests (`fetch.py`).
+`KnownFetch.answer` says None, with nothing done, and it goes the way of all other requests (`apis/fetch.py`).
 """
 
 from __future__ import annotations

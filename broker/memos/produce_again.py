@@ -5,7 +5,7 @@ not be decoded, nor its answer be encoded: the fields are those of before, and t
 Whether the topic is still the same and the partition can take it is asked each time.
 
 This is for one batch for one partition, acks=1 or all, without transaction and without waiting for a flush. To all else
-`KnownProduce.answer` says None, with nothing done, and it goes the way of all other requests (`produce.py`).
+`KnownProduce.answer` says None, with nothing done, and it goes the way of all other requests (`apis/produce.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the scrubber knows to be damaged goes with a snapshot and comes back with it: such bytes are shared as they are,
 and must not be served as good ones until they are found again.
 
-A snapshot has it as a log dir has it, in `klamm.scrub` (`storage.scrub_state`); none when nothing is damaged.
+A snapshot has it as a log dir has it, in `klamm.scrub` (`storage.scrub.scrub_state`); none when nothing is damaged.
 """
 
 from __future__ import annotations

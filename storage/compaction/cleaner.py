@@ -4,9 +4,9 @@
 1. The keys of the dirty part are read into a map of bounded memory (`offset_map.py`); where it is full, the end is.
 2. All segments below the end are filtered, batch by batch (`batch_filter.py`), neighbours together as long as they fit
    into one segment, into `<base offset>.log.cleaned` and its indexes, which are synced.
-3. What was written is read again, and checked (`cleaned_segment.py`).
-4. The broker swaps each in as soon as it is there (`swap.py`): no room is needed for a second log, and what is done is
-   done. Until then nothing that a reader or a start looks at has changed.
+3. What was written is read again, and checked (`log/cleaned_segment.py`).
+4. The broker swaps each in as soon as it is there (`log/swap.py`): no room is needed for a second log, and what is
+   done is done. Until then nothing that a reader or a start looks at has changed.
 
 This is the work that burns CPU: it runs in a process of its own (`cleaner_worker.py`) and knows of the log what `Job`
 says. A damaged batch raises InvalidRecord or CorruptMessage: nothing is ever rewritten that does not fit its CRC. A

@@ -9,7 +9,7 @@ concerns files alone is asked of `local`: the segments, the log end, flushes, wh
 
 Offsets: `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`.
 
-After a crash: see `loader.py`.
+After a crash: see `recovery/loader.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class Log:
-    """The log of one partition. Made by `open_log` (`loader.py`)."""
+    """The log of one partition. Made by `open_log` (`recovery/loader.py`)."""
 
     __slots__ = (
         "_snapshot_offset",

@@ -2,8 +2,8 @@
 
 The file is named after its base offset; every batch in it has offsets from there on, ascending, not more than 2^31 - 1
 above it. A segment is written at its end only. An append that fails half-way is cut back at once, so what `size_bytes`
-counts is always whole batches; what a crash leaves behind is the business of recovery (`loader.py`). What can be done
-to its files stands in `segment_files.py`.
+counts is always whole batches; what a crash leaves behind is the business of recovery (`recovery/loader.py`). What can
+be done to its files stands in `segment_files.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A plain file `klamm.compaction` (JSON) in the partition directory says what is under way:
     {"version": 1, "base_offset": 0, "sources": [0, 1200, 2500], "size_bytes": 8000, "records": 70}
-Where one segment is split into several (`split.py`), which are all told:
+Where one segment is split into several (`recovery/split.py`), which are all told:
     {"version": 2, "targets": [0, 5000000000], "sources": [0]}
 The steps of a swap, each durable before the next:
 1. the new files are there, whole, as `0.log.cleaned` and so on;

@@ -3,7 +3,7 @@
 Brokers before Kafka 1.1 made such segments: the cleaner merged neighbours, or a follower copied a compacted log, by
 size alone. Apache Kafka splits them when it meets them (KAFKA-6264), and so does a start here, before anything else is
 done with the log: the new segments are written as `.cleaned` with their indexes, synced, and take the place of the old
-one as compacted ones do (`swap.py`), so a crash leaves the old or the new.
+one as compacted ones do (`log/swap.py`), so a crash leaves the old or the new.
 
 Nothing is lost: the first batch with a wrong CRC and all behind it go into the last segment as they are, for recovery
 to decide. A file that is cut or damaged does not look like such a segment, unless its offsets ascend all the same and

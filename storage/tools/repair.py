@@ -3,11 +3,12 @@
 - `truncate`: the log ends at the first bad batch; what is behind it goes.
 - `skip`: only the damaged bytes go. The offsets in them are missing then, as compaction leaves them.
 
-Whatever goes is copied to where recovery keeps what it cuts, beside the log dir, before anything is changed. Then, each
-step durable before the next: the checkpoints come down to the new end; indexes of changed segments and snapshots above
-the first damage go (a start makes them anew); segments are cut from the end, or rewritten and swapped in as compaction
-does it (`swap.py`). So a crash on the way leaves the damage, or what is left of it, where it was: repair again. At the
-end the log is checked as after a crash, which makes indexes, epochs and producers anew, and closed well.
+Whatever goes is copied to where recovery keeps what it cuts, beside the log dir, before anything is changed. Then,
+each step durable before the next: the checkpoints come down to the new end; indexes of changed segments and snapshots
+above the first damage go (a start makes them anew); segments are cut from the end, or rewritten and swapped in as
+compaction does it (`log/swap.py`). So a crash on the way leaves the damage, or what is left of it, where it was:
+repair again. At the end the log is checked as after a crash, which makes indexes, epochs and producers anew, and
+closed well.
 """
 
 from __future__ import annotations
