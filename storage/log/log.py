@@ -353,12 +353,12 @@ class Log:
 
         KafkaStorageError when the disk refuses, even if it is but an index: not a clean close.
         """
-        local, end = self.local, self.local.log_end_offset
+        local = self.local
         if local.offline_reason is not None:
             local.abandon(local.offline_reason)
             return
         active = local.segments.active
-        is_saved = self._snapshot_offset == end == local.recovery_point and not active.is_preallocated
+        is_saved = self._snapshot_offset == local.log_end_offset == local.recovery_point and not active.is_preallocated
         if not is_saved:
             try:
                 with local.durability.lock:
@@ -369,8 +369,8 @@ class Log:
                     self.leader_epochs.write()
                     local.durability.directory_unsynced = True
                 local.flush()
-                if local.recovery_point < end:
-                    raise KafkaStorageError(f"recovery_point={local.recovery_point} log_end={end}")
+                if local.recovery_point < local.log_end_offset:  # an append came meanwhile
+                    raise KafkaStorageError(f"recovery_point={local.recovery_point} log_end={local.log_end_offset}")
             except (OSError, KafkaStorageError) as error:
                 reason = describe(error) if isinstance(error, OSError) else error.message
                 with suppress(KafkaStorageError):  # the records at least, when it was the indexes

@@ -16,6 +16,7 @@ from klamm.protocol.records.batch import batches, read_header
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log import segment_list
 from klamm.storage.log.durability import FlushNotTried
+from klamm.storage.log.local_log import LocalLog
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.results import NOTHING, AppendResult
@@ -478,6 +479,22 @@ def test_records_are_durable_though_indexes_of_older_segments_cannot_be_written(
     assert log.local.unflushed_messages == 0
     filesystem.crash()
     assert all_offsets(open_log(filesystem, config=SMALL, power_loss=True)) == list(range(30))
+
+
+def test_a_close_that_an_append_overtakes_is_not_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(MemoryFilesystem())
+    fill(log, 3)
+    flush = LocalLog.flush
+
+    def overtaken(local: LocalLog, up_to: int | None = None) -> int:
+        flushed = flush(local, up_to)
+        monkeypatch.undo()
+        fill(log, 1)
+        return flushed
+
+    monkeypatch.setattr(LocalLog, "flush", overtaken)
+    with pytest.raises(KafkaStorageError, match="recovery_point=3 log_end=4"):
+        log.close()
 
 
 def test_a_close_that_cannot_write_an_older_index_is_not_clean() -> None:
