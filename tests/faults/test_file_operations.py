@@ -178,8 +178,8 @@ class Manager(PartitionManager):
     def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         return _small(super()._log_config(overrides))
 
-    def _configure(self, name: str, image: MetadataImage) -> None:
-        super()._configure(name, image)
+    async def _configure(self, name: str) -> None:
+        await super()._configure(name)
         for partition in self.topics[name].partitions if name in self.topics else ():
             assert partition.log is not None
             partition.log.local.configure(_small(partition.log.local.config))
@@ -259,7 +259,7 @@ class Life:
         await self.manager.prepare(old, image)
         self.image = image
         self.manager.on_image(old, image)
-        await self.manager.removed()
+        await self.manager.settle()
 
 
 # -- what happens

@@ -48,7 +48,7 @@ def fill(address: str, topic: str, rng: random.Random) -> None:
 
 
 def ask(admin: AdminClient, topic: str, timestamp: int | None) -> tuple[int, int]:
-    spec = OffsetSpec.timestamp_search(None).run() if timestamp is None else OffsetSpec.for_timestamp(timestamp)
+    spec = OffsetSpec.max_timestamp() if timestamp is None else OffsetSpec.for_timestamp(timestamp)
     partition = TopicPartition(topic, 0)
     found = admin.list_offsets({partition: spec})[partition].result(30)
     return found.timestamp, found.offset
