@@ -159,13 +159,15 @@ class LogManager:
     def create(self, wanted: Iterable[NewLog], served: Container[str]) -> None:
         """Make the logs that are not there yet.
 
-        The files of a lost topic with the name of a topic that is not `served` yet are set aside first.
+        The files of a lost topic with the name of a topic that is not `served` yet are set aside first. What is pending
+        of a topic that was deleted while `make` was at it is not made any more.
         """
         new = []
         for item in wanted:
             if item.topic not in served:
                 self._set_foreign_aside(item)
-            if item.key not in self._states:
+            state = self._states.get(item.key)
+            if state is None or (state.pending is not None and state.pending.topic_id != item.topic_id):
                 new.append(item)
         self.make(new)
 

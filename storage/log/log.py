@@ -212,9 +212,8 @@ class Log:
         """Begin a segment for a batch that has no place in the active one. Raises KafkaStorageError."""
         self.roll()
         local = self.local
-        if (
-            last_offset - local.segments.active.base_offset > MAX_RELATIVE_OFFSET
-        ):  # there is a gap that no segment spans
+        reach = last_offset - local.segments.active.base_offset
+        if reach > MAX_RELATIVE_OFFSET:  # there is a gap that no segment spans
             local.move_empty(base_offset)
 
     def roll(self) -> Segment:

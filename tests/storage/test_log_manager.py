@@ -47,6 +47,10 @@ def key(index: int) -> TopicPartition:
     return TopicPartition("t", index)
 
 
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_new_logs_are_spread_and_found_again() -> None:
     filesystem = MemoryFilesystem()
     logs = opened(filesystem)
@@ -60,9 +64,6 @@ def test_new_logs_are_spread_and_found_again() -> None:
 
 
 def test_what_is_refused_everywhere_is_pending_until_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     logs = opened(MemoryFilesystem())
     with monkeypatch.context() as patch:
         patch.setattr(MemoryFilesystem, "make_directories", refuse)
@@ -74,6 +75,20 @@ def test_what_is_refused_everywhere_is_pending_until_it_is_made(monkeypatch: pyt
         logs.directory_of(key(0))
     ((item, log),) = logs.make(logs.pending())
     assert item.key == key(0) and logs.state(key(0)).log is log and logs.pending() == []
+
+
+def test_a_retry_that_a_deletion_overtakes_is_not_in_the_way_of_the_next_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = opened(MemoryFilesystem())
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFilesystem, "make_directories", refuse)
+        logs.create(new(0, topic_id=THEIRS), served=())
+        retried = logs.pending()
+        logs.delete(logs.forget(key(0)))  # on the loop, while the disk thread tries again
+        logs.make(retried)
+    logs.create(new(0), served=())
+    log = logs.state(key(0)).log
+    assert log is not None and log.topic_id == OURS
+    assert logs.pending() == []
 
 
 def test_a_partition_on_record_that_is_not_there_is_lost() -> None:
