@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group.classic.answers import NO_MEMBER
 from klamm.broker.coordinator.group.classic.classic_group import Client
-from klamm.broker.coordinator.names import ID_BYTES, check_names
+from klamm.broker.coordinator.names import ID_BYTES, check_each, check_names
 from klamm.broker.coordinator.runtime.answer import Answer
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -60,8 +60,7 @@ def _check_names(request: JoinGroupRequest, client_id: str | None) -> None:
     """Raise InvalidRequest for a name that cannot be stored. Two of them begin the id of a new member."""
     check_names(member_id=request.member_id, protocol_type=request.protocol_type)
     check_names(ID_BYTES, client_id=client_id, group_instance_id=request.group_instance_id)
-    for protocol in request.protocols:
-        check_names(protocol_name=protocol.name)
+    check_each("protocol_name", [protocol.name for protocol in request.protocols])
 
 
 def _no_protocol(version: int) -> str | None:

@@ -6,6 +6,8 @@ nor listed: every request that meets it would fail.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from klamm.protocol.errors import InvalidRequest
 from klamm.protocol.wire import MAX_STRING_BYTES, fits_string
 
@@ -18,3 +20,10 @@ def check_names(spare_bytes: int = 0, **names: str | None) -> None:
     for what, name in names.items():
         if name is not None and not fits_string(name, spare_bytes):
             raise InvalidRequest(f"{what} has more than {MAX_STRING_BYTES - spare_bytes} bytes of UTF-8")
+
+
+def check_each(what: str, names: Iterable[str]) -> None:
+    """Check the elements of a list, of which there may be very many: only a long one is looked at more closely."""
+    for name in names:
+        if len(name) > MAX_STRING_BYTES // 4:
+            check_names(**{what: name})

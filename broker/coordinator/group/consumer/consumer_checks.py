@@ -16,7 +16,7 @@ from klamm.broker.coordinator.group.consumer.consumer_member import (
     ConsumerMember,
     Owned,
 )
-from klamm.broker.coordinator.names import check_names
+from klamm.broker.coordinator.names import check_each, check_names
 from klamm.protocol.errors import (
     ErrorCode,
     FencedInstanceId,
@@ -70,8 +70,7 @@ def _check_names(request: ConsumerGroupHeartbeatRequest, client: Client) -> None
         client_id=client.client_id,
         subscribed_topic_regex=request.subscribed_topic_regex,
     )
-    for name in request.subscribed_topic_names or ():
-        check_names(subscribed_topic_name=name)
+    check_each("subscribed_topic_name", request.subscribed_topic_names or ())
 
 
 def check_commit(
