@@ -35,8 +35,8 @@ help: ## this list
 
 # ---- set-up
 
-# Installing compiles what hatch_build.py says, where there is a compiler. The bytecode is written here, as an installed
-# wheel has it: without it, where Python is told not to write any, a start takes twice as long.
+# Installing compiles the extensions of hatch_build.py where there is a compiler. The bytecode is written here, as in an
+# installed wheel: where PYTHONDONTWRITEBYTECODE is set, a start without it takes twice as long.
 $(VENV)/.run: pyproject.toml constraints.txt hatch_build.py protocol/records/_check.c
 	$(call need,command -v $(PYTHON),python3 python3-venv)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Klamm needs Python 3.11 or newer; name one with PYTHON=..." >&2; exit 1; }
@@ -177,9 +177,10 @@ bench-pipeline: $(VENV)/.test $(JARS) ## measure the pipeline beside Spark's own
 	@$(BIN)/python -m bench pipeline $(if $(QUICK),--quick)
 
 .PHONY: check
-check: $(VENV)/.test ## format, lint, types, import contracts, YAML, Dockerfile
+check: $(VENV)/.test ## format, lint, English, types, import contracts, YAML, Dockerfile
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: ruff format ." >&2; exit 1; }
 	@$(BIN)/ruff check .
+	@$(BIN)/python -m tests.support.words
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 1
 	@$(BIN)/yamllint --strict docker
