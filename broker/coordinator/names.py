@@ -26,4 +26,4 @@ def check_each(what: str, names: Iterable[str]) -> None:
     """Check the elements of a list, of which there may be very many: only a long one is looked at more closely."""
     for name in names:
         if len(name) > MAX_STRING_BYTES // 4:
-            check_names(**{what: name})
+            check_names(0, **{what: name})
