@@ -15,6 +15,7 @@ import sys
 SUITES = (
     "speed",
     "groups",
+    "instructions",
     "decode",
     "durability",
     "log",
