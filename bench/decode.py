@@ -23,7 +23,7 @@ import numpy as np
 from klamm.pipeline.arrow import record_batches
 from klamm.protocol.records.batch import HEADER_BYTES, Header, Record, batches, encode_batch, records
 from klamm.protocol.records.columnar import columns, padded, scan
-from klamm.protocol.records.columnar.heads import Bytes
+from klamm.protocol.records.columnar.batch_headers import Bytes
 from klamm.protocol.records.compression import Codec
 
 COUNTS = (1, 10, 150, 10_000)

@@ -76,19 +76,19 @@ def bench_append(directory: Path, count: int) -> None:
     now_ms = SystemClock().wall_ms()
     small = batch(1, 100)
     log = open_log(directory, "append-0")
-    show("append, one record", each_us(count, lambda: log.append(small, leader_epoch=0, now_ms=now_ms)), "us")
+    show("append, one record", each_us(count, lambda: log.append_as_leader(small, leader_epoch=0, now_ms=now_ms)), "us")
     numbered = batch(1, 100, producer_id=7)
     log = open_log(directory, "idempotent-0")
 
     def append_next() -> None:
-        log.append(numbered, leader_epoch=0, now_ms=now_ms)
+        log.append_as_leader(numbered, leader_epoch=0, now_ms=now_ms)
         numbered.base_sequence += 1
 
     show("append, one record, idempotent", each_us(count, append_next), "us")
     large = batch(150, 100)
     log = open_log(directory, "large-0", config=LogConfig(segment_bytes=64 << 20))
     times = count // 20
-    taken = each_us(times, lambda: log.append(large, leader_epoch=0, now_ms=now_ms))
+    taken = each_us(times, lambda: log.append_as_leader(large, leader_epoch=0, now_ms=now_ms))
     show(f"append, 150 records, {large.size_bytes} bytes, with rolls", taken, "us")
     show("  the same", large.size_bytes / taken, "MB/s")
     begin = time.perf_counter()
@@ -96,7 +96,7 @@ def bench_append(directory: Path, count: int) -> None:
     show(f"flush of {log.local.size_bytes >> 20} MB", (time.perf_counter() - begin) * 1e3, "ms")
 
     def append_and_flush() -> None:
-        log.append(small, leader_epoch=0, now_ms=now_ms)
+        log.append_as_leader(small, leader_epoch=0, now_ms=now_ms)
         log.local.flush()
 
     show("append and flush, one record", each_us(100, append_and_flush), "us")
@@ -108,7 +108,7 @@ def bench_read(directory: Path, count: int) -> None:
     pick = random.Random(1).randrange
 
     def read(offset: int) -> None:
-        log.read(offset, max_bytes=1 << 20, max_offset=EVERYTHING)
+        log.read_records(offset, max_bytes=1 << 20, max_offset=EVERYTHING)
 
     show("read at the tail", each_us(20_000, lambda: read(end - 1)), "us")
     show("read at a random offset", each_us(20_000, lambda: read(pick(end))), "us")
@@ -121,7 +121,7 @@ def bench_read(directory: Path, count: int) -> None:
     for offset in range(count):
         ordered.max_timestamp = now_ms + offset
         ordered.data[27:43] = (now_ms + offset).to_bytes(8, "big") * 2
-        log.append(ordered, leader_epoch=0, now_ms=now_ms)
+        log.append_as_leader(ordered, leader_epoch=0, now_ms=now_ms)
     show(
         "look-up of a random timestamp", each_us(5_000, lambda: log.timestamp_search(now_ms + pick(count)).run()), "us"
     )
@@ -138,7 +138,7 @@ def bench_open(directory: Path, partitions: int) -> None:
     for log in logs:
         assert isinstance(log, Log), log
         for _ in range(100):
-            log.append(small, leader_epoch=0)
+            log.append_as_leader(small, leader_epoch=0)
     begin = time.perf_counter()
     log_dir.close()
     show(f"clean close of {partitions} partitions, all dirty", (time.perf_counter() - begin) * 1e3, "ms")

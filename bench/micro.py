@@ -121,7 +121,7 @@ def requests(runner: pyperf.Runner, broker: EmbeddedBroker) -> None:
     def ask(frame: memoryview, *, known: bool) -> Callable[[], object]:
         def work() -> object:
             if not known:
-                connection.known = None
+                connection.memo = None
             if frame is produced:
                 frame[base_offset : base_offset + 8] = bytes(8)
             return dispatch(connection, frame)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ import uvloop
 from klamm.broker.network.connection import Connection
 from klamm.broker.network.limits import NetworkLimits
 from klamm.broker.network.network import Network
-from klamm.broker.network.reply import Reply
+from klamm.broker.network.response import Response
 from klamm.storage.clock import SystemClock
 
 REQUEST = struct.pack(">ihhih", 60, 3, 12, 7, -1) + b"x" * 50
@@ -37,11 +37,11 @@ REPLY_BYTES = 64
 
 
 async def serve_layer() -> None:
-    def dispatch(_: Connection, frame: memoryview) -> Reply:
-        reply = bytearray(4 + len(frame))
-        reply[:4] = b"\0\0\0\x3c"
-        reply[4:] = frame
-        return Reply(reply)
+    def dispatch(_: Connection, frame: memoryview) -> Response:
+        response = bytearray(4 + len(frame))
+        response[:4] = b"\0\0\0\x3c"
+        response[4:] = frame
+        return Response(response)
 
     network = Network(dispatch, NetworkLimits(), clock=SystemClock())
     listener = network.listen("PLAINTEXT", "127.0.0.1", 0)

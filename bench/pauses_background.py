@@ -28,7 +28,7 @@ from pathlib import Path
 from bench.pauses import Probe
 from klamm.broker.apis.dispatcher import Dispatcher
 from klamm.broker.background.compaction import Failed
-from klamm.broker.background.upkeep import Upkeep, repeat
+from klamm.broker.background.scheduler import Scheduler, repeat
 from klamm.broker.broker import Broker
 from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
 from klamm.broker.controller.topics import NewTopic, TopicKey
@@ -39,8 +39,8 @@ from klamm.broker.coordinator.group.offsets import CommittedOffset
 from klamm.broker.coordinator.transaction.loader import Replay as TransactionReplay
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import Markers, Transaction
-from klamm.broker.memory import spare_the_collector
-from klamm.broker.metadata.answers import TopicAnswers
+from klamm.broker.memory import freeze_collector
+from klamm.broker.metadata.response_cache import MetadataResponseCache
 from klamm.broker.metrics.exposition import Exposition
 from klamm.broker.network.limits import NetworkLimits
 from klamm.broker.network.network import Network
@@ -119,10 +119,10 @@ class Background:
         print(f"| {name} | {pause.worst_ms:.1f} | {cpu_s * 1000:.1f} | {took:.2f} s |", flush=True)
 
     async def run(self, disk: ThreadPoolExecutor) -> None:
-        upkeep = {job.name: job for job in Upkeep(self._broker, disk).jobs()}
-        young = asyncio.create_task(repeat(upkeep["young objects"]))
+        scheduler = {job.name: job for job in Scheduler(self._broker, disk).jobs()}
+        young = asyncio.create_task(repeat(scheduler["young objects"]))
         try:
-            await self.run_all({name: job.run for name, job in upkeep.items() if name != "young objects"})
+            await self.run_all({name: job.run for name, job in scheduler.items() if name != "young objects"})
         finally:
             young.cancel()
 
@@ -146,7 +146,7 @@ class Background:
         batch = encode_batch([Record(0, self._now_ms, b"k", bytes(50), ())])
         async for partition in in_turns(self._broker.partitions):
             if partition.topic in self._names:
-                partition.append_own(bytearray(batch), now_ms=self._now_ms)
+                partition.append_coordinator_records(bytearray(batch), now_ms=self._now_ms)
 
     async def configured(self, every: str, jobs: dict[str, Work]) -> None:
         """Configs of all topics, and what follows from them."""
@@ -198,7 +198,7 @@ class Background:
 
         await self.measure("the first scrape of the metrics", scrape)
         await self.measure("another scrape", scrape)
-        answers = TopicAnswers(self._broker.partitions)
+        answers = MetadataResponseCache(self._broker.partitions)
 
         async def describe() -> None:
             answers.all(self._broker.controller.image.topics, LATEST_VERSION, 0)
@@ -320,19 +320,19 @@ class Background:
             await self.measure(title, lambda replay=replay: transactions.take(0, replay))
 
         async def expire() -> None:
-            while len(transactions.machine) > count:  # those whose end was decided have just been used
+            while len(transactions.state_machine) > count:  # those whose end was decided have just been used
                 transactions.expire(transactions.now())
                 await asyncio.sleep(0)
 
         await self.measure(f"expiry of {count:,} transactional ids", expire)
 
     async def producers(self, expire: Work) -> None:
-        partition = self._broker.partitions.get(self._names[0], 0)
+        partition = self._broker.partitions.get_partition(self._names[0], 0)
         assert partition is not None and partition.log is not None
         for number in range(self._sizes.producers):
             record = Record(0, self._now_ms, b"k", b"v", ())
             batch = encode_batch([record], producer_id=number, producer_epoch=0, base_sequence=0)
-            partition.append_own(bytearray(batch), now_ms=self._now_ms)
+            partition.append_coordinator_records(bytearray(batch), now_ms=self._now_ms)
         partition.log.producers.expiration_ms = -DAY_MS
         await self.measure(f"expiry of {self._sizes.producers:,} producers of a partition", expire)
 
@@ -358,7 +358,7 @@ async def serve(server: Server, sizes: Sizes) -> None:
         listener.start()
     broker.groups.start()
     broker.transactions.start()
-    spare_the_collector()
+    freeze_collector()
     longest = Longest()
     with (
         Probe(int(address.rpartition(":")[2])) as probe,
@@ -368,7 +368,7 @@ async def serve(server: Server, sizes: Sizes) -> None:
         print(HEAD)
         await Background(server, broker, probe, longest, sizes).run(disk)
     network.close()
-    broker.stop_waiting()
+    broker.complete_delayed_fetches()
 
 
 def main() -> None:

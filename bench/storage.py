@@ -241,7 +241,7 @@ def keyed(count: int, first: int) -> bytearray:
 def compaction(table: Table, directory: Path, sizes: Sizes) -> None:
     log = open_log(directory, "compact-0", config=LogConfig(segment_bytes=64 << 20, compacted=True, deleted=False))
     for number in range(sizes.compacted_mb):
-        log.append(valid(keyed(1000, number * 1000)), leader_epoch=0)
+        log.append_as_leader(valid(keyed(1000, number * 1000)), leader_epoch=0)
     log.roll()
     log.set_high_watermark(log.log_end_offset)
     log.local.flush()
@@ -260,14 +260,14 @@ def retention(table: Table, directory: Path, sizes: Sizes) -> None:
     log = open_log(directory, "retention-0", config=LogConfig(segment_bytes=4000))
     small = batch(1, 3900)
     for _ in range(sizes.segments + 1):
-        log.append(small, leader_epoch=0)
+        log.append_as_leader(small, leader_epoch=0)
     assert len(log.local.segments.all) == sizes.segments + 1
     log.local.flush()
     began = time.perf_counter()
     log.advance_log_start(log.log_end_offset - 1)
     removed = log.detach_unreachable()
     on_the_loop = time.perf_counter() - began
-    log.local.unlink_files(log.local.retire(removed))
+    log.local.unlink_files(log.local.retire_segments(removed))
     table.add(f"retention of {len(removed):,} segments", "klamm",
               seconds=time.perf_counter() - began, loop_ms=on_the_loop * 1e3)  # fmt: skip
 
@@ -281,12 +281,12 @@ def append_rate(table: Table, directory: Path, sizes: Sizes) -> None:
     empty_log = open_log(directory, "empty-0", config=LogConfig())
     per_round = 20_000
     while log.local.size_bytes < sizes.log_gb * 1e9:
-        log.append(large, leader_epoch=0, now_ms=now_ms)
+        log.append_as_leader(large, leader_epoch=0, now_ms=now_ms)
     for _ in range(5):  # alternately, so that the disk treats both alike
         for name, each_log in (("empty", empty_log), ("full", log)):
             began = time.perf_counter()
             for _ in range(per_round // 5):
-                each_log.append(large, leader_epoch=0, now_ms=now_ms)
+                each_log.append_as_leader(large, leader_epoch=0, now_ms=now_ms)
             rates.setdefault(name, []).append(per_round // 5 / (time.perf_counter() - began))
     empty, full = (sorted(rates[name])[2] for name in ("empty", "full"))
     table.add("appends of 16 KB to an empty log", "klamm", appends_s=empty)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from klamm.broker.background.compaction import Compaction
     from klamm.broker.background.flusher import Flusher
-    from klamm.broker.background.relocations import Relocations
+    from klamm.broker.background.log_dir_mover import LogDirMover
     from klamm.broker.background.retention import Retention
     from klamm.broker.background.scrub import Scrubber
     from klamm.broker.controller.controller import Controller
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
     from klamm.broker.coordinator.transaction.producer_ids import ProducerIds
     from klamm.broker.fetch.fetch_session import FetchSessions
-    from klamm.broker.fetch.fetch_together import WokenFetches
-    from klamm.broker.metadata.answers import TopicAnswers
+    from klamm.broker.fetch.ready_fetches import ReadyFetches
     from klamm.broker.metadata.image import MetadataImage
+    from klamm.broker.metadata.response_cache import MetadataResponseCache
     from klamm.broker.metrics import Metrics, TopicMetrics
     from klamm.broker.partitions.partition_manager import PartitionManager
     from klamm.broker.turns import Turns
@@ -44,12 +44,12 @@ class Broker:
     transactions: TransactionCoordinator
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
-    woken_fetches: WokenFetches
-    topic_answers: TopicAnswers
+    ready_fetches: ReadyFetches
+    metadata_responses: MetadataResponseCache
     retention: Retention
     compaction: Compaction
     scrubber: Scrubber
-    relocations: Relocations
+    log_dir_mover: LogDirMover
     metrics: Metrics
     turns: Turns
     searches: Executor
@@ -74,7 +74,7 @@ class Broker:
         self.fetch_max_bytes = config.integer("fetch.max.bytes")
         self.advertised = {listener.name: (listener.host, listener.port) for listener in config.advertised_listeners}
 
-    def stop_waiting(self) -> None:
+    def complete_delayed_fetches(self) -> None:
         """The end is near: answer the fetches and members of groups that wait, and let none wait any more."""
         self.is_stopping = True
         self.groups.close()

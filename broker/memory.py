@@ -34,7 +34,7 @@ def map_limit() -> int:
         return USUAL_MAP_COUNT
 
 
-def give_back_what_is_freed() -> bool:
+def tune_allocator() -> bool:
     """Whether the C library could be told so; others than glibc need not be."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -44,7 +44,7 @@ def give_back_what_is_freed() -> bool:
     return bool(mallopt(M_MMAP_THRESHOLD, LARGE_BYTES) and mallopt(M_TRIM_THRESHOLD, LARGE_BYTES))
 
 
-def spare_the_collector() -> None:
+def freeze_collector() -> None:
     """Called when the broker is ready: what is there now stays, so the cyclic collector need not look at it again.
 
     The same holds for what survives a full collection later: partitions, groups, offsets. A million of them would make

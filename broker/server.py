@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from klamm.broker.apis.dispatcher import Dispatcher
-from klamm.broker.background.upkeep import Upkeep
+from klamm.broker.background.scheduler import Scheduler
 from klamm.broker.controller.controller import Controller
 from klamm.broker.controller.startup import WrongCluster
-from klamm.broker.memory import give_back_what_is_freed, map_limit, spare_the_collector
+from klamm.broker.memory import freeze_collector, map_limit, tune_allocator
 from klamm.broker.metadata import paths
 from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
@@ -35,7 +35,7 @@ from klamm.broker.metrics.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, pa
 from klamm.broker.metrics.interim_http import InterimHttp
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits, raise_descriptor_limit
 from klamm.broker.network.network import Network
-from klamm.broker.partitions.directories import DirectoryRecord
+from klamm.broker.partitions.directory_assignments import DirectoryAssignments
 from klamm.broker.partitions.partition_manager import PartitionManager
 from klamm.broker.stop_signal import StopRequested, StopSignal
 from klamm.broker.wiring import Threads, wire
@@ -44,9 +44,9 @@ from klamm.protocol.errors import KafkaError
 from klamm.protocol.records import check
 from klamm.storage.clock import Clock, SystemClock
 from klamm.storage.filesystem import Filesystem, OsFilesystem
-from klamm.storage.identity import WrongOwner, known_cluster_id
 from klamm.storage.log_dir import LogDir, LogDirError
 from klamm.storage.log_manager import LogManager
+from klamm.storage.meta_properties import WrongOwner, known_cluster_id
 from klamm.storage.open_files import limit_for_logs
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class CannotStart(Exception):
 
 def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
-    give_back_what_is_freed()
+    tune_allocator()
     server = Server(config)
     stop = StopSignal()
     try:
@@ -139,7 +139,7 @@ class Server:
             store_path = first.path / FILE_NAME
             store = SqliteStore(store_path)
             store.make_room = first.reserve.let_go
-            self._take_over(store)
+            self._import_kafka(store)
             self._controller = Controller(store, config, clock=self.clock)
             self._controller.start(clean=all(log_dir.was_clean for log_dir in self._log_dirs), cluster_id=cluster_id)
         except (StoreError, WrongCluster, LogDirError) as error:
@@ -150,24 +150,24 @@ class Server:
             self._controller.config,
             self.metrics,
             self._threads.disk,
-            DirectoryRecord(self._controller, logs),
+            DirectoryAssignments(self._controller, logs),
         )
         try:
-            self._partitions.load(self._controller.image, self._interim_http)
+            self._partitions.load_logs(self._controller.image, self._interim_http)
         except LogDirError as error:
             raise CannotStart(str(error)) from None
         except KafkaError as error:
             raise CannotStart(f"{store_path}: {error.message}") from None
 
-    def _take_over(self, store: SqliteStore) -> None:
+    def _import_kafka(self, store: SqliteStore) -> None:
         """With a new store: take over what Apache Kafka left in the log dirs, if anything."""
         if store.exists(paths.CLUSTER_ID) or not any(log_dir.partitions_on_disk() for log_dir in self._log_dirs):
             return
-        from klamm.broker.tools.takeover import CannotTakeOver, take_over  # rarely needed
+        from klamm.broker.tools.kafka_import import CannotImport, import_kafka  # rarely needed
 
         try:
-            take_over(store, self.config, self._log_dirs, self._filesystem, os.urandom)
-        except CannotTakeOver as error:
+            import_kafka(store, self.config, self._log_dirs, self._filesystem, os.urandom)
+        except CannotImport as error:
             store.close()
             raise CannotStart(str(error)) from None
 
@@ -233,24 +233,24 @@ class Server:
         self.metrics.set_network(network)
         self.metrics.set_partition_source(partitions.sizes)
         self.metrics.start_lag_sampling(loop)
-        upkeep = Upkeep(broker, self._threads.disk)
-        upkeep.start()
+        scheduler = Scheduler(broker, self._threads.disk)
+        scheduler.start()
         broker.groups.start()
         broker.transactions.start()
         for listener in network.listeners:
             listener.start()
-        await broker.relocations.resume()
+        await broker.log_dir_mover.resume()
         tell_how_records_are_checked()
         listeners = ",".join(addresses)
         print(f"klamm ready node={self.config.node_id} listeners={listeners} metrics={metrics_url}", flush=True)
-        spare_the_collector()
+        freeze_collector()
         dispatcher.warm(loop)
         await stop.wait()
         log.info("stopping")
-        broker.stop_waiting()
+        broker.complete_delayed_fetches()
         await network.drain(self.config.integer("klamm.shutdown.timeout.ms") / 1000)
-        await upkeep.stop()
-        await broker.relocations.stop()
+        await scheduler.stop()
+        await broker.log_dir_mover.stop()
         await broker.flusher.drain()
         await loop.run_in_executor(self._threads.disk, broker.scrubber.save)
         await http.close()

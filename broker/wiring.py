@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.background.compaction import Compaction
 from klamm.broker.background.flusher import Flusher
-from klamm.broker.background.relocations import Relocations
+from klamm.broker.background.log_dir_mover import LogDirMover
 from klamm.broker.background.retention import Retention
 from klamm.broker.background.scrub import Scrubber
 from klamm.broker.broker import Broker
@@ -23,8 +23,8 @@ from klamm.broker.coordinator.transaction import transaction_metrics
 from klamm.broker.coordinator.transaction.coordinator import TransactionCoordinator
 from klamm.broker.coordinator.transaction.producer_ids import ProducerIds
 from klamm.broker.fetch.fetch_session import FetchSessions
-from klamm.broker.fetch.fetch_together import WokenFetches
-from klamm.broker.metadata.answers import TopicAnswers
+from klamm.broker.fetch.ready_fetches import ReadyFetches
+from klamm.broker.metadata.response_cache import MetadataResponseCache
 from klamm.broker.turns import Turns
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def wire(
         transactions=transactions,
         producer_ids=producer_ids,
         fetch_sessions=_fetch_sessions(config, clock),
-        woken_fetches=WokenFetches(),
-        topic_answers=TopicAnswers(partitions),
+        ready_fetches=ReadyFetches(),
+        metadata_responses=MetadataResponseCache(partitions),
         retention=retention,
         compaction=Compaction(partitions, retention, current_config, threads.disk),
         scrubber=Scrubber(partitions, clock, current_config, threads.disk),
-        relocations=Relocations(partitions, flusher, current_config, clock, threads.disk),
+        log_dir_mover=LogDirMover(partitions, flusher, current_config, clock, threads.disk),
         metrics=metrics,
         turns=Turns(),
         searches=threads.searches,
@@ -136,7 +136,7 @@ def _listen(broker: Broker) -> None:
 
     controller.add_listener(partitions.on_image, partitions.prepare, partitions.settle)
     controller.add_listener(on_config)
-    controller.add_listener(broker.topic_answers.on_image)
+    controller.add_listener(broker.metadata_responses.on_image)
     controller.add_listener(groups.on_image, settle=groups.settle)
     controller.add_listener(transactions.on_image)
 

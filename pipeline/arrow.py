@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.columnar import Columns, Headers, Spans
-from klamm.protocol.records.columnar.heads import Bools
+from klamm.protocol.records.columnar.batch_headers import Bools
 
 HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

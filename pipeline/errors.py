@@ -44,7 +44,7 @@ class NotATable(PipelineError):
     """What a path or URL holds is no Delta table, not one of ours, or cannot be read."""
 
 
-class RivalLoader(PipelineError):
+class ConcurrentCommit(PipelineError):
     """Another job changed the same table meanwhile; nothing of this run is visible."""
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from klamm.protocol.code_generation import SMALL_ARRAY, FunctionSource, fixed
 from klamm.protocol.fields import FieldSpec, specs
-from klamm.protocol.source import SMALL_ARRAY, Source, fixed
 from klamm.protocol.wire import MAX_STRING_BYTES, Malformed, TooManyElements, read_uvarint
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
     ).compile()
 
 
-class _DecoderSource(Source):
+class _DecoderSource(FunctionSource):
     def compile(self) -> Callable[..., Any]:
         limit = MAX_REQUEST_ELEMENTS if self.is_request else MAX_RESPONSE_ELEMENTS
         with self.block(f"def decode(buf, pos=0, elements={limit}):"):

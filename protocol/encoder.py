@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from klamm.protocol.code_generation import SMALL_ARRAY, FunctionSource, fixed
 from klamm.protocol.fields import FieldSpec, specs
 from klamm.protocol.regions import FileRegion
-from klamm.protocol.source import SMALL_ARRAY, Source, fixed
 from klamm.protocol.wire import MAX_STRING_BYTES, NotEncodable, put_uvarint
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def compile_encoder(cls: type[Message], version: int, part: type | None = None) 
     ).compile(part or cls)
 
 
-class _EncoderSource(Source):
+class _EncoderSource(FunctionSource):
     out = "out"  # the name of the buffer that is being written: tagged fields are written aside first
 
     def compile(self, part: type) -> Callable[..., Any]:

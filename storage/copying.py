@@ -36,7 +36,7 @@ class Copied:
 def copy_partition(filesystem: Filesystem, source: Path, target: Path) -> Copied:
     """Make `target`, with the files of the partition in `source`. Raises OSError; a part may then be there."""
     filesystem.make_directories(target)
-    entries = [entry for entry in filesystem.list(source) if not entry.is_directory and _belongs(entry.name)]
+    entries = [entry for entry in filesystem.list_directory(source) if not entry.is_directory and _belongs(entry.name)]
     active = max((offset for offset, suffix in map(_parsed, entries) if suffix == paths.LOG_SUFFIX), default=-1)
     done = Copied()
     for entry in entries:
@@ -51,7 +51,7 @@ def copy_partition(filesystem: Filesystem, source: Path, target: Path) -> Copied
 def link_or_copy(filesystem: Filesystem, source: Path, target: Path, size_bytes: int, *, sync: bool = True) -> Copied:
     """A second name for a file that never changes in place, or a copy where there cannot be one."""
     try:
-        filesystem.link(source, target)
+        filesystem.hard_link(source, target)
     except OSError as error:
         if error.errno not in CANNOT_LINK:
             raise
@@ -61,7 +61,7 @@ def link_or_copy(filesystem: Filesystem, source: Path, target: Path, size_bytes:
 
 def copy_file(filesystem: Filesystem, source: Path, target: Path, *, sync: bool = True) -> int:
     """The bytes of one file, synced unless the caller does that; how many. Zeros (`preallocate`) take no space."""
-    old, new = filesystem.open_read(source), filesystem.open(target, create=True)
+    old, new = filesystem.open_read(source), filesystem.open_file(target, create=True)
     size = old.size()
     new.truncate(0)
     for start, end in old.data_ranges(0, size):

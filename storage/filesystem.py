@@ -101,19 +101,19 @@ class Filesystem(Protocol):
     def open_files(self) -> OpenFiles:
         """What logs hold open through it, and how much that may be."""
 
-    def open(self, path: Path, *, create: bool = False, exclusive: bool = False) -> File:
+    def open_file(self, path: Path, *, create: bool = False, exclusive: bool = False) -> File:
         """Open for reading and writing. `exclusive`, with `create`: FileExistsError when there is one of that name."""
 
     def open_read(self, path: Path) -> File: ...
 
     def read_bytes(self, path: Path) -> bytes: ...
 
-    def map(self, path: Path) -> Buffer | mmap.mmap:
+    def map_file(self, path: Path) -> Buffer | mmap.mmap:
         """The content of the file as it is now, to be read in place."""
 
     def exists(self, path: Path) -> bool: ...
 
-    def list(self, path: Path) -> list[Entry]: ...
+    def list_directory(self, path: Path) -> list[Entry]: ...
 
     def free_bytes(self, path: Path) -> int:
         """How much more can be written to the disk that the directory is on."""
@@ -123,7 +123,7 @@ class Filesystem(Protocol):
     def rename(self, old: Path, new: Path) -> None:
         """Replaces `new`, atomically."""
 
-    def link(self, path: Path, new: Path) -> None:
+    def hard_link(self, path: Path, new: Path) -> None:
         """Give the file a second name (a hard link). FileExistsError when there is one of that name."""
 
     def unlink(self, path: Path) -> None: ...
@@ -133,7 +133,7 @@ class Filesystem(Protocol):
 
     def sync_directory(self, path: Path) -> None: ...
 
-    def lock(self, path: Path) -> Lock:
+    def lock_file(self, path: Path) -> Lock:
         """Lock the file against other processes; BlockingIOError when another holds it, LockedByUs when we do."""
 
 
@@ -236,7 +236,7 @@ class OsLock:
             ours = cls.held.get(_identity(os.stat(path)))
             if ours is not None:
                 raise LockedByUs(ours.path)
-        return cls(filesystem.open(path, create=True))
+        return cls(filesystem.open_file(path, create=True))
 
     def release(self) -> None:
         if self._file is not None:
@@ -256,7 +256,7 @@ class OsFilesystem:
     def __init__(self) -> None:
         self.open_files = OpenFiles()
 
-    def open(self, path: Path, *, create: bool = False, exclusive: bool = False) -> OsFile:
+    def open_file(self, path: Path, *, create: bool = False, exclusive: bool = False) -> OsFile:
         return OsFile(
             path, self._open(path, os.O_RDWR | (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0))
         )
@@ -268,7 +268,7 @@ class OsFilesystem:
         with open(self._open(path, os.O_RDONLY), "rb", buffering=0) as file:
             return file.read() or b""
 
-    def map(self, path: Path) -> Buffer | mmap.mmap:
+    def map_file(self, path: Path) -> Buffer | mmap.mmap:
         fd = self._open(path, os.O_RDONLY)
         try:
             if os.fstat(fd).st_size == 0:
@@ -280,7 +280,7 @@ class OsFilesystem:
     def exists(self, path: Path) -> bool:
         return os.path.exists(path)
 
-    def list(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[Entry]:
         with self._with_room(lambda: os.scandir(path)) as names:
             found = []
             for name in names:
@@ -299,7 +299,7 @@ class OsFilesystem:
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
 
-    def link(self, path: Path, new: Path) -> None:
+    def hard_link(self, path: Path, new: Path) -> None:
         os.link(path, new)
 
     def unlink(self, path: Path) -> None:
@@ -315,7 +315,7 @@ class OsFilesystem:
         finally:
             os.close(fd)
 
-    def lock(self, path: Path) -> OsLock:
+    def lock_file(self, path: Path) -> OsLock:
         return OsLock.take(self, path)
 
     def _open(self, path: Path, flags: int) -> int:
@@ -340,7 +340,7 @@ def replace_file(
     leave garbage.
     """
     temporary = path.with_name(path.name + ".tmp")
-    file = filesystem.open(temporary, create=True)
+    file = filesystem.open_file(temporary, create=True)
     file.truncate(0)
     file.write_at(content, 0)
     if sync:
@@ -374,7 +374,7 @@ def remove_tree(filesystem: Filesystem, directory: Path) -> None:
     """Remove a directory with what is in it; none is no error. OSError."""
     if not filesystem.exists(directory):
         return
-    for entry in filesystem.list(directory):
+    for entry in filesystem.list_directory(directory):
         if entry.is_directory:
             remove_tree(filesystem, directory / entry.name)
         else:

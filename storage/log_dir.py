@@ -31,9 +31,9 @@ from klamm.storage.filesystem import (
     storage_errors,
     unlink_if_exists,
 )
-from klamm.storage.identity import WrongOwner, identify
-from klamm.storage.known_offsets import KnownOffsets
 from klamm.storage.log.log import Log
+from klamm.storage.meta_properties import WrongOwner, ensure_meta_properties
+from klamm.storage.offset_checkpoints import OffsetCheckpoints
 from klamm.storage.paths import TopicPartition
 from klamm.storage.recovery.recovery_pool import Progress
 from klamm.storage.reserve import Reserve
@@ -86,7 +86,7 @@ class LogDir:
         self.rolled: set[Log] = set()  # that may have complete segments that are not durable
         self.filesystem = filesystem
         self.clock = clock
-        self.known = KnownOffsets(filesystem, path)
+        self.offset_checkpoints = OffsetCheckpoints(filesystem, path)
         self.quarantine = quarantine
         self.reserve = Reserve(filesystem, path, reserve_bytes, self._note_room)
         self.recovery = Progress(str(path), clock)
@@ -120,7 +120,7 @@ class LogDir:
         filesystem = filesystem if filesystem is not None else OsFilesystem()
         lock = _locked(filesystem, path)
         try:
-            meta = identify(filesystem, path, node_id, cluster_id)
+            meta = ensure_meta_properties(filesystem, path, node_id, cluster_id)
             marker = _take_marker(filesystem, path)
         except OSError as error:
             lock.release()
@@ -161,7 +161,7 @@ class LogDir:
     def partitions_on_disk(self) -> set[TopicPartition]:
         """The partitions that have a directory here, opened or not. Raises LogDirError."""
         try:
-            entries = self.filesystem.list(self.path)
+            entries = self.filesystem.list_directory(self.path)
         except OSError as error:
             raise LogDirError(f"{self.path}: {describe(error)}") from error
         found = (paths.parse_partition_directory(entry.name) for entry in entries if entry.is_directory)
@@ -235,16 +235,16 @@ class LogDir:
 
     def write_checkpoints(self, lowered: Mapping[TopicPartition, int] | None = None) -> None:
         """Write those that changed, with nothing above the offsets in `lowered`. OSError."""
-        self.known.write(self.logs, lambda: self.offline.keys() | self._leaving, lowered, self._rising)
+        self.offset_checkpoints.write(self.logs, lambda: self.offline.keys() | self._leaving, lowered, self._rising)
 
     def cleaner_offset(self, partition: TopicPartition) -> int:
         """Up to where the log was compacted, 0 when it never was."""
-        return self.known.of(paths.CLEANER_CHECKPOINT, partition)
+        return self.offset_checkpoints.offset_of(paths.CLEANER_CHECKPOINT, partition)
 
     def note_cleaned(self, partition: TopicPartition, log: Log, offset: int) -> None:
         """Remember that `log` was compacted up to `offset`. Raises KafkaStorageError."""
         with storage_errors(str(self.path)):
-            self.known.note_cleaned(self.logs, partition, log, offset)
+            self.offset_checkpoints.note_cleaned(self.logs, partition, log, offset)
 
     def _before_truncate(self, log: Log, offset: int) -> None:
         """No checkpoint may be above the end of a log: lower them before it is cut."""
@@ -255,7 +255,7 @@ class LogDir:
 
     def forget_missing(self) -> None:
         """Take partitions that are gone out of the checkpoints."""
-        self.known.forget_all_but(lambda: self.logs.keys() | self.offline.keys() | self._leaving)
+        self.offset_checkpoints.forget_all_but(lambda: self.logs.keys() | self.offline.keys() | self._leaving)
 
     # A full disk
 
@@ -320,7 +320,7 @@ def _locked(filesystem: Filesystem, path: Path) -> Lock:
     """Make the directory, if it is not there, and take its lock. Raises LogDirLocked, LogDirError."""
     try:
         make_durable_directory(filesystem, path)
-        return filesystem.lock(path / paths.LOCK)
+        return filesystem.lock_file(path / paths.LOCK)
     except LockedByUs as error:
         raise LogDirLocked(f"{path} is the same directory as {error.path.parent}: name it once") from error
     except BlockingIOError as error:

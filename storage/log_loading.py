@@ -122,12 +122,12 @@ class LogLoading:
                     self._log_dir.recovery.log_done()
         if pool is not None:
             for outcome in pool.outcomes():
-                self._take_over(outcome, found)
+                self._import_kafka(outcome, found)
             self._log_dir.recovery.end()
 
     def _look(self) -> _Found:
-        entries = self._filesystem.list(self._path)
-        clean = self._log_dir.known.read() and self._log_dir.was_clean
+        entries = self._filesystem.list_directory(self._path)
+        clean = self._log_dir.offset_checkpoints.read() and self._log_dir.was_clean
         power_loss = not clean and self._machine_went_down()
         directories = sorted(entry.name for entry in entries if entry.is_directory)
         if not clean and directories:
@@ -141,15 +141,15 @@ class LogLoading:
             partition = paths.parse_partition_directory(name)
             if partition is None or paths.is_delete_directory(name) or name == paths.METADATA_LOG_DIRECTORY:
                 continue
-            recovery_point = self._log_dir.known.of(paths.RECOVERY_POINT_CHECKPOINT, partition)
+            recovery_point = self._log_dir.offset_checkpoints.offset_of(paths.RECOVERY_POINT_CHECKPOINT, partition)
             segments, size_bytes = unchecked(self._filesystem, self._path / name, recovery_point)
             if size_bytes >= LARGE_BYTES:
                 task = Task(
                     str(self._path / name),
                     self._config_for(partition.topic),
-                    self._log_dir.known.of(paths.LOG_START_CHECKPOINT, partition),
+                    self._log_dir.offset_checkpoints.offset_of(paths.LOG_START_CHECKPOINT, partition),
                     recovery_point,
-                    self._log_dir.known.of(paths.HIGH_WATERMARK_CHECKPOINT, partition),
+                    self._log_dir.offset_checkpoints.offset_of(paths.HIGH_WATERMARK_CHECKPOINT, partition),
                     found.power_loss,
                     str(self._log_dir.quarantine),
                     self._log_dir.producer_expiration_ms,
@@ -159,7 +159,7 @@ class LogLoading:
                 tasks.append((partition, task))
         return tasks
 
-    def _take_over(self, outcome: Outcome, found: _Found) -> None:
+    def _import_kafka(self, outcome: Outcome, found: _Found) -> None:
         name = str(outcome.partition)
         if outcome.reason is None:
             self._load_directory(name, found, recovered=outcome.recovered)
@@ -191,9 +191,13 @@ class LogLoading:
                     self._config_for(partition.topic),
                     clock=self._log_dir.clock,
                     filesystem=self._filesystem,
-                    log_start_offset=self._log_dir.known.of(paths.LOG_START_CHECKPOINT, partition),
-                    recovery_point=self._log_dir.known.of(paths.RECOVERY_POINT_CHECKPOINT, partition),
-                    high_watermark=self._log_dir.known.of(paths.HIGH_WATERMARK_CHECKPOINT, partition),
+                    log_start_offset=self._log_dir.offset_checkpoints.offset_of(paths.LOG_START_CHECKPOINT, partition),
+                    recovery_point=self._log_dir.offset_checkpoints.offset_of(
+                        paths.RECOVERY_POINT_CHECKPOINT, partition
+                    ),
+                    high_watermark=self._log_dir.offset_checkpoints.offset_of(
+                        paths.HIGH_WATERMARK_CHECKPOINT, partition
+                    ),
                     clean=found.clean,
                     power_loss=found.power_loss,
                     quarantine=self._log_dir.quarantine,
@@ -222,7 +226,7 @@ class LogLoading:
     def _note_lost(self, expected: Callable[[TopicPartition], bool]) -> None:
         """A partition that had data must not begin anew because its directory is gone."""
         log_dir = self._log_dir
-        for name, partition, offset in log_dir.known:
+        for name, partition, offset in log_dir.offset_checkpoints:
             known = partition in log_dir.logs or partition in log_dir.offline
             if offset > 0 and not known and expected(partition):
                 log_dir.set_offline(partition, None, f"its directory is missing, {name} knows offset {offset}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from klamm.protocol.errors import KafkaError, KafkaStorageError
-from klamm.storage.copies.relocation import settle
+from klamm.storage.copies.future_log import settle
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log_creation import CreationLeftOver, NewLog, create_logs, name_topic
@@ -93,7 +93,7 @@ class LogManager:
 
     # -- loading ------------------------------------------------------------------------------------------------
 
-    def load(
+    def load_logs(
         self,
         topics: Mapping[str, KnownTopic],
         config_for: Callable[[str], LogConfig],
@@ -246,11 +246,11 @@ class LogManager:
 
     # -- moving and deleting ------------------------------------------------------------------------------------
 
-    def relocated(self, key: TopicPartition, log: Log, source: LogDir, target: LogDir) -> None:
+    def on_log_moved(self, key: TopicPartition, log: Log, source: LogDir, target: LogDir) -> None:
         """The log of a partition is another one now, in `target`; files of it are still in `source`."""
         self._states[key] = LogState(log, directory=target, previous_directory=source)
 
-    def relocation_ended(self, key: TopicPartition) -> None:
+    def on_move_ended(self, key: TopicPartition) -> None:
         """Nothing of a partition is left where it was."""
         state = self._states.get(key)
         if state is not None:
@@ -281,7 +281,7 @@ class LogManager:
         for error in failures.values():
             raise error
 
-    # -- upkeep and end -----------------------------------------------------------------------------------------
+    # -- scheduler and end -----------------------------------------------------------------------------------------
 
     def set_producer_expiration(self, expiration_ms: int) -> None:
         """Let all logs remember a silent producer for so long."""

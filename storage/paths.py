@@ -15,8 +15,8 @@ removed), `.swap` (finished compaction, to be swapped in).
 
 `klamm.boot` is our own plain file: the boot id of the machine when the log dir was last opened. So are `klamm.scrub`:
 what the scrubber has verified and found (`scrub/scrub_state.py`); and `klamm.reserve`: space for a full disk
-(`reserve.py`). `klamm.compaction`, in a partition directory, is another: the swap that is under way (`log/swap.py`);
-`klamm.txnindexes` a third: which transaction indexes there are (`log/transaction_index.py`).
+(`reserve.py`). `klamm.compaction`, in a partition directory, is another: the swap that is under way
+(`log/swap_manifest.py`); `klamm.txnindexes` a third: which transaction indexes there are (`log/transaction_index.py`).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Reserve:
         if self._filesystem.exists(self._path):
             size_bytes = self._filesystem.open_read(self._path).size()
             if size_bytes > self.size_bytes:
-                self._filesystem.open(self._path).truncate(self.size_bytes)
+                self._filesystem.open_file(self._path).truncate(self.size_bytes)
             self.is_held = size_bytes >= self.size_bytes or (size_bytes > 0 and not self._has_room())
             self.is_lent = size_bytes == 0
         if not self.is_held and not self.make():
@@ -96,7 +96,7 @@ class Reserve:
 
     def _allocate(self) -> bool:
         try:
-            file = self._filesystem.open(self._path, create=True)
+            file = self._filesystem.open_file(self._path, create=True)
             try:
                 file.truncate(0)
                 file.allocate(self.size_bytes)
@@ -122,7 +122,7 @@ class Reserve:
             if not self.is_held:
                 return False
             try:
-                self._filesystem.open(self._path).truncate(0)
+                self._filesystem.open_file(self._path).truncate(0)
             except OSError as error:
                 logger.error("%s: the reserve cannot be let go: %s", self._directory, describe(error))
                 return False

@@ -65,7 +65,7 @@ def _as_newer(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransacti
 async def _codes(broker: Broker, transaction: AddPartitionsToTxnTransaction, protocol: int) -> Codes:
     """What each partition is answered."""
     keys = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-    known = [key for key in keys if broker.partitions.get(*key) is not None]
+    known = [key for key in keys if broker.partitions.get_partition(*key) is not None]
     if len(known) < len(keys):
         codes = dict.fromkeys(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return codes | dict.fromkeys(known, ErrorCode.OPERATION_NOT_ATTEMPTED)

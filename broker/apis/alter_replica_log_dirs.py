@@ -30,7 +30,7 @@ async def handle(
     for (topic, index), path in _places(request).items():
         code = ErrorCode.NONE
         try:
-            await broker.relocations.alter(*broker.relocations.check(path, topic, index))
+            await broker.log_dir_mover.move_partition(*broker.log_dir_mover.check_move(path, topic, index))
         except KafkaError as error:
             code = error.code
         results.setdefault(topic, []).append(

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from klamm.broker.coordinator.group.classic.classic_group import Client
-from klamm.broker.coordinator.runtime.answer import Answer
+from klamm.broker.coordinator.runtime.completable_result import CompletableResult
 from klamm.protocol.errors import KafkaError, UnsupportedVersion
 from klamm.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -32,11 +32,11 @@ def handle(
     if request.group_id:
         groups.check(request.group_id)
     client = Client(context.client_id or "", f"/{context.connection.peer[0]}", context.api_version)
-    answer: Answer[ConsumerGroupHeartbeatResponse] = Answer()
+    answer: CompletableResult[ConsumerGroupHeartbeatResponse] = CompletableResult()
     now = groups.now()
-    groups.consumers.heartbeat(request, client, answer.give, now)
+    groups.consumers.heartbeat(request, client, answer.complete, now)
     groups.arm(now)
-    return answer.now_or_later()
+    return answer.value_or_future()
 
 
 def error_response(

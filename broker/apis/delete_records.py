@@ -67,7 +67,7 @@ def _result(
     broker: Broker, topic: str, index: int, offset: int, log_starts: dict[Partition, int]
 ) -> DeleteRecordsPartitionResult:
     try:
-        partition = broker.partitions.get(topic, index)
+        partition = broker.partitions.get_partition(topic, index)
         if partition is None:
             raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
         low_watermark = _new_log_start(partition, offset)

@@ -38,7 +38,7 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeLogDi
         for partition in partitions:
             if wanted is None or partition.index in wanted.get(partition.topic, ()):
                 topics.setdefault(partition.topic, []).append(_described(partition))
-    for future in broker.relocations.futures():
+    for future in broker.log_dir_mover.future_replicas():
         partition = future.partition
         if wanted is None or partition.index in wanted.get(partition.topic, ()):
             described = DescribeLogDirsPartition(

@@ -22,7 +22,7 @@ from klamm.protocol.messages.describe_producers import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-    from klamm.storage.log.producer import Producer
+    from klamm.storage.log.producer_state_entry import ProducerStateEntry
 
 
 def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
@@ -53,7 +53,7 @@ def error_response(request: DescribeProducersRequest, error: KafkaError, version
 def _described(broker: Broker, topic: str, index: int) -> PartitionResponse:
     try:
         check_name(topic)
-        partition = broker.partitions.get(topic, index)
+        partition = broker.partitions.get_partition(topic, index)
         if partition is None:
             raise UnknownTopicOrPartition("")
         producers = partition.online_log().producers
@@ -62,7 +62,7 @@ def _described(broker: Broker, topic: str, index: int) -> PartitionResponse:
     return PartitionResponse(partition_index=index, active_producers=[_state(producer) for producer in producers])
 
 
-def _state(producer: Producer) -> ProducerState:
+def _state(producer: ProducerStateEntry) -> ProducerState:
     return ProducerState(
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,

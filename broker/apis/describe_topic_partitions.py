@@ -101,7 +101,7 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _described(broker: Broker, topic: TopicImage, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
-    offline = broker.partitions.offline(topic.name)
+    offline = broker.partitions.offline_partitions(topic.name)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -44,7 +44,7 @@ def _describe(broker: Broker, transactional_id: str) -> TransactionState:
     except KafkaError as error:
         answer.error_code = int(error.code)
         return answer
-    transaction = broker.transactions.machine.get(transactional_id)
+    transaction = broker.transactions.state_machine.get(transactional_id)
     if transaction is None or transaction.state is State.DEAD:
         answer.error_code = int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return answer
@@ -54,7 +54,7 @@ def _describe(broker: Broker, transactional_id: str) -> TransactionState:
     answer.producer_id = transaction.producer_id
     answer.producer_epoch = transaction.producer_epoch
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(broker.transactions.machine.unmarked(transactional_id)):
+    for topic, index in sorted(broker.transactions.state_machine.unmarked(transactional_id)):
         topics.setdefault(topic, []).append(index)
     answer.topics = [TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()]
     return answer

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.broker.apis.pieces import cut, join, paths_of
 from klamm.broker.apis.registry import HANDLERS
-from klamm.broker.network.promise import Promise
-from klamm.broker.network.reply import Answer, CloseConnection, PendingReply, Reply
+from klamm.broker.network.deferred import Deferred
+from klamm.broker.network.response import CloseConnection, DispatchResult, PendingResponse, Response
 from klamm.protocol.apis import API, ApiKey, request_class, response_class
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.headers import REQUEST_PREFIX, decode_request_header, response_header_version
@@ -89,8 +89,8 @@ class Route:
         "flexible_response",
         "handle",
         "handle_large",
+        "memoize",
         "name",
-        "remember",
         "response_type",
     )
 
@@ -109,8 +109,8 @@ class Route:
         self.handle_large: Callable[[Broker, RequestContext, Any], Awaitable[Any]] | None = getattr(
             module, "handle_large", None
         )
-        self.remember: Callable[[Broker, RequestContext, Any, Any, memoryview, int], None] | None = getattr(
-            module, "remember", None
+        self.memoize: Callable[[Broker, RequestContext, Any, Any, memoryview, int], None] | None = getattr(
+            module, "memoize", None
         )
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
 
@@ -122,13 +122,13 @@ class Dispatcher:
         self._broker = broker
         self._routes: dict[int, Route] = {}
         self._metrics = broker.metrics
-        self._tasks: set[asyncio.Task[Reply | None]] = set()
+        self._tasks: set[asyncio.Task[Response | None]] = set()
 
-    def __call__(self, connection: Connection, frame: memoryview) -> Answer:
+    def __call__(self, connection: Connection, frame: memoryview) -> DispatchResult:
         started = time.perf_counter()
-        known = connection.known
-        if known is not None and (reply := known.answer(connection, frame, started)) is not None:
-            return reply
+        memo = connection.memo
+        if memo is not None and (encoded := memo.answer(connection, frame, started)) is not None:
+            return encoded
         try:
             api_key, version, correlation_id, client_id_size = REQUEST_PREFIX.unpack_from(frame)
         except struct.error:
@@ -163,9 +163,9 @@ class Dispatcher:
         except Exception as error:
             response = self._error_response(route, context, request, error)
         if type(response) is route.response_type:
-            if route.remember is not None:
-                route.remember(self._broker, context, request, response, frame, position)
-            return self._reply(route, context, response, started, len(frame))
+            if route.memoize is not None:
+                route.memoize(self._broker, context, request, response, frame, position)
+            return self._encoded_response(route, context, response, started, len(frame))
         if response is None:
             self._metrics.api(api_key).answered(version, time.perf_counter() - started, 0, len(frame), 0)
             return None
@@ -188,7 +188,9 @@ class Dispatcher:
 
     # -- answers ------------------------------------------------------------------------------------------------
 
-    def _reply(self, route: Route, context: RequestContext, response: Any, started: float, request_size: int) -> Reply:
+    def _encoded_response(
+        self, route: Route, context: RequestContext, response: Any, started: float, request_size: int
+    ) -> Response:
         head = bytearray(RESPONSE_HEADER.pack(0, context.correlation_id))
         if route.flexible_response:
             head.append(0)
@@ -201,13 +203,13 @@ class Dispatcher:
         code = getattr(response, "error_code", 0)
         took_s = time.perf_counter() - started
         self._metrics.api(route.api_key).answered(context.api_version, took_s, code, request_size, size)
-        return Reply(head, regions or None)
+        return Response(head, regions or None)
 
     # -- large requests -----------------------------------------------------------------------------------------
 
     async def _answer_large(
         self, route: Route, context: RequestContext, frame: memoryview, position: int, started: float
-    ) -> Reply | None:
+    ) -> Response | None:
         size = len(frame)
         request = await self._decode_large(route, context, frame, position)
         del frame
@@ -221,8 +223,8 @@ class Dispatcher:
             response = await self._in_thread(self._error_response, route, context, request, error)
         if response is None:
             return None
-        reply: Reply = await self._in_thread(self._reply, route, context, response, started, size)
-        return reply
+        encoded: Response = await self._in_thread(self._encoded_response, route, context, response, started, size)
+        return encoded
 
     async def _decode_large(self, route: Route, context: RequestContext, frame: memoryview, position: int) -> Any:
         limit = self._broker.max_request_elements
@@ -268,51 +270,55 @@ class Dispatcher:
         awaitable: Awaitable[Any],
         started: float,
         request_size: int,
-    ) -> PendingReply:
+    ) -> PendingResponse:
         """A handler that has work left returns a coroutine; one that only waits returns a future, and Produce has
         appended everything then: the next one may be appended, too."""
         if inspect.iscoroutine(awaitable):
             return self._working(self._finish(route, context, request, awaitable, started, request_size))
         assert isinstance(awaitable, asyncio.Future), f"{route.name}: a handler returned {type(awaitable).__name__}"
         loop = asyncio.get_running_loop()
-        reply: asyncio.Future[Reply | None]
-        reply = Promise(loop=loop) if isinstance(awaitable, Promise) else loop.create_future()
+        encoded: asyncio.Future[Response | None]
+        encoded = Deferred(loop=loop) if isinstance(awaitable, Deferred) else loop.create_future()
 
         def done(future: asyncio.Future[Any]) -> None:
-            if reply.done():
+            if encoded.done():
                 return
             try:
                 response = future.result()
             except asyncio.CancelledError:
-                reply.cancel()
+                encoded.cancel()
                 return
             except Exception as error:
                 try:
                     response = self._error_response(route, context, request, error)
                 except CloseConnection as close:
-                    reply.set_exception(close)
+                    encoded.set_exception(close)
                     return
             try:
-                reply.set_result(
-                    None if response is None else self._reply(route, context, response, started, request_size)
+                encoded.set_result(
+                    None
+                    if response is None
+                    else self._encoded_response(route, context, response, started, request_size)
                 )
             except Exception as error:  # it cannot be encoded: whoever waits must not wait for ever
                 log.error("%s v%d: the response cannot be sent", route.name, context.api_version, exc_info=error)
-                reply.set_exception(CloseConnection("internal error"))
+                encoded.set_exception(CloseConnection("internal error"))
 
-        def abandoned(future: asyncio.Future[Reply | None]) -> None:
+        def abandoned(future: asyncio.Future[Response | None]) -> None:
             if future.cancelled() and not awaitable.done():  # the connection is gone: nobody waits any more
                 awaitable.cancel()
 
         awaitable.add_done_callback(done)
-        reply.add_done_callback(abandoned)
-        return PendingReply(reply, lets_pass=PRODUCE_KEY if route.api_key == ApiKey.PRODUCE else None, is_wait=True)
+        encoded.add_done_callback(abandoned)
+        return PendingResponse(
+            encoded, lets_pass=PRODUCE_KEY if route.api_key == ApiKey.PRODUCE else None, is_wait=True
+        )
 
-    def _working(self, coroutine: Any) -> PendingReply:
-        task: asyncio.Task[Reply | None] = asyncio.get_running_loop().create_task(coroutine)
+    def _working(self, coroutine: Any) -> PendingResponse:
+        task: asyncio.Task[Response | None] = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return PendingReply(task, lets_pass=None, is_wait=False)
+        return PendingResponse(task, lets_pass=None, is_wait=False)
 
     async def _finish(
         self,
@@ -322,14 +328,14 @@ class Dispatcher:
         awaitable: Awaitable[Any],
         started: float,
         request_size: int,
-    ) -> Reply | None:
+    ) -> Response | None:
         try:
             response = await awaitable
         except CloseConnection:
             raise
         except Exception as error:
             response = self._error_response(route, context, request, error)
-        return None if response is None else self._reply(route, context, response, started, request_size)
+        return None if response is None else self._encoded_response(route, context, response, started, request_size)
 
     def _error_response(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
         """The one place where an exception becomes a response."""
@@ -344,12 +350,12 @@ class Dispatcher:
             response.error_message = error.message or None
         return response
 
-    def _unknown_api_versions(self, connection: Connection, correlation_id: int) -> Reply:
+    def _unknown_api_versions(self, connection: Connection, correlation_id: int) -> Response:
         route = Route(ApiKey.API_VERSIONS, 0)
         from klamm.broker.apis.api_versions import unsupported_version
 
         context = RequestContext(ApiKey.API_VERSIONS, 0, correlation_id, None, connection)
-        return self._reply(route, context, unsupported_version(), time.perf_counter(), 0)
+        return self._encoded_response(route, context, unsupported_version(), time.perf_counter(), 0)
 
 
 def as_kafka_error(error: Exception, name: str, version: int, connection: Connection) -> KafkaError:

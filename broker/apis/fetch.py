@@ -1,7 +1,7 @@
 """Fetch (1): v0-18. Read record batches, at once or when enough of them have come.
 
 A partition's records go out as a region of its segment file (sendfile); nothing here looks at a record. A request
-that finds less than ``min_bytes`` waits (`WaitingFetch`). A read_committed reader gets what is below the last stable
+that finds less than ``min_bytes`` waits (`DelayedFetch`). A read_committed reader gets what is below the last stable
 offset, with the aborted transactions in it. v4 tells isolation and
 aborted transactions, v5 the log start offset, v7 has sessions (KIP-227, `fetch_session`), v9 leader epochs, v12
 diverging epochs, v13 topic ids.
@@ -20,11 +20,11 @@ import asyncio
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from klamm.broker.fetch.delayed_fetch import DelayedFetch
 from klamm.broker.fetch.down_conversion import converted
 from klamm.broker.fetch.fetch_session import named
-from klamm.broker.fetch.waiting_fetch import WaitingFetch
-from klamm.broker.memos import fetch_again
-from klamm.broker.memos.fetch_again import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
+from klamm.broker.memos import fetch_memo
+from klamm.broker.memos.fetch_memo import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
 from klamm.broker.network.file_pieces import in_memory
 from klamm.protocol.errors import (
     ErrorCode,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
     from klamm.broker.fetch.fetch_session import FetchedPartition, FetchSession
-    from klamm.broker.fetch.fetch_together import Found
+    from klamm.broker.fetch.ready_fetches import SharedReads
     from klamm.broker.partitions.partition import Partition
     from klamm.broker.partitions.partition_manager import PartitionManager
     from klamm.storage.log.log import Log
@@ -66,7 +66,7 @@ PARTITIONS_A_TURN = 1000
 SHARED_BYTES = 16 << 10  # what many have waited for is read once up to here
 NO_RECORDS = b""
 
-remember = fetch_again.remember
+memoize = fetch_memo.memoize
 
 Results = list[tuple["FetchedPartition", PartitionData, int]]  # with the number of records, counted by offsets
 
@@ -78,13 +78,13 @@ def handle(
     session, incremental, wanted = broker.fetch_sessions.resolve(request, version)
     fetch = Fetch(broker, request, version, session, wanted, incremental=incremental)
     if len(wanted) > PARTITIONS_A_TURN:
-        return WaitingFetch(broker, fetch).answer_in_turns()
+        return DelayedFetch(broker, fetch).answer_in_turns()
     fetch.read()
     if fetch.is_complete or request.max_wait_ms <= 0 or broker.is_stopping:
         if fetch.is_converted:
             return asyncio.ensure_future(fetch.converted_response())
         return fetch.response()
-    return WaitingFetch(broker, fetch).wait()
+    return DelayedFetch(broker, fetch).wait()
 
 
 async def handle_large(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse:
@@ -92,7 +92,7 @@ async def handle_large(broker: Broker, context: RequestContext, request: FetchRe
     partitions = await asyncio.get_running_loop().run_in_executor(broker.codecs, named, request)
     session, incremental, wanted = broker.fetch_sessions.resolve(request, context.api_version, partitions)
     fetch = Fetch(broker, request, context.api_version, session, wanted, incremental=incremental)
-    answer = WaitingFetch(broker, fetch).answer_in_turns()
+    answer = DelayedFetch(broker, fetch).answer_in_turns()
     with context.connection.cancelled_on_close(answer):
         return await answer
 
@@ -113,7 +113,7 @@ def error_response(request: FetchRequest, error: KafkaError, version: int) -> Fe
 
 
 class Fetch:
-    """One fetch on its way: what it wants and what it has found; `WaitingFetch` has it wait."""
+    """One fetch on its way: what it wants and what it has found; `DelayedFetch` has it wait."""
 
     __slots__ = (
         "_broker",
@@ -172,7 +172,7 @@ class Fetch:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def read(self, found: Found | None = None) -> None:
+    def read(self, found: SharedReads | None = None) -> None:
         """Read every wanted partition within the limits; sets ``is_complete``. What others have `found` is not read."""
         self._begin()
         self._read_some(self._wanted, found)
@@ -195,7 +195,7 @@ class Fetch:
     def _end(self) -> None:
         self.is_complete = self._settled or self.size_bytes >= self.request.min_bytes or not self._results
 
-    def _read_some(self, some: Iterable[FetchedPartition], found: Found | None) -> None:
+    def _read_some(self, some: Iterable[FetchedPartition], found: SharedReads | None) -> None:
         results, partitions = self._results, self.partitions
         size, settled = self.size_bytes, self._settled
         remaining = self._max_bytes - size
@@ -237,7 +237,7 @@ class Fetch:
         return topic.partitions[wanted.partition]
 
     def _read_one(
-        self, partition: Partition, wanted: FetchedPartition, remaining: int, found: Found | None, *, first: bool
+        self, partition: Partition, wanted: FetchedPartition, remaining: int, found: SharedReads | None, *, first: bool
     ) -> tuple[PartitionData, int]:
         if wanted.current_leader_epoch >= 0:
             partition.check_leader_epoch(wanted.current_leader_epoch)
@@ -272,7 +272,7 @@ class Fetch:
         data = self._data(partition, log, committed=committed)
         if wanted.fetch_offset == up_to and up_to == log.local.log_end_offset:
             return data, 0
-        read = partition.read(
+        read = partition.fetch_records(
             wanted.fetch_offset,
             max_bytes=limit,
             min_one=first,  # what is cut (v0-2) is cut after the conversion

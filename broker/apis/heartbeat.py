@@ -24,6 +24,6 @@ def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -
         except CoordinatorLoadInProgress:
             return HeartbeatResponse()
     now = groups.now()
-    response = groups.groups.machine(request.group_id).heartbeat(request, now)
+    response = groups.groups.protocol_handler(request.group_id).heartbeat(request, now)
     groups.arm(now)
     return response

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic.answers import NO_MEMBER
 from klamm.broker.coordinator.group.classic.classic_group import Client
+from klamm.broker.coordinator.group.classic.responses import NO_MEMBER
 from klamm.broker.coordinator.names import ID_BYTES, check_each, check_names
-from klamm.broker.coordinator.runtime.answer import Answer
+from klamm.broker.coordinator.runtime.completable_result import CompletableResult
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.protocol.wire import fits_string
@@ -37,18 +37,18 @@ def handle(
         return error_response(request, error, context.api_version)
     # Kafka shows addresses as Java prints them: a slash before the number, as there is no host name.
     client = Client(context.client_id or "", f"/{context.connection.peer[0]}", context.api_version)
-    answer: Answer[JoinGroupResponse] = Answer()
+    answer: CompletableResult[JoinGroupResponse] = CompletableResult()
 
-    def reply(response: JoinGroupResponse) -> None:
+    def callback(response: JoinGroupResponse) -> None:
         if response.error_code:
             response.protocol_name = _no_protocol(context.api_version)
-        answer.give(response)
+        answer.complete(response)
 
     now = groups.now()
     groups.groups.make_room_for_classic(request.group_id, now)
-    groups.groups.machine(request.group_id).join(request, client, reply, now)
+    groups.groups.protocol_handler(request.group_id).join(request, client, callback, now)
     groups.arm(now)
-    return answer.now_or_later()
+    return answer.value_or_future()
 
 
 def error_response(request: JoinGroupRequest, error: KafkaError, version: int) -> JoinGroupResponse:

@@ -28,7 +28,7 @@ def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) 
     for member in request.members:
         check_names(member_id=member.member_id, group_instance_id=member.group_instance_id)
     now = groups.now()
-    response = groups.groups.machine(request.group_id).leave(request, now)
+    response = groups.groups.protocol_handler(request.group_id).leave(request, now)
     groups.arm(now)
     if one and response.members:
         return LeaveGroupResponse(error_code=response.members[0].error_code)

@@ -80,7 +80,7 @@ def handle(
                     raise InvalidRequest(f"{topic.name}-{wanted.partition_index} stands more than once in the request")
                 if not 0 <= request.isolation_level <= READ_COMMITTED:
                     raise InvalidRequest(f"isolation_level={request.isolation_level} is neither 0 nor 1")
-                partition = broker.partitions.get(topic.name, wanted.partition_index)
+                partition = broker.partitions.get_partition(topic.name, wanted.partition_index)
                 if partition is None:
                     raise UnknownTopicOrPartition(f"no partition {topic.name}-{wanted.partition_index}")
                 found = _offset(partition, wanted, request, version)

@@ -80,7 +80,9 @@ def _response(
     wanted = request.topics
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if wanted is None or (version == 0 and not wanted):
-        topics: list[MetadataResponseTopic | bytes] = [*broker.topic_answers.all(image.topics, version, operations)]
+        topics: list[MetadataResponseTopic | bytes] = [
+            *broker.metadata_responses.all(image.topics, version, operations)
+        ]
     else:
         topics = [
             _wanted(broker, topic, version, operations, errors)
@@ -111,11 +113,11 @@ def _wanted(
             return MetadataResponseTopic(
                 error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=wanted.topic_id, partitions=[]
             )
-        return broker.topic_answers.one(topic, version, operations)
+        return broker.metadata_responses.one(topic, version, operations)
     name = wanted.name or ""
     topic = image.topics.get(name)
     if topic is not None:
-        return broker.topic_answers.one(topic, version, operations)
+        return broker.metadata_responses.one(topic, version, operations)
     error = errors.get(name)
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if error is not None:

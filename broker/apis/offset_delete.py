@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
     from klamm.broker.coordinator.group.coordinator import GroupCoordinator
-    from klamm.broker.coordinator.group.pending import Key
+    from klamm.broker.coordinator.group.pending_transactional_offsets import Key
 
 
 async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:

@@ -16,7 +16,7 @@ from klamm.broker.apis.common import unseen
 from klamm.broker.coordinator.group import old_offsets
 from klamm.broker.coordinator.group.consumer.consumer_checks import check_fetch
 from klamm.broker.coordinator.group.offsets import CommittedOffset
-from klamm.broker.coordinator.group.pending import Key
+from klamm.broker.coordinator.group.pending_transactional_offsets import Key
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.offset_fetch import (
     OffsetFetchRequest,

@@ -55,7 +55,7 @@ def error_response(
 
 def _end_offset(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.partitions.get(topic, wanted.partition)
+        partition = broker.partitions.get_partition(topic, wanted.partition)
         if partition is None:
             raise UnknownTopicOrPartition(f"no partition {topic}-{wanted.partition}")
         partition.check_leader_epoch(wanted.current_leader_epoch)

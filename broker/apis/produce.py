@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, cast
 from klamm.broker.apis.pieces import PIECE_ELEMENTS
 from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, code_for, failure, refused, writable
 from klamm.broker.coordinator.transaction.transaction import ProducerIdAndEpoch
-from klamm.broker.memos import produce_again
-from klamm.broker.network.reply import CloseConnection
+from klamm.broker.memos import produce_memo
+from klamm.broker.network.response import CloseConnection
 from klamm.protocol.errors import ErrorCode, InvalidRequiredAcks, KafkaError
 from klamm.protocol.messages.produce import (
     PartitionProduceData,
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
     from klamm.broker.partitions.partition import Partition
-    from klamm.broker.partitions.partition_manager import TopicPartitions
-    from klamm.storage.log.verification import VerificationGuard
+    from klamm.broker.partitions.partition_manager import HostedTopic
+    from klamm.storage.log.transaction_verification import VerificationGuard
 
-remember = produce_again.remember
+memoize = produce_memo.memoize
 
 COORDINATOR_ERRORS = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -57,29 +57,29 @@ ADDS_PARTITIONS_FROM = 12  # version 2 of the transaction protocol
 def handle(
     broker: Broker, context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | asyncio.Future[ProduceResponse] | Coroutine[Any, Any, ProduceResponse | None] | None:
-    production = Production(broker, context, request)
-    waits = production.admit() if request.transactional_id is not None else ()
-    if not waits and production.append():
-        return production.outcome()
-    production.keep_rest()
-    return production.finish_later(waits)
+    operation = ProduceOperation(broker, context, request)
+    waits = operation.add_or_verify() if request.transactional_id is not None else ()
+    if not waits and operation.append():
+        return operation.outcome()
+    operation.keep_rest()
+    return operation.finish_later(waits)
 
 
 async def handle_large(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """A request of very many partitions: take it apart in a thread, the rest in turns."""
     loop = asyncio.get_running_loop()
-    production = await loop.run_in_executor(broker.codecs, Production, broker, context, request)
-    waits = await production.admit_in_turns() if request.transactional_id is not None else ()
-    return await production.finish_later(waits)
+    operation = await loop.run_in_executor(broker.codecs, ProduceOperation, broker, context, request)
+    waits = await operation.add_or_verify_in_turns() if request.transactional_id is not None else ()
+    return await operation.finish_later(waits)
 
 
 class Entry:
     """What is to be appended to one partition, and the list that its answer goes to.
 
-    `admitted` is what the transaction coordinator has said of it, `validated` what a thread has made of its records.
+    `verified` is what the transaction coordinator has said of it, `validated` what a thread has made of its records.
     """
 
-    __slots__ = ("admitted", "answers", "data", "topic", "validated")
+    __slots__ = ("answers", "data", "topic", "validated", "verified")
 
     def __init__(
         self, answers: list[PartitionProduceResponse], topic: TopicProduceData, data: PartitionProduceData
@@ -87,11 +87,11 @@ class Entry:
         self.answers = answers
         self.topic = topic
         self.data = data
-        self.admitted: VerificationGuard | KafkaError | None = None
+        self.verified: VerificationGuard | KafkaError | None = None
         self.validated: ValidBatch | KafkaError | None = None
 
 
-class Production:
+class ProduceOperation:
     """One Produce on its way: what is to be appended, and what is to be answered.
 
     A request that takes longer than a turn of the loop goes on in later turns, with records of its own; a batch that
@@ -136,19 +136,19 @@ class Production:
         self._responses.append(response)
         return response.partition_responses
 
-    def admit(self) -> Sequence[asyncio.Future[None]]:
+    def add_or_verify(self) -> Sequence[asyncio.Future[None]]:
         """Ask the transaction coordinator about transactional batches; what is to be awaited before any is appended."""
-        return self._admit(self._rest)
+        return self._add_or_verify(self._rest)
 
-    async def admit_in_turns(self) -> Sequence[asyncio.Future[None]]:
+    async def add_or_verify_in_turns(self) -> Sequence[asyncio.Future[None]]:
         """The same for very many."""
         waits: list[asyncio.Future[None]] = []
         for start in range(0, len(self._rest), PIECE_ELEMENTS):
             await self._broker.turns.next()
-            waits += self._admit(self._rest[start : start + PIECE_ELEMENTS])
+            waits += self._add_or_verify(self._rest[start : start + PIECE_ELEMENTS])
         return waits
 
-    def _admit(self, rest: Sequence[Entry]) -> list[asyncio.Future[None]]:
+    def _add_or_verify(self, rest: Sequence[Entry]) -> list[asyncio.Future[None]]:
         manager, context = self._broker.partitions, self._context
         by_id = context.api_version >= TOPIC_IDS_FROM
         waits: list[asyncio.Future[None]] = []
@@ -163,21 +163,21 @@ class Production:
                 continue
             try:
                 partition = writable(found, data.index, context.api_version, context.client_id, self._request.acks)
-                admitted = self._ask(partition, header)
+                verified = self._ask(partition, header)
             except KafkaError as error:
-                entry.admitted = _as_producers_know(error, context.api_version)
+                entry.verified = _as_producers_know(error, context.api_version)
                 continue
-            if isinstance(admitted, asyncio.Future):
-                waits.append(asyncio.ensure_future(self._admit_later(entry, admitted)))
+            if isinstance(verified, asyncio.Future):
+                waits.append(asyncio.ensure_future(self._verify_later(entry, verified)))
             else:
-                entry.admitted = admitted
+                entry.verified = verified
         return waits
 
     def _ask(
         self, partition: Partition, header: BatchHeader
     ) -> VerificationGuard | asyncio.Future[VerificationGuard | None] | None:
         assert self._request.transactional_id is not None
-        return self._broker.transactions.admit(
+        return self._broker.transactions.add_or_verify_partition(
             partition,
             self._request.transactional_id,
             ProducerIdAndEpoch(header.producer_id, header.producer_epoch),
@@ -185,11 +185,11 @@ class Production:
             adds=self._context.api_version >= ADDS_PARTITIONS_FROM,
         )
 
-    async def _admit_later(self, entry: Entry, admitted: asyncio.Future[VerificationGuard | None]) -> None:
+    async def _verify_later(self, entry: Entry, verified: asyncio.Future[VerificationGuard | None]) -> None:
         try:
-            entry.admitted = await admitted
+            entry.verified = await verified
         except KafkaError as error:
-            entry.admitted = _as_producers_know(error, self._context.api_version)
+            entry.verified = _as_producers_know(error, self._context.api_version)
 
     def append(self) -> bool:
         """Append what is left, for a turn at most; whether everything is done."""
@@ -213,26 +213,26 @@ class Production:
                 return False
         return True
 
-    def _append_one(self, found: TopicPartitions | None, entry: Entry, now_ms: int) -> PartitionProduceResponse:
+    def _append_one(self, found: HostedTopic | None, entry: Entry, now_ms: int) -> PartitionProduceResponse:
         version = self._context.api_version
         acks = self._request.acks
         partition: Partition | None = None
-        data, admitted, valid = entry.data, entry.admitted, entry.validated
+        data, verified, valid = entry.data, entry.verified, entry.validated
         try:
             if not -1 <= acks <= 1:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
             partition = writable(found, data.index, version, self._context.client_id, acks)
-            if isinstance(admitted, KafkaError):
+            if isinstance(verified, KafkaError):
                 partition = None  # the log has not been asked
-                raise admitted
+                raise verified
             if isinstance(valid, KafkaError):
                 raise valid
-            result = partition.append(
+            result = partition.append_records(
                 cast("memoryview | None", data.records),
                 produce_version=version,
                 now_ms=now_ms,
                 transactional_id=self._request.transactional_id,
-                guard=admitted,
+                guard=verified,
                 valid=valid,
             )
         except KafkaError as error:

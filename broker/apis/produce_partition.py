@@ -18,7 +18,7 @@ from klamm.protocol.records.validate import NotOneBatch
 
 if TYPE_CHECKING:
     from klamm.broker.partitions.partition import Partition
-    from klamm.broker.partitions.partition_manager import TopicPartitions
+    from klamm.broker.partitions.partition_manager import HostedTopic
 
 ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics
 TOPIC_IDS_FROM = 13
@@ -36,7 +36,7 @@ LOG_ERRORS = frozenset(
 STORAGE_ERROR_FROM = 4  # older clients do not know KAFKA_STORAGE_ERROR
 
 
-def writable(found: TopicPartitions | None, index: int, version: int, client_id: str | None, acks: int) -> Partition:
+def writable(found: HostedTopic | None, index: int, version: int, client_id: str | None, acks: int) -> Partition:
     """The partition that a request may append to; raises what the producer should be told otherwise."""
     if found is None:
         if version >= TOPIC_IDS_FROM:
@@ -53,7 +53,7 @@ def writable(found: TopicPartitions | None, index: int, version: int, client_id:
 
 
 def refused(
-    error: KafkaError, index: int, version: int, found: TopicPartitions | None, partition: Partition | None
+    error: KafkaError, index: int, version: int, found: HostedTopic | None, partition: Partition | None
 ) -> PartitionProduceResponse:
     """What is answered, and counted, for a batch that was not appended to `partition` (None: that was not asked)."""
     answer = failure(index, error, version)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.runtime.answer import Answer
+from klamm.broker.coordinator.runtime.completable_result import CompletableResult
 from klamm.protocol.errors import InconsistentGroupProtocol
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -28,8 +28,8 @@ def handle(
         raise InconsistentGroupProtocol("protocol type and name must be given")
     if request.group_id:
         groups.check(request.group_id)
-    answer: Answer[SyncGroupResponse] = Answer()
+    answer: CompletableResult[SyncGroupResponse] = CompletableResult()
     now = groups.now()
-    groups.groups.machine(request.group_id).sync(request, answer.give, now)
+    groups.groups.protocol_handler(request.group_id).sync(request, answer.complete, now)
     groups.arm(now)
-    return answer.now_or_later()
+    return answer.value_or_future()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from klamm.broker.apis.offset_commit import refusal
 from klamm.broker.coordinator.group.consumer.consumer_checks import check_commit
 from klamm.broker.coordinator.group.offsets import CommittedOffset
-from klamm.broker.coordinator.runtime.journal import TransactionalProducer
+from klamm.broker.coordinator.runtime.coordinator_writer import TransactionalProducer
 from klamm.broker.coordinator.transaction.transaction import ProducerIdAndEpoch
 from klamm.protocol.errors import ErrorCode, InvalidGroupId, KafkaError
 from klamm.protocol.messages.txn_offset_commit import (
@@ -85,14 +85,14 @@ async def _commit(broker: Broker, request: TxnOffsetCommitRequest, commits: list
     groups.check(request.group_id)
     partition = groups.topic.partition_for(request.group_id)
     assert partition is not None, "the group is looked after here"
-    admitted = broker.transactions.admit(
+    verified = broker.transactions.add_or_verify_partition(
         partition,
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         NO_SEQUENCE,
         adds=version >= ADDS_PARTITION_FROM,
     )
-    guard = await admitted if isinstance(admitted, asyncio.Future) else admitted
+    guard = await verified if isinstance(verified, asyncio.Future) else verified
     _check_member(broker, request, commits)
     producer = TransactionalProducer(request.producer_id, request.producer_epoch, guard)
     outcome = groups.commits.commit(request.group_id, commits, producer)

@@ -59,7 +59,7 @@ def _append(
     broker: Broker, topic: str, index: int, marker: WritableTxnMarker, waits: Waits
 ) -> WritableTxnMarkerPartitionResult:
     try:
-        partition = broker.partitions.get(topic, index)
+        partition = broker.partitions.get_partition(topic, index)
         if partition is None:
             raise UnknownTopicOrPartition(f"no partition {topic}-{index}")
         partition.check_replicas()

@@ -273,7 +273,7 @@ class Compaction:
         try:
             result = await self._worker(job, swap)
         except Damaged as error:
-            if storage_log.local.replacement.cut_count != job.cut_count:
+            if storage_log.local.segment_swap.cut_count != job.cut_count:
                 raise Failed(f"it was cut meanwhile: {error}") from error
             raise
         self.bytes_read += result.bytes_read
@@ -289,7 +289,7 @@ class Compaction:
         """Swap a segment in that the log has made room for."""
         files = await asyncio.get_running_loop().run_in_executor(self._disk, storage_log.local.swap_files, group)
         storage_log.local.finish_swap()
-        self._retention.doom(storage_log, files)
+        self._retention.delete_files_later(storage_log, files)
 
     async def _discard(self, partition: Partition, log_dir: LogDir, storage_log: Log) -> None:
         loop = asyncio.get_running_loop()

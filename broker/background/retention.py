@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class _Doomed(NamedTuple):
+class _DelayedDeletion(NamedTuple):
     due: float  # monotonic seconds
     log: Log
     files: list[Path]
@@ -47,13 +47,13 @@ class Retention:
         self._clock = clock
         self._disk = disk
         self._time = TrustedTime(clock)
-        self._doomed: deque[_Doomed] = deque()
+        self._delayed_deletions: deque[_DelayedDeletion] = deque()
 
     def now_ms(self) -> int:
         """The wall clock, as far as it is believed when data is at stake."""
         return self._time.now_ms()
 
-    async def check(self) -> None:
+    async def delete_old_segments(self) -> None:
         """Let every log lose what `retention.ms`, `retention.bytes` and its log start say."""
         now_ms = self.now_ms()
         found: dict[Partition, Breach] = {}
@@ -106,25 +106,25 @@ class Retention:
             if not removed:
                 continue
             try:
-                files = await loop.run_in_executor(self._disk, storage_log.local.retire, removed)
+                files = await loop.run_in_executor(self._disk, storage_log.local.retire_segments, removed)
                 if at_once or storage_log.local.no_room:
                     await loop.run_in_executor(self._disk, storage_log.local.unlink_files, files)
                 else:
-                    self.doom(storage_log, files)
+                    self.delete_files_later(storage_log, files)
             except KafkaError as error:  # found again below the log start after the next start
                 log.warning("%s", error.message)
 
-    def doom(self, storage_log: Log, files: list[Path]) -> None:
+    def delete_files_later(self, storage_log: Log, files: list[Path]) -> None:
         """Remove these when ``file.delete.delay.ms`` has passed."""
         due = self._clock.monotonic() + storage_log.local.config.file_delete_delay_ms / 1000
-        self._doomed.append(_Doomed(due, storage_log, files))
+        self._delayed_deletions.append(_DelayedDeletion(due, storage_log, files))
 
-    async def sweep(self) -> None:
+    async def delete_due_files(self) -> None:
         """Remove the files whose delay has passed."""
         now = self._clock.monotonic()
-        due = [doomed for doomed in self._doomed if doomed.due <= now]
+        due = [deletion for deletion in self._delayed_deletions if deletion.due <= now]
         if due:
-            self._doomed = deque(doomed for doomed in self._doomed if doomed.due > now)
+            self._delayed_deletions = deque(deletion for deletion in self._delayed_deletions if deletion.due > now)
             await asyncio.get_running_loop().run_in_executor(self._disk, _unlink, due)
 
 
@@ -153,9 +153,9 @@ def _raise_log_starts(wanted: Mapping[LogDir, Mapping[TopicPartition, int]]) -> 
         log_dir.raise_log_starts(offsets)
 
 
-def _unlink(due: list[_Doomed]) -> None:
-    for doomed in due:
+def _unlink(due: list[_DelayedDeletion]) -> None:
+    for deletion in due:
         try:
-            doomed.log.local.unlink_files(doomed.files)
+            deletion.log.local.unlink_files(deletion.files)
         except KafkaError as error:  # the next start tries again
             log.warning("%s", error.message)

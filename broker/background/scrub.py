@@ -242,7 +242,7 @@ def _job(storage_log: Log, segment: Segment, rate: int) -> Job | None:
     end_position = segment.size_bytes
     recovery_point = storage_log.local.recovery_point
     if recovery_point < end_offset:
-        found = segment.find(recovery_point) if recovery_point > segment.base_offset else None
+        found = segment.find_batch(recovery_point) if recovery_point > segment.base_offset else None
         if found is None:
             return None
         end_position, end_offset = found[0], recovery_point

@@ -23,10 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def say_if_damaged(damage: Sequence[KnownDamage]) -> None:
-    from klamm.broker.tools.known_damage import told
+    from klamm.broker.tools.known_damage import describe_damage
 
     if damage:
-        print(told(damage), file=sys.stderr)
+        print(describe_damage(damage), file=sys.stderr)
 
 
 def say_if_elsewhere(directory: Path, log_dirs: Sequence[Path]) -> None:

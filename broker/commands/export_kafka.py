@@ -34,7 +34,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from klamm.broker.tools.export import CannotExport, export_kafka
+    from klamm.broker.tools.kafka_export import CannotExport, export_kafka
 
     config = load(options.file, options.override, os.environ)
     logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(levelname)s %(message)s")

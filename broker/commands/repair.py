@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     (log_dir,) = places
     filesystem = OsFilesystem()
     try:
-        lock = filesystem.lock(log_dir / LOCK)
+        lock = filesystem.lock_file(log_dir / LOCK)
     except BlockingIOError:
         raise CannotBeDone(f"{log_dir}: another process holds {LOCK}: stop the broker first") from None
     except OSError as error:

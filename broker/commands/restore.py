@@ -36,7 +36,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from klamm.broker.tools.manifest import CannotBackUp
-    from klamm.broker.tools.restoring import restore_snapshot
+    from klamm.broker.tools.restore import restore_snapshot
     from klamm.storage.clock import SystemClock
     from klamm.storage.filesystem import OsFilesystem
 

@@ -39,7 +39,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from klamm.broker.tools.manifest import CannotBackUp
-    from klamm.broker.tools.taking import take_snapshot
+    from klamm.broker.tools.snapshot import take_snapshot
     from klamm.storage.clock import SystemClock
     from klamm.storage.filesystem import OsFilesystem
 

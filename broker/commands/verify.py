@@ -100,7 +100,7 @@ def _lock(filesystem: Filesystem, file: Path) -> Lock:
     import errno
 
     try:
-        return filesystem.lock(file)
+        return filesystem.lock_file(file)
     except BlockingIOError as error:
         error.filename = str(file)
         raise

@@ -17,9 +17,9 @@ from klamm.broker.controller import configs, features, startup, topics
 from klamm.broker.controller.auto_creation import AutoCreation
 from klamm.broker.controller.changes import Change, Changes
 from klamm.broker.controller.configs import ConfigUpdate
-from klamm.broker.controller.effects import EffectNotes
 from klamm.broker.controller.features import FeatureUpdate
-from klamm.broker.controller.placement import Placer
+from klamm.broker.controller.ineffective_configs import IneffectiveConfigWarnings
+from klamm.broker.controller.placement import ReplicaPlacer
 from klamm.broker.controller.topics import NewPartitions, NewTopic, TopicKey, TopicPlanner, TopicResult
 from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import BrokerImage, FeaturesImage, MetadataImage
@@ -58,10 +58,10 @@ class Controller(Changes):
         self._static_config = config
         self._clock = clock
         self._random_bytes = random_bytes
-        self._placer = Placer(lambda below: int.from_bytes(random_bytes(4), "big") % below)
+        self._placer = ReplicaPlacer(lambda below: int.from_bytes(random_bytes(4), "big") % below)
         self._deleting: frozenset[str] = frozenset()
         self._auto_creation = AutoCreation(self)
-        self._effects = EffectNotes()
+        self._effects = IneffectiveConfigWarnings()
 
     # -- life ---------------------------------------------------------------------------------------------------
 

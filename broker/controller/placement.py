@@ -13,7 +13,7 @@ from itertools import zip_longest
 from klamm.broker.metadata.image import BrokerImage
 
 
-class Placer:
+class ReplicaPlacer:
     """``random_below(n)`` gives a number in [0, n)."""
 
     def __init__(self, random_below: Callable[[int], int]) -> None:

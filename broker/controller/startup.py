@@ -23,7 +23,7 @@ class WrongCluster(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class StartupResult:
     """What the controller starts with; ``deleting`` are topics of the image whose deletion is not finished."""
 
     image: MetadataImage
@@ -39,7 +39,7 @@ def start(
     cluster_id: str | None,
     random_bytes: Callable[[int], bytes],
     now_ms: int,
-) -> Office:
+) -> StartupResult:
     """Raises StoreError, WrongCluster."""
     operations: list[Operation] = [Create(path, make_parents=True) for path in paths.SKELETON if not store.exists(path)]
     stored_id = _cluster_id(store)
@@ -66,7 +66,7 @@ def start(
     if not clean:
         image = bump_leader_epochs(store, image, epoch)
     deleting = frozenset(name for name in store.children(paths.DELETE_TOPICS))
-    return Office(image, epoch, deleting)
+    return StartupResult(image, epoch, deleting)
 
 
 def bump_leader_epochs(store: MetadataStore, image: MetadataImage, controller_epoch: int) -> MetadataImage:

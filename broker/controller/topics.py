@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from klamm.broker.controller.placement import Placer
+from klamm.broker.controller.placement import ReplicaPlacer
 from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import INTERNAL_TOPICS, NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from klamm.broker.metadata.store import Create, Delete, Operation, Set
@@ -132,7 +132,7 @@ class TopicPlanner:
         *,
         check_config: Callable[[Mapping[str, str]], None],
         new_topic_id: Callable[[], bytes],
-        placer: Placer,
+        placer: ReplicaPlacer,
         reserved: Iterable[str] = (),
     ) -> None:
         self._image = image
@@ -265,7 +265,7 @@ def _partition_creations(name: str, partitions: Iterable[PartitionImage], contro
 # -- growth -----------------------------------------------------------------------------------------------------
 
 
-def grow(image: MetadataImage, new: NewPartitions, placer: Placer) -> TopicImage:
+def grow(image: MetadataImage, new: NewPartitions, placer: ReplicaPlacer) -> TopicImage:
     """The topic with its new partitions; raises a KafkaError."""
     topic = image.topics.get(new.name)
     if topic is None:

@@ -1,6 +1,6 @@
 """One client connection: reads frames, has them dispatched in order, sends the replies in the same order.
 
-The connection owns its non-blocking socket; `receiver` watches it, `outbox` sends. A readable event reads once,
+The connection owns its non-blocking socket; `receiver` watches it, `send_queue` sends. A readable event reads once,
 dispatches what is whole, and sends the replies together with one system call. Short replies leave when all the
 connections that were readable together have been served, since each send may cost the wake-up of a peer; those of a
 connection that is alone leave at once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the
@@ -32,10 +32,10 @@ from klamm.broker.network.close_reason import CloseReason
 from klamm.broker.network.deadlines import Deadlines
 from klamm.broker.network.file_pieces import ShortFile
 from klamm.broker.network.limits import plain_address
-from klamm.broker.network.outbox import Outbox
 from klamm.broker.network.receiver import Receiver
-from klamm.broker.network.reply import CloseConnection, KnownRequest, Reply
-from klamm.broker.network.reply_queue import ReplyQueue
+from klamm.broker.network.response import CloseConnection, RequestMemo, Response
+from klamm.broker.network.response_queue import ResponseQueue
+from klamm.broker.network.send_queue import SendQueue
 from klamm.broker.network.warnings import describe_junk
 from klamm.broker.stop_signal import StopRequested
 from klamm.protocol.framing import FrameBuffer, FrameError
@@ -60,7 +60,7 @@ NOT_SERVING = WAITING | UNSENT | TURN_OVER
 
 
 class Connection:
-    """See the module docstring. `principal`, `client_software`, `known` are kept for the layers above."""
+    """See the module docstring. `principal`, `client_software`, `memo` are kept for the layers above."""
 
     __slots__ = (
         "__weakref__",
@@ -74,17 +74,17 @@ class Connection:
         "_local_address",
         "_muted",
         "_network",
-        "_outbox",
         "_pending",
         "_ready",
         "_receive",
         "_receiver",
+        "_send_queue",
         "_socket",
         "_waits",
         "client_software",
         "closed",
-        "known",
         "listener",
+        "memo",
         "peer",
         "principal",
     )
@@ -94,7 +94,7 @@ class Connection:
         self.listener = listener.name
         self.principal = "User:ANONYMOUS"
         self.client_software: tuple[str, str] = ("", "")
-        self.known: KnownRequest | None = None
+        self.memo: RequestMemo | None = None
         self.closed = False
         self._socket = channel
         self._network = network
@@ -102,10 +102,10 @@ class Connection:
         self._dispatch = network.dispatcher.__call__  # looked up once
         self._receive = channel.recv_into
         self._frames = FrameBuffer(network.scratch, network.limits.max_request_bytes)
-        self._outbox = Outbox(
+        self._send_queue = SendQueue(
             network.loop, channel, network.file_threads, network.copies, self._on_sent, self._on_send_failed
         )
-        self._pending = ReplyQueue(self._on_answer)
+        self._pending = ResponseQueue(self._on_answer)
         self._charged = 0
         self._muted = 0
         self._end: CloseReason | None = None
@@ -113,7 +113,7 @@ class Connection:
         self._local_address: tuple[str, int] | None = None
         self._active = True
         self._deadlines = Deadlines(network.now)
-        self._ready: list[Reply] = []
+        self._ready: list[Response] = []
         self._receiver = Receiver(network.loop, channel, self._on_readable)
         self._receiver.resume()
 
@@ -151,7 +151,7 @@ class Connection:
         logger.debug("%s: closed, %s", self, reason)
         self._muted |= ENDING
         self._receiver.close()
-        self._outbox.close()
+        self._send_queue.close()
         self._frames.discard()
         self._pending.close()
         self._ready = []
@@ -199,23 +199,23 @@ class Connection:
         frames = self._frames
         is_all = frame is not None
         pending = self._pending
-        answers = pending.answers
+        responses = pending.responses
         ready = self._ready
         has_waited = bool(ready)
         count = TURN_FRAMES
         left_bytes = TURN_BYTES
         try:
             while frame is not None or (frame := frames.next_frame()) is not None:
-                if answers and not pending.lets_pass(frame, self._network.limits.max_inflight):
+                if responses and not pending.lets_pass(frame, self._network.limits.max_inflight):
                     frames.push_back(frame)
                     is_all = False
                     self._muted |= WAITING
                     break
                 size = len(frame)
                 answer = self._dispatch(self, frame)
-                if isinstance(answer, Reply):
-                    if answers:
-                        answers.append((answer, 0))
+                if isinstance(answer, Response):
+                    if responses:
+                        responses.append((answer, 0))
                     else:
                         self._ready.append(answer)
                         left_bytes -= len(answer.head)
@@ -271,16 +271,16 @@ class Connection:
         if not self._muted and not self._receiver.is_watching:
             self._receiver.resume()
 
-    def _on_answer(self, _: asyncio.Future[Reply | None]) -> None:
+    def _on_answer(self, _: asyncio.Future[Response | None]) -> None:
         """Some pending answer is there: send every reply that has no unanswered request before it."""
         if self.closed:  # by the dispatcher, which then returned a future
             self._pending.abandon()
             return
         self._active = True
-        replies, failure = self._pending.take_ready()
+        responses, failure = self._pending.take_ready()
         if failure is not None:
             self._refuse(failure)
-        self._ready += replies
+        self._ready += responses
         self.send_ready()
         self._charge()
         if self._pending.is_open(self._network.limits.max_inflight):
@@ -297,20 +297,20 @@ class Connection:
         self._ready = []
         if self.closed:
             return
-        outbox = self._outbox
+        send_queue = self._send_queue
         try:
-            outbox.send(ready)
+            send_queue.send(ready)
         except (OSError, ShortFile) as error:
             self._on_send_failed(error)
             return
-        if outbox.unsent_bytes > self._network.limits.unsent_high_water_bytes:
+        if send_queue.unsent_bytes > self._network.limits.unsent_high_water_bytes:
             self._muted |= UNSENT
         if self._muted & ENDING:
             self._close_if_done()
 
     def _on_sent(self) -> None:
         self._active = True
-        if self._muted & UNSENT and self._outbox.unsent_bytes <= self._network.limits.unsent_high_water_bytes // 2:
+        if self._muted & UNSENT and self._send_queue.unsent_bytes <= self._network.limits.unsent_high_water_bytes // 2:
             self._muted &= ~UNSENT
             self._go_on()
         elif self._muted & ENDING:
@@ -354,7 +354,7 @@ class Connection:
             deadlines.note_active(now)
         else:
             frames.trim()
-            if not self._pending.answers:
+            if not self._pending.responses:
                 idle_s = self._listener.idle_limit_s(idle_s)
                 overdue = deadlines.check_quiet(now, idle_s, frame_s, is_ending=bool(self._muted & ENDING))
             elif deadlines.is_quiet(now, frame_s) and self._receiver.peer_has_gone():
@@ -389,7 +389,7 @@ class Connection:
 
     def _close_if_done(self) -> None:
         """Close when everything accepted has been answered and sent."""
-        if self.closed or self._pending.answers or self._outbox.unsent_bytes or self._muted & TURN_OVER:
+        if self.closed or self._pending.responses or self._send_queue.unsent_bytes or self._muted & TURN_OVER:
             return
         if self._ready or self._frames.has_frame():
             return

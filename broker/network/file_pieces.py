@@ -132,7 +132,7 @@ def is_cached(descriptor: int, position: int, stop: int) -> bool:
     return True
 
 
-Told = Callable[[Any, BaseException | None], None]
+DoneCallback = Callable[[Any, BaseException | None], None]
 """Is given what a thread's work returned, or its error."""
 
 
@@ -146,8 +146,8 @@ class FileThreads:
         self._loop = loop
         self._count = threads
         self._threads: list[threading.Thread] = []
-        self._given: SimpleQueue[tuple[Told, Callable[..., Any], tuple[object, ...]] | None] = SimpleQueue()
-        self._finished: deque[tuple[Told, Any, BaseException | None]] = deque()
+        self._given: SimpleQueue[tuple[DoneCallback, Callable[..., Any], tuple[object, ...]] | None] = SimpleQueue()
+        self._finished: deque[tuple[DoneCallback, Any, BaseException | None]] = deque()
         self.busy = 0
         self.misses = 0
         self._turns_left = THREAD_TURNS
@@ -196,9 +196,9 @@ class FileThreads:
     def settle(self) -> None:
         """Tell of all that is finished; the loop does so by itself, a little later."""
         while self._finished:
-            told, result, error = self._finished.popleft()
+            on_done, result, error = self._finished.popleft()
             self.busy -= 1
-            told(result, error)
+            on_done(result, error)
 
     def close(self) -> None:
         """The threads end when they have done what they were given."""
@@ -206,9 +206,9 @@ class FileThreads:
             self._given.put(None)
         self._threads = []
 
-    def _give(self, told: Told, work: Callable[..., Any], *what: object) -> None:
+    def _give(self, on_done: DoneCallback, work: Callable[..., Any], *what: object) -> None:
         self.busy += 1
-        self._given.put((told, work, what))
+        self._given.put((on_done, work, what))
 
     def _start(self) -> None:
         """The first time: as many threads as there may be. Raises OSError when that is none."""
@@ -226,12 +226,12 @@ class FileThreads:
     def _run(self) -> None:
         """Of a thread."""
         while (given := self._given.get()) is not None:
-            told, work, what = given
+            on_done, work, what = given
             try:
-                self._finished.append((told, work(*what), None))
+                self._finished.append((on_done, work(*what), None))
             except Exception as error:
-                self._finished.append((told, None, error))
-            del given, told, work, what  # no file stays open for them
+                self._finished.append((on_done, None, error))
+            del given, on_done, work, what  # no file stays open for them
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.settle)
 

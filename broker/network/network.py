@@ -24,7 +24,7 @@ from klamm.broker.network.limits import (
     names_in,
 )
 from klamm.broker.network.listener import Listener
-from klamm.broker.network.reply import Dispatcher
+from klamm.broker.network.response import Dispatcher
 from klamm.broker.network.warnings import RateLimitedWarning
 from klamm.protocol.framing import Scratch
 

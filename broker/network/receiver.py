@@ -1,6 +1,6 @@
 """The receiving half of a connection's socket: whether the loop watches it, and how its end is seen.
 
-Its counterpart is the outbox. The bytes themselves are read by the connection, straight into its frame buffer.
+Its counterpart is the send queue. The bytes themselves are read by the connection, straight into its frame buffer.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from klamm.broker.metrics import TopicMetrics
     from klamm.storage.log.log import Log
     from klamm.storage.log.results import AppendResult, LogRead
-    from klamm.storage.log.verification import VerificationGuard
+    from klamm.storage.log.transaction_verification import VerificationGuard
 
 OWN_VERSION = 13  # of Produce: what the broker writes itself may use every codec
 
@@ -180,7 +180,7 @@ class Partition:
 
     # -- the two verbs ------------------------------------------------------------------------------------------
 
-    def append(
+    def append_records(
         self,
         records: memoryview | None,
         *,
@@ -202,7 +202,7 @@ class Partition:
         batch = valid or validate(records, self.rules, produce_version=produce_version, now_ms=now_ms, at_once=True)
         if batch.is_transactional and transactional_id is None:
             raise TransactionalIdAuthorizationFailed(f"{self.name}: a transactional batch without transactional id")
-        result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard)
+        result = log.append_as_leader(batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard)
         if result.duplicate:
             if (
                 log.local.unflushed_messages >= log.local.config.flush_messages
@@ -215,14 +215,18 @@ class Partition:
         self._appended(log, batch.size_bytes)
         return result
 
-    def append_own(self, records: bytearray, *, now_ms: int, guard: VerificationGuard | None = None) -> AppendResult:
+    def append_coordinator_records(
+        self, records: bytearray, *, now_ms: int, guard: VerificationGuard | None = None
+    ) -> AppendResult:
         """Append a batch that the broker has made itself (a coordinator's); otherwise as `append`.
 
         One with a producer id is part of its transaction: `guard` as with `append`.
         """
         log = self.online_log()
         batch = validate(memoryview(records), self.rules, produce_version=OWN_VERSION, now_ms=now_ms, client=False)
-        result = log.append(batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard, by_coordinator=True)
+        result = log.append_as_leader(
+            batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard, by_coordinator=True
+        )
         self._appended(log, batch.size_bytes)
         return result
 
@@ -276,9 +280,9 @@ class Partition:
             if self.waiters:
                 self.wake(size_bytes)
 
-    def read(self, offset: int, *, max_bytes: int, min_one: bool, up_to: int) -> LogRead:
+    def fetch_records(self, offset: int, *, max_bytes: int, min_one: bool, up_to: int) -> LogRead:
         """Whole batches from ``offset`` to below the offset ``up_to``. Raises what `Log.read` does."""
-        return self.online_log().read(offset, max_bytes=max_bytes, max_offset=up_to, min_one=min_one)
+        return self.online_log().read_records(offset, max_bytes=max_bytes, max_offset=up_to, min_one=min_one)
 
     # -- waiting ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ and deleted in a thread, as soon as nothing in the background is at their files 
 finished by the next start. What is done for each partition takes turns: a change may be one of ten thousand.
 
 The logs are the log manager's (`logs`). A partition whose log cannot be opened, found or made is offline: it answers
-KAFKA_STORAGE_ERROR and keeps its place, the others are served. `directories.py` remembers where each was made.
+KAFKA_STORAGE_ERROR and keeps its place, the others are served. `directory_assignments.py` remembers where each was
+made.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from klamm.storage.paths import TopicPartition, parse_partition_directory
 if TYPE_CHECKING:
     from klamm.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
     from klamm.broker.metrics import Metrics, TopicMetrics
-    from klamm.broker.partitions.directories import DirectoryRecord
+    from klamm.broker.partitions.directory_assignments import DirectoryAssignments
     from klamm.storage.log_dir import LogDir
     from klamm.storage.log_manager import LogManager
 
@@ -44,7 +45,7 @@ TOPICS = 10
 """Topics that are made or configured in one turn, if they have few partitions."""
 
 
-class TopicPartitions:
+class HostedTopic:
     """One topic of this broker: its partitions by index and its counters."""
 
     __slots__ = ("internal", "metrics", "name", "partitions", "topic_id")
@@ -61,18 +62,18 @@ class PartitionManager:
     """What this broker serves; see the module's head for the steps of a change."""
 
     def __init__(
-        self, logs: LogManager, config: BrokerConfig, metrics: Metrics, executor: Executor, record: DirectoryRecord
+        self, logs: LogManager, config: BrokerConfig, metrics: Metrics, executor: Executor, record: DirectoryAssignments
     ) -> None:
-        self.topics: dict[str, TopicPartitions] = {}
-        self.topics_by_id: dict[bytes, TopicPartitions] = {}
+        self.topics: dict[str, HostedTopic] = {}
+        self.topics_by_id: dict[bytes, HostedTopic] = {}
         self.logs = logs
         self._config = config
         self._metrics = metrics
         self._executor = executor
-        self._record = record
+        self._directory_assignments = record
         self._image: MetadataImage
         self._ready: dict[bytes, list[Partition]] = {}  # of topics that are about to come, or to grow
-        self._gone: list[TopicPartitions] = []
+        self._gone: list[HostedTopic] = []
         self._to_configure: set[str] = set()
         self._removals = LogRemovals(logs, executor)
         metrics.gauge("klamm_offline_partitions", "Partitions that answer KAFKA_STORAGE_ERROR.", self.offline_count)
@@ -80,7 +81,7 @@ class PartitionManager:
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
-    def get(self, topic: str, index: int) -> Partition | None:
+    def get_partition(self, topic: str, index: int) -> Partition | None:
         found = self.topics.get(topic)
         if found is None or not 0 <= index < len(found.partitions):
             return None
@@ -112,7 +113,7 @@ class PartitionManager:
         found: list[Partition] = []
         for log_dir, storage_log in self.logs.rolled():
             key = parse_partition_directory(storage_log.name)
-            partition = self.get(key.topic, key.partition) if key is not None else None
+            partition = self.get_partition(key.topic, key.partition) if key is not None else None
             if (
                 partition is None
                 or partition.log is not storage_log
@@ -124,7 +125,7 @@ class PartitionManager:
                 found.append(partition)
         return found
 
-    def offline(self, topic: str) -> frozenset[int]:
+    def offline_partitions(self, topic: str) -> frozenset[int]:
         """Indexes of the topic's partitions that are offline."""
         found = self.topics.get(topic)
         if found is None:
@@ -153,7 +154,7 @@ class PartitionManager:
 
     # -- starting -----------------------------------------------------------------------------------------------
 
-    def load(
+    def load_logs(
         self, image: MetadataImage, while_recovering: Callable[[], AbstractContextManager[object]] = nullcontext
     ) -> None:
         """Open (and, after a crash, recover) the logs on disk; then take the image. Blocks; only for the start.
@@ -162,17 +163,17 @@ class PartitionManager:
         Raises LogDirError, and KafkaStorageError when the metadata cannot be read.
         """
         self._image = image
-        self._record.load()
+        self._directory_assignments.load()
         self.logs.set_producer_expiration(self._config.integer("producer.id.expiration.ms"))
-        self.logs.load(
+        self.logs.load_logs(
             image.topics,
             lambda topic: self._log_config(image.topic_configs.get(topic, {})),
-            recorded=self._record.of,
+            recorded=self._directory_assignments.of,
             workers=self._config.integer("num.recovery.threads.per.data.dir"),
             while_recovering=while_recovering,
         )
         self._create_logs(image, image.topics.values())
-        self._record.save_now(image.topics.values())
+        self._directory_assignments.save_now(image.topics.values())
         self._swap_in(image, image.topics.values())
 
     def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
@@ -193,7 +194,7 @@ class PartitionManager:
         if changed:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._executor, self._create_logs, new, changed)
-            await self._record.save(changed)
+            await self._directory_assignments.save(changed)
             await self._make_ready(new, changed)
 
     async def _make_ready(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
@@ -238,19 +239,19 @@ class PartitionManager:
         self.logs.set_producer_expiration(config.integer("producer.id.expiration.ms"))
         self._to_configure |= self.topics.keys()
 
-    def relocated(self, partition: Partition, storage_log: Log, source: LogDir, target: LogDir) -> None:
+    def on_log_moved(self, partition: Partition, storage_log: Log, source: LogDir, target: LogDir) -> None:
         """The log of a partition is another one now, in another log dir, with the same records. On the loop."""
-        self.logs.relocated(partition.key, storage_log, source, target)
+        self.logs.on_log_moved(partition.key, storage_log, source, target)
         partition.log = storage_log
         partition.wake(0)
 
-    async def relocation_ended(self, partition: Partition, *, is_deleted: bool) -> None:
+    async def on_move_ended(self, partition: Partition, *, is_deleted: bool) -> None:
         """Write down where it is. `is_deleted`: nothing is left of it where it was."""
         if is_deleted:
-            self.logs.relocation_ended(partition.key)
+            self.logs.on_move_ended(partition.key)
         topic = self._image.topics.get(partition.topic)
-        if topic is not None and self.get(partition.topic, partition.index) is partition:
-            await self._record.save([topic])
+        if topic is not None and self.get_partition(partition.topic, partition.index) is partition:
+            await self._directory_assignments.save([topic])
 
     async def retry(self) -> None:
         """Make the partitions that could not be made before: there may be space again."""
@@ -258,10 +259,10 @@ class PartitionManager:
             loop = asyncio.get_running_loop()
             for item, storage_log in await loop.run_in_executor(self._executor, self.logs.make, pending):
                 self._begin_to_serve(item, storage_log)
-        await self._record.retry(self.topics_by_id)
+        await self._directory_assignments.retry(self.topics_by_id)
 
     def _begin_to_serve(self, item: NewLog, storage_log: Log) -> None:
-        topic, partition = self._image.topics.get(item.topic), self.get(item.topic, item.partition)
+        topic, partition = self._image.topics.get(item.topic), self.get_partition(item.topic, item.partition)
         state = self.logs.get(item.key)
         if state is None or state.log is not storage_log:
             return
@@ -272,14 +273,14 @@ class PartitionManager:
         values = topic_values(self._config, self._image.topic_configs.get(item.topic, {}))
         partition.configure(values)
         storage_log.local.configure(LogConfig.from_values(values))
-        self._record.save_later([topic])
+        self._directory_assignments.save_later([topic])
         log.info("%s: made, and served from now on", partition.name)
 
     def _swap_in(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         for topic in topics:
             found = self.topics.get(topic.name)
             if found is None:
-                found = TopicPartitions(
+                found = HostedTopic(
                     topic.name, topic.topic_id, internal=topic.internal, metrics=self._metrics.topic(topic.name)
                 )
                 self.topics[topic.name] = self.topics_by_id[topic.topic_id] = found
@@ -330,7 +331,7 @@ class PartitionManager:
             return
         self._gone.append(found)
         self._metrics.forget_topic(topic.name)
-        self._record.forget(topic.name)
+        self._directory_assignments.forget(topic.name)
 
     async def _remove(self, partitions: Iterable[Partition]) -> None:
         """Whoever still has one of them is told; begin to delete the logs."""

@@ -57,7 +57,7 @@ def bring_back(
     return added
 
 
-def told(damage: Iterable[KnownDamage]) -> str:
+def describe_damage(damage: Iterable[KnownDamage]) -> str:
     """One line for the operator."""
     ranges = [
         f"{known.partition} offsets [{each.first_offset}, {each.next_offset})"

@@ -53,7 +53,7 @@ def checkpoint_name(end_offset: int, epoch: int) -> str:
 
 def read_state(filesystem: Filesystem, directory: Path) -> tuple[ClusterState, int]:
     """What the metadata come to, and their end offset. Raises KraftLogError, OSError."""
-    names = sorted(entry.name for entry in filesystem.list(directory))
+    names = sorted(entry.name for entry in filesystem.list_directory(directory))
     state, offset = _newest_snapshot(filesystem, directory, names)
     segments = [name for name in names if (paths.parse_offset_file(name) or (0, ""))[1] == paths.LOG_SUFFIX]
     for name in segments:

@@ -41,9 +41,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--until", metavar="TIME", help="(default: now, less --grace)")
     group.add_argument("--grace", metavar="SECONDS", type=seconds, default=60.0, help="for what is late (default: 60)")
     group = parser.add_argument_group("tiers")
-    told = group.add_mutually_exclusive_group()
-    told.add_argument("--producers-topic", metavar="NAME", help="where producers tell their counts")
-    told.add_argument("--producers-file", metavar="PATH", help="or a file, with a message per line")
+    counts = group.add_mutually_exclusive_group()
+    counts.add_argument("--producers-topic", metavar="NAME", help="where producers tell their counts")
+    counts.add_argument("--producers-file", metavar="PATH", help="or a file, with a message per line")
     group.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="the broker")
     group.add_argument("--mirror", metavar="HOST:PORT,...", help="a cluster that has the topics, too")
     group.add_argument("--rename", metavar="RULE", action="append", default=[], help="as the mirror has it")
@@ -137,13 +137,15 @@ def _jobs(
 
 
 def _producers(cluster: Cluster, options: argparse.Namespace, window_ms: int) -> dict[str, Counts]:
-    from klamm.pipeline.jobs.audit.tiers import producers, told_by_file, told_by_topic
+    from klamm.pipeline.jobs.audit.tiers import producer_counts_of_file, producer_counts_of_topic, producers
 
     if options.producers_topic is not None:
-        told = told_by_topic(cluster, options.producers_topic)
-        return {"producer": producers(told, window_ms, f"topic {options.producers_topic}")}
+        counts = producer_counts_of_topic(cluster, options.producers_topic)
+        return {"producer": producers(counts, window_ms, f"topic {options.producers_topic}")}
     if options.producers_file is not None:
-        return {"producer": producers(told_by_file(options.producers_file), window_ms, options.producers_file)}
+        return {
+            "producer": producers(producer_counts_of_file(options.producers_file), window_ms, options.producers_file)
+        }
     return {}
 
 

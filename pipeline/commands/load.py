@@ -196,9 +196,9 @@ def print_plan(table: Table | None, job: LoadJob, plan: Plan, tasks: list[Task])
         per_partition[item.topic, item.partition] = per_partition.get((item.topic, item.partition), 0) + 1
     for item in plan.ranges:
         gap = plan.gaps.get(item.topic_partition)
-        told = "" if gap is None else f" gap={gap[0]}-{gap[1]}"
+        gap_text = "" if gap is None else f" gap={gap[0]}-{gap[1]}"
         count = per_partition.get((item.topic, item.partition), 0)
-        print(f"{item.topic} partition={item.partition} start={item.start} end={item.end} tasks={count}{told}")
+        print(f"{item.topic} partition={item.partition} start={item.start} end={item.end} tasks={count}{gap_text}")
     if plan.removed:
         records = sum(file.records for file in plan.removed)
         print(f"replaces files={len(plan.removed)} records={records}")

@@ -32,7 +32,7 @@ from klamm.pipeline.report import Report, add_report_arguments, reporting
 
 if TYPE_CHECKING:
     from klamm.pipeline.jobs.mirror.job import Mirror, Planned, Source
-    from klamm.pipeline.jobs.mirror.plan import Wishes
+    from klamm.pipeline.jobs.mirror.plan import MirrorSettings
 
 NAME = "mirror"
 HERE = "none"
@@ -124,15 +124,15 @@ def run(options: argparse.Namespace, report: Report) -> int:
     from klamm.pipeline.jobs.mirror.job import Mirror
     from klamm.pipeline.spark.tasks import LocalTasks, SparkTasks, Tasks
 
-    sources, wishes = sources_of(options), wishes_of(options)
+    sources, settings = sources_of(options), settings_of(options)
     if options.dry_run:
-        mirror = Mirror(sources, options.target, wishes, LocalTasks(), report)
+        mirror = Mirror(sources, options.target, settings, LocalTasks(), report)
         print_plan(mirror, mirror.plan())
         mirror.close()
         return EXIT_OK
     spark = None if options.master == HERE else spark_session(options, NAME)
     tasks: Tasks = LocalTasks() if spark is None else SparkTasks(spark)
-    mirror = Mirror(sources, options.target, wishes, tasks, report)
+    mirror = Mirror(sources, options.target, settings, tasks, report)
     try:
         if options.every is None:
             mirror.once()
@@ -194,12 +194,12 @@ def sources_of(options: argparse.Namespace) -> Sequence[Source]:
     return list(found.values())
 
 
-def wishes_of(options: argparse.Namespace) -> Wishes:
+def settings_of(options: argparse.Namespace) -> MirrorSettings:
     """Raises BadOption."""
-    from klamm.pipeline.jobs.mirror.plan import EARLIEST, LATEST, Wishes
+    from klamm.pipeline.jobs.mirror.plan import EARLIEST, LATEST, MirrorSettings
 
     words = (EARLIEST, LATEST)
-    return Wishes(
+    return MirrorSettings(
         begin=options.start if options.start in words else parse_time("--from", options.start),
         partitioning=options.partitioning,
         add_partitions=options.add_partitions,

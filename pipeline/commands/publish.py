@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
                 publication,
                 cluster,
                 again=options.again,
-                told=lambda records, size_bytes: progress.advance(records, size_bytes=size_bytes),
+                on_progress=lambda records, size_bytes: progress.advance(records, size_bytes=size_bytes),
                 transaction_timeout_s=options.transaction_timeout,
             )
     if done.again:

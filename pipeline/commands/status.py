@@ -95,12 +95,12 @@ def _last(table: Table) -> dict[str, Any]:
 
 def _print(found: dict[str, Any]) -> None:
     last = found.get("last_commit")
-    told = (
+    text = (
         ""
         if last is None
         else f", version {last['version']} at {last['time']} by {last['job']}: {last['records']} records"
     )
-    print(f"table {found['table']} (version {found['version']}{told})")
+    print(f"table {found['table']} (version {found['version']}{text})")
     for item in found["partitions"]:
         rest = " ".join(f"{key}={value}" for key, value in item.items() if key not in ("topic", "partition"))
         print(f"{item['topic']} partition={item['partition']} {rest}")

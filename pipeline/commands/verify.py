@@ -89,10 +89,10 @@ def line(verdict: Verdict) -> str:
     facts = {"offsets": f"{verdict.start}-{verdict.end}", "log": verdict.in_log, "table": verdict.in_table}
     names = ("holes", "dead", "gaps", "compacted")
     facts |= {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
-    told = " ".join(f"{key}={value}" for key, value in facts.items())
+    text = " ".join(f"{key}={value}" for key, value in facts.items())
     wrong = {"MISSING": verdict.missing, "DUPLICATES": verdict.duplicates, "NOT IN THE LOG": verdict.surplus}
     found = "; ".join(f"{name} {shown(intervals)}" for name, intervals in wrong.items() if intervals)
-    return f"{topic} partition={partition} {told} {found or 'ok'}"
+    return f"{topic} partition={partition} {text} {found or 'ok'}"
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:

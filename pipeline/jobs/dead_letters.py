@@ -100,10 +100,10 @@ class DeadLetters:
             return
         producer = self._started()
         rows = batch.take(pa.array(sorted(reasons)))
-        told = rows.select(["topic", "partition", "offset", "headers"]).to_pylist()
+        facts = rows.select(["topic", "partition", "offset", "headers"]).to_pylist()
         headers = [
-            [*(record["headers"] or ()), *self._told(record, reasons[row])]
-            for row, record in zip(sorted(reasons), told, strict=True)
+            [*(record["headers"] or ()), *self._facts(record, reasons[row])]
+            for row, record in zip(sorted(reasons), facts, strict=True)
         ]
         tails = header_tails(pa.array(headers, _HEADERS))
         timestamps = rows["timestamp"].cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
@@ -142,9 +142,9 @@ class DeadLetters:
             self._producer = producer
         return self._producer
 
-    def _told(self, record: Mapping[str, Any], reason: str) -> list[dict[str, Any]]:
+    def _facts(self, record: Mapping[str, Any], reason: str) -> list[dict[str, Any]]:
         stage = "KEY_CONVERTER" if reason.startswith("key:") else "VALUE_CONVERTER"
-        told = {
+        facts = {
             TOPIC: record["topic"],
             PARTITION: record["partition"],
             OFFSET: record["offset"],
@@ -155,7 +155,7 @@ class DeadLetters:
             EXCEPTION: "klamm.pipeline.errors.BadRecord",
             MESSAGE: reason,
         }
-        return [{"key": name, "value": str(value).encode()} for name, value in told.items()]
+        return [{"key": name, "value": str(value).encode()} for name, value in facts.items()]
 
     def _chosen(self, rows: Any) -> Iterator[tuple[int, Any]]:
         partitions = partitions_of(rows["key"], self._partitions)

@@ -199,7 +199,7 @@ def publish(
     cluster: Cluster,
     *,
     again: bool = False,
-    told: Callable[[int, int], None] = lambda records, size_bytes: None,
+    on_progress: Callable[[int, int], None] = lambda records, size_bytes: None,
     transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
 ) -> Published:
     """Send it, all or nothing. Raises ProducerFenced when another run has taken over."""
@@ -219,7 +219,7 @@ def publish(
                 producer.send(partition, data)
                 records += count
                 size_bytes += len(data)
-                told(count, len(data))
+                on_progress(count, len(data))
         producer.send_offsets(publication.group, {place: records}, publication.mark)
         producer.commit()
     return Published(records, size_bytes)

@@ -21,10 +21,10 @@ from klamm.pipeline.jobs.dead_letters import Reason, own_headers
 from klamm.pipeline.jobs.publishing import HEADERS
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.encoding import encode_batches, header_tails
+from klamm.pipeline.kafka.fetcher import fetch_columns
 from klamm.pipeline.kafka.groups import committed
 from klamm.pipeline.kafka.partitioner import NO_KEY, partitions_of
 from klamm.pipeline.kafka.producer import Producer
-from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.protocol.records.batch import Header
 
@@ -74,7 +74,7 @@ def letters(cluster: Cluster, topic: str) -> Iterator[Letter]:
     starts, ends = cluster.earliest(partitions), cluster.latest(partitions)
     for place in partitions:
         seen: set[tuple[str, int, int]] = set()
-        for part in read_wire(cluster, OffsetRange(*place, starts[place], ends[place])):
+        for part in fetch_columns(cluster, OffsetRange(*place, starts[place], ends[place])):
             rows = record_batch(part, *place, headers=True).select(["offset", "key", "value", "headers"]).to_pylist()
             for row, timestamp_ms in zip(rows, part.timestamps.tolist(), strict=True):
                 letter = _letter(place, row, timestamp_ms)

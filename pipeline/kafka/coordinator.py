@@ -90,10 +90,10 @@ class Coordinator:
             code = error_code(found.error_code)
             if code == ErrorCode.NONE:
                 return found.host, found.port
-            told = f"no coordinator of {self.key_type.name.lower()} {self.key}: {code.name}, {code.default_message}"
+            text = f"no coordinator of {self.key_type.name.lower()} {self.key}: {code.name}, {code.default_message}"
             if not code.retriable:
-                raise ClusterError(told)
-            retries.again(told)
+                raise ClusterError(text)
+            retries.again(text)
 
     def _question(self, version: int) -> FindCoordinatorRequest:
         if version >= MANY_KEYS_SINCE:

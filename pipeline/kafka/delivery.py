@@ -296,10 +296,10 @@ def check(number: int, what: str, transactional_id: str | None, message: str | N
     code = error_code(number)
     if code == ErrorCode.NONE:
         return
-    told = f"{code.name}, {message or code.default_message}"
+    text = f"{code.name}, {message or code.default_message}"
     if code in FENCED:
         raise ProducerFenced(
             f"{what}: another job with the transactional id {transactional_id} has taken over, or the transaction was "
-            f"open for longer than its timeout ({told})"
+            f"open for longer than its timeout ({text})"
         )
-    raise NotWritten(f"{what}: {told}")
+    raise NotWritten(f"{what}: {text}")

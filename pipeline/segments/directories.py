@@ -12,7 +12,7 @@ from klamm.pipeline.ranges import NO_TOPIC_ID, OffsetRange, TopicPartition
 from klamm.pipeline.segments.ends import log_end_offset, open_transactions
 from klamm.pipeline.segments.files import Segment, segments
 from klamm.pipeline.segments.pieces import PIECE_BYTES, Piece, cut
-from klamm.pipeline.segments.retries import refusals_told, retried
+from klamm.pipeline.segments.retries import refusals_named, retried
 from klamm.storage import paths
 from klamm.storage.checkpoints import CheckpointError, parse_offsets, parse_partition_metadata
 
@@ -39,7 +39,7 @@ class LogDirs:
     def topics(self, *, internal: bool = False) -> dict[str, list[int]]:
         """Partition numbers by topic, both sorted. Raises BadOption for a partition that is in two directories."""
         found: dict[str, list[int]] = {}
-        with refusals_told("logDirs"):
+        with refusals_named("logDirs"):
             partitions = sorted(self._partitions())
         for partition in partitions:
             if internal or partition.topic not in INTERNAL_TOPICS:
@@ -57,7 +57,7 @@ class LogDirs:
 
     def topic_id(self, partition: TopicPartition) -> bytes:
         """Zero where the directory does not tell it."""
-        with refusals_told(str(partition)):
+        with refusals_named(str(partition)):
             try:
                 return parse_partition_metadata((self.directory(partition) / paths.PARTITION_METADATA).read_bytes())
             except (FileNotFoundError, CheckpointError):
@@ -121,7 +121,7 @@ class LogDirs:
         return set(found)
 
     def _checkpointed(self, name: str, partition: TopicPartition) -> int | None:
-        with refusals_told(str(partition)):
+        with refusals_named(str(partition)):
             path = self.directory(partition).parent / name
             offsets = self._offsets(path)
         return offsets.get(paths.TopicPartition(partition.topic, partition.partition))

@@ -6,7 +6,7 @@ from klamm.pipeline.segments.files import OpenSegment, Segment, index_entries
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid
 from klamm.protocol.records.control import EndMarker, read_end_marker
-from klamm.storage.log.producer import SnapshotError, parse_snapshot
+from klamm.storage.log.producer_state_entry import SnapshotError, parse_snapshot
 from klamm.storage.paths import SNAPSHOT_SUFFIX, offset_file
 
 
@@ -25,11 +25,11 @@ def log_end_offset(listed: list[Segment]) -> int:
 
 def _valid_end(segment: OpenSegment, position: int) -> int | None:
     end = None
-    for at, head, _ in segment.heads(position):
-        is_next = head.base_offset >= (segment.segment.base_offset if end is None else end)
-        if not is_next or not crc_is_valid(segment.read_at(head.size_bytes, at), head):
+    for at, header, _ in segment.batch_headers(position):
+        is_next = header.base_offset >= (segment.segment.base_offset if end is None else end)
+        if not is_next or not crc_is_valid(segment.read_at(header.size_bytes, at), header):
             break
-        end = head.next_offset
+        end = header.next_offset
     return end
 
 
@@ -43,27 +43,27 @@ def open_transactions(listed: list[Segment], end: int) -> dict[int, int]:
         if segment.base_offset >= end or (segment.next_base_offset or end) <= offset:
             continue
         with OpenSegment(segment) as file:
-            for _, head, data in file.heads(file.position_of(offset)):
-                if head.base_offset >= end:
+            for _, header, data in file.batch_headers(file.position_of(offset)):
+                if header.base_offset >= end:
                     break
-                if head.is_transactional and head.last_offset >= offset:
-                    _passed(open_, head, data)
+                if header.is_transactional and header.last_offset >= offset:
+                    _passed(open_, header, data)
     return open_
 
 
-def _passed(open_: dict[int, int], head: BatchHeader, data: bytes) -> None:
-    if not head.is_control:
-        open_.setdefault(head.producer_id, head.base_offset)
-    elif marker(head, data) is not None:
-        open_.pop(head.producer_id, None)
+def _passed(open_: dict[int, int], header: BatchHeader, data: bytes) -> None:
+    if not header.is_control:
+        open_.setdefault(header.producer_id, header.base_offset)
+    elif marker(header, data) is not None:
+        open_.pop(header.producer_id, None)
 
 
-def marker(head: BatchHeader, data: bytes) -> EndMarker | None:
+def marker(header: BatchHeader, data: bytes) -> EndMarker | None:
     """The end transaction marker in a control batch, of which `data` are the first bytes; None for anything else."""
     if len(data) < HEADER_BYTES:
         return None
     try:
-        return read_end_marker(data[: head.size_bytes], head)
+        return read_end_marker(data[: header.size_bytes], header)
     except InvalidRecord:
         return None
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import MIN_BATCH_BYTES, BatchHeader, crc_is_valid, read_header
-from klamm.protocol.records.columnar.heads import Int64s
+from klamm.protocol.records.columnar.batch_headers import Int64s
 from klamm.storage.paths import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_offset_file
 
 LISTINGS: Final = 100
@@ -150,7 +150,7 @@ class OpenSegment:
     def read_at(self, size: int, position: int) -> bytes:
         return os.pread(self._fd, size, position)
 
-    def heads(self, position: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
+    def batch_headers(self, position: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
         """(position, header, the first bytes) of each batch from there on, until one is cut short or damaged.
 
         Of small batches many are read at once, of larger ones only the heads.
@@ -163,19 +163,19 @@ class OpenSegment:
                 window, start, at = self.read_at(length, position), position, 0
             data = window[at : at + HEAD_BYTES]
             try:
-                head = read_header(data)
+                header = read_header(data)
             except CorruptMessage:
                 return
-            if head.size_bytes > size - position:
+            if header.size_bytes > size - position:
                 return
-            yield position, head, data
-            position += head.size_bytes
-            length = WINDOW_BYTES if head.size_bytes < SMALL_BATCH_BYTES else HEAD_BYTES
+            yield position, header, data
+            position += header.size_bytes
+            length = WINDOW_BYTES if header.size_bytes < SMALL_BATCH_BYTES else HEAD_BYTES
 
-    def valid_head(self, position: int) -> BatchHeader | None:
+    def valid_header(self, position: int) -> BatchHeader | None:
         """The header of the batch there, if there is one with a right CRC."""
-        for _, head, _ in self.heads(position):
-            return head if crc_is_valid(self.read_at(head.size_bytes, position), head) else None
+        for _, header, _ in self.batch_headers(position):
+            return header if crc_is_valid(self.read_at(header.size_bytes, position), header) else None
         return None
 
     def position_of(self, offset: int) -> int:
@@ -185,8 +185,8 @@ class OpenSegment:
         if row < 0:
             return 0
         position = int(entries[row, 1])
-        head = self.valid_head(position)
-        is_right = head is not None and self.segment.base_offset <= head.base_offset <= entries[row, 0]
+        header = self.valid_header(position)
+        is_right = header is not None and self.segment.base_offset <= header.base_offset <= entries[row, 0]
         return position if is_right else 0
 
 

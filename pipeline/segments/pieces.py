@@ -90,8 +90,8 @@ def _add_places(places: list[_Place], wanted: OffsetRange, segment: Segment, pie
             bytes_before = before + position - begin
             if bytes_before - places[-1].bytes_before < piece_bytes or position >= end:
                 continue
-            head = file.valid_head(position)
-            if head is None or head.magic < 2 or not places[-1].offset < head.base_offset < wanted.end:
+            header = file.valid_header(position)
+            if header is None or header.magic < 2 or not places[-1].offset < header.base_offset < wanted.end:
                 return max(end - begin, 0)
-            places.append(_Place(head.base_offset, segment.path, position, bytes_before))
+            places.append(_Place(header.base_offset, segment.path, position, bytes_before))
     return max(end - begin, 0)

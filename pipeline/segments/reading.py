@@ -12,12 +12,12 @@ from klamm.pipeline.ranges import NO_TOPIC_ID
 from klamm.pipeline.segments.directories import LogDirs
 from klamm.pipeline.segments.files import OpenSegment, Vanished, covering
 from klamm.pipeline.segments.pieces import Piece
-from klamm.pipeline.segments.retries import ATTEMPTS, PAUSE_S, refusals_told, retried
-from klamm.pipeline.segments.transactions import Fates
+from klamm.pipeline.segments.retries import ATTEMPTS, PAUSE_S, refusals_named, retried
+from klamm.pipeline.segments.transactions import TransactionOutcomes
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.batch import LOG_OVERHEAD_BYTES
-from klamm.protocol.records.columnar import PADDING_BYTES, Columns, DamagedBatch, Heads, columns, padded, scan
-from klamm.protocol.records.columnar.heads import Bytes
+from klamm.protocol.records.columnar import PADDING_BYTES, BatchHeaders, Columns, DamagedBatch, columns, padded, scan
+from klamm.protocol.records.columnar.batch_headers import Bytes
 
 READ_BYTES: Final = 16 << 20
 """What is read and decoded at once, unless a batch is larger."""
@@ -41,7 +41,7 @@ def read_columns(piece: Piece, *, read_committed: bool = True, fail_on_data_loss
     What is passed over when `fail_on_data_loss` is False is not told here.
     """
     reader = _Reader(piece, read_committed, fail_on_data_loss)
-    with refusals_told(str(piece.topic_partition)):
+    with refusals_named(str(piece.topic_partition)):
         while reader.offset < piece.end:
             with reader.opened() as segment:
                 yield from reader.records(segment)
@@ -53,7 +53,7 @@ class _Reader:
         self._piece = piece
         self._logs = LogDirs(piece.directories)
         self._fail_on_data_loss = fail_on_data_loss
-        self._fates = Fates(self._logs, piece.topic_partition, piece.end) if read_committed else None
+        self._fates = TransactionOutcomes(self._logs, piece.topic_partition, piece.end) if read_committed else None
         self._buffer: Bytes = padded(0)
         self._bytes_left = piece.size_bytes
         self._waited = 0
@@ -84,12 +84,12 @@ class _Reader:
         after = segment.segment.next_base_offset
         while True:
             end = self._piece.end if after is None else min(self._piece.end, after)
-            for at, heads in self._chunks(segment, position, end):
-                yield from self._decoded(segment, at, heads, end)
-                if heads.last_offsets[-1] >= self.offset:
-                    self.offset = int(heads.last_offsets[-1]) + 1
+            for at, batch_headers in self._chunks(segment, position, end):
+                yield from self._decoded(segment, at, batch_headers, end)
+                if batch_headers.last_offsets[-1] >= self.offset:
+                    self.offset = int(batch_headers.last_offsets[-1]) + 1
                     self._waited = 0
-                position = at + heads.end
+                position = at + batch_headers.end
             if self.offset >= end:
                 return
             left = segment.size() - position
@@ -105,8 +105,8 @@ class _Reader:
     def _position(self, segment: OpenSegment) -> int:
         piece, base_offset = self._piece, segment.segment.base_offset
         if self.offset == piece.start and segment.segment.path == piece.path:
-            head = segment.valid_head(piece.position)
-            if head is not None and base_offset <= head.base_offset <= piece.start:
+            header = segment.valid_header(piece.position)
+            if header is not None and base_offset <= header.base_offset <= piece.start:
                 return piece.position
         return segment.position_of(self.offset) if self.offset > base_offset else 0
 
@@ -129,7 +129,7 @@ class _Reader:
         time.sleep(PAUSE_S)
         return None
 
-    def _chunks(self, segment: OpenSegment, position: int, end: int) -> Iterator[tuple[int, Heads]]:
+    def _chunks(self, segment: OpenSegment, position: int, end: int) -> Iterator[tuple[int, BatchHeaders]]:
         """(position, heads) of what was read into the buffer from there, whole batches, up to the offset `end`."""
         need, behind = 0, segment.segment.base_offset
         while True:
@@ -138,15 +138,15 @@ class _Reader:
                 self._buffer = padded(wanted)
             size = segment.read_into(self._buffer.data[:wanted], position)
             try:
-                heads = scan(self._buffer, size, end_offset=end)
+                batch_headers = scan(self._buffer, size, end_offset=end)
             except DamagedBatch as error:
                 raise self._damaged(segment, position, error) from None
-            if len(heads):
-                self._check_order(segment, position, heads, behind)
-                yield position, heads
-                position += heads.end
-                behind = int(heads.last_offsets[-1]) + 1
-                self._bytes_left -= heads.end
+            if len(batch_headers):
+                self._check_order(segment, position, batch_headers, behind)
+                yield position, batch_headers
+                position += batch_headers.end
+                behind = int(batch_headers.last_offsets[-1]) + 1
+                self._bytes_left -= batch_headers.end
                 need = 0
                 if behind >= end:
                     self._check_end(segment, position, behind)
@@ -156,28 +156,28 @@ class _Reader:
             else:
                 need = int.from_bytes(self._buffer.data[8:LOG_OVERHEAD_BYTES], "big") + LOG_OVERHEAD_BYTES
 
-    def _check_order(self, segment: OpenSegment, position: int, heads: Heads, behind: int) -> None:
+    def _check_order(self, segment: OpenSegment, position: int, batch_headers: BatchHeaders, behind: int) -> None:
         """No CRC covers base offsets, so a wrong one must show by its neighbours, or records would be passed over."""
-        first, last = int(heads.base_offsets[0]), int(heads.last_offsets[-1])
+        first, last = int(batch_headers.base_offsets[0]), int(batch_headers.last_offsets[-1])
         if first < behind:
             raise self._poisoned(segment, position, first, f"its base offset should be {behind} at least")
         after = segment.segment.next_base_offset
         if after is not None and last >= after and not segment.segment.is_swap:
-            at = position + int(heads.positions[-1])
+            at = position + int(batch_headers.positions[-1])
             raise self._poisoned(segment, at, last, f"the next segment begins with offset {after}")
 
     def _check_end(self, segment: OpenSegment, position: int, behind: int) -> None:
-        for at, head, _ in segment.heads(position):
-            if head.base_offset < behind:
+        for at, header, _ in segment.batch_headers(position):
+            if header.base_offset < behind:
                 reason = f"the batch before it ends with offset {behind - 1}"
-                raise self._poisoned(segment, at, head.base_offset, reason)
+                raise self._poisoned(segment, at, header.base_offset, reason)
             return
 
-    def _decoded(self, segment: OpenSegment, position: int, heads: Heads, end: int) -> Iterator[Columns]:
+    def _decoded(self, segment: OpenSegment, position: int, batch_headers: BatchHeaders, end: int) -> Iterator[Columns]:
         data = self._buffer
         try:
-            aborted = self._fates.aborted(data, heads, self.offset, end) if self._fates is not None else ()
-            yield from columns(data, heads, start_offset=self.offset, end_offset=end, aborted=aborted)
+            aborted = self._fates.aborted(data, batch_headers, self.offset, end) if self._fates is not None else ()
+            yield from columns(data, batch_headers, start_offset=self.offset, end_offset=end, aborted=aborted)
         except DamagedBatch as error:
             raise self._damaged(segment, position, error) from None
 

@@ -24,7 +24,7 @@ def retried(work: Callable[[], T], what: str) -> T:
     """
     for attempt in range(ATTEMPTS):
         try:
-            with refusals_told(what):
+            with refusals_named(what):
                 return work()
         except Vanished as error:
             vanished = error
@@ -36,7 +36,7 @@ def retried(work: Callable[[], T], what: str) -> T:
 
 
 @contextmanager
-def refusals_told(what: str) -> Iterator[None]:
+def refusals_named(what: str) -> Iterator[None]:
     """An OSError (no permission, a bad disk) becomes a PipelineError that names the file."""
     try:
         yield

@@ -18,7 +18,7 @@ from klamm.pipeline.segments.ends import marker
 from klamm.pipeline.segments.files import HEAD_BYTES, OpenSegment, Segment
 from klamm.pipeline.segments.retries import retried
 from klamm.protocol.records.batch import CONTROL_FLAG, NO_PRODUCER_ID, TRANSACTIONAL_FLAG, read_header
-from klamm.protocol.records.columnar.heads import Bytes, Heads
+from klamm.protocol.records.columnar.batch_headers import BatchHeaders, Bytes
 from klamm.storage.log.transaction_index import ENTRY, AbortedTransaction, entries
 from klamm.storage.paths import TXN_INDEX_SUFFIX
 
@@ -26,37 +26,41 @@ if TYPE_CHECKING:
     from klamm.pipeline.segments.directories import LogDirs
 
 
-class _Fate(NamedTuple):
+class _Outcome(NamedTuple):
     """What ended the transaction of a producer, and at which offset."""
 
     marker_offset: int
     is_abort: bool
 
 
-class Fates:
+class TransactionOutcomes:
     """Of the transactions of one partition, stretch after stretch."""
 
     def __init__(self, logs: LogDirs, partition: TopicPartition, end: int) -> None:
         self._logs = logs
         self._partition = partition
         self._end = end
-        self._known: dict[int, _Fate] = {}  # by producer id: of the transaction that was open behind the last stretch
+        self._known: dict[
+            int, _Outcome
+        ] = {}  # by producer id: of the transaction that was open behind the last stretch
 
-    def aborted(self, data: Bytes, heads: Heads, start: int, end: int) -> list[tuple[int, int]]:
+    def aborted(self, data: Bytes, batch_headers: BatchHeaders, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the transactions that were aborted and have batches here, as `columns` wants.
 
         Raises PipelineError when one is still open: the range reaches beyond the last stable offset.
         """
         found: list[tuple[int, int]] = []
         open_: dict[int, int] = {}
-        transactional = (heads.attributes & TRANSACTIONAL_FLAG != 0) & (heads.producer_ids > NO_PRODUCER_ID)
-        inside = transactional & (heads.last_offsets >= start) & (heads.base_offsets < end)
+        transactional = (batch_headers.attributes & TRANSACTIONAL_FLAG != 0) & (
+            batch_headers.producer_ids > NO_PRODUCER_ID
+        )
+        inside = transactional & (batch_headers.last_offsets >= start) & (batch_headers.base_offsets < end)
         for row in np.flatnonzero(inside).tolist():
-            producer_id = int(heads.producer_ids[row])
-            if not heads.attributes[row] & CONTROL_FLAG:
-                open_.setdefault(producer_id, int(heads.base_offsets[row]))
+            producer_id = int(batch_headers.producer_ids[row])
+            if not batch_headers.attributes[row] & CONTROL_FLAG:
+                open_.setdefault(producer_id, int(batch_headers.base_offsets[row]))
             elif producer_id in open_:
-                at = int(heads.positions[row])
+                at = int(batch_headers.positions[row])
                 content = data[at : at + HEAD_BYTES].tobytes()
                 ended = marker(read_header(content), content)
                 if ended is not None:
@@ -64,7 +68,7 @@ class Fates:
                     if not ended.is_commit:
                         found.append((producer_id, first))
         if open_:
-            self._look_ahead(open_, int(heads.last_offsets[-1]) + 1)
+            self._look_ahead(open_, int(batch_headers.last_offsets[-1]) + 1)
             found += [(producer_id, first) for producer_id, first in open_.items() if self._known[producer_id].is_abort]
         return found
 
@@ -91,7 +95,7 @@ class Fates:
             for aborted in _entries(segment):
                 first = wanted.get(aborted.producer_id)
                 if first is not None and aborted.first_offset <= first and behind <= aborted.last_offset:
-                    self._known[aborted.producer_id] = _Fate(aborted.last_offset, True)
+                    self._known[aborted.producer_id] = _Outcome(aborted.last_offset, True)
                     del wanted[aborted.producer_id]
                 if not wanted or aborted.last_stable_offset >= self._end:
                     return
@@ -99,13 +103,13 @@ class Fates:
     def _ask_heads(self, wanted: dict[int, int], behind: int) -> None:
         for segment in self._segments(behind):
             with OpenSegment(segment) as file:
-                for _, head, data in file.heads(file.position_of(behind)):
-                    if head.producer_id not in wanted or not head.is_control or head.base_offset < behind:
+                for _, header, data in file.batch_headers(file.position_of(behind)):
+                    if header.producer_id not in wanted or not header.is_control or header.base_offset < behind:
                         continue
-                    ended = marker(head, data)
+                    ended = marker(header, data)
                     if ended is not None:
-                        self._known[head.producer_id] = _Fate(head.base_offset, not ended.is_commit)
-                        del wanted[head.producer_id]
+                        self._known[header.producer_id] = _Outcome(header.base_offset, not ended.is_commit)
+                        del wanted[header.producer_id]
                         if not wanted:
                             return
 

@@ -85,13 +85,13 @@ class SparkTasks:
         groups = grouped(items, self._most)
         rows = self._context.parallelize(groups, len(groups)).flatMap(several)
         action = _Action(rows.collect)
-        told = (0, 0)
+        reported = (0, 0)
         while True:
             ended = action.wait(POLL_S)
             seen = (records.value, size_bytes.value)
-            if seen[0] > told[0] or ended:
-                progress.advance(seen[0] - told[0], size_bytes=seen[1] - told[1])
-                told = seen
+            if seen[0] > reported[0] or ended:
+                progress.advance(seen[0] - reported[0], size_bytes=seen[1] - reported[1])
+                reported = seen
             if ended:
                 return [result for _, result in sorted(action.result(), key=lambda pair: pair[0])]
 

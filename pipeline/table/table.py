@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from klamm.pipeline.errors import NotATable, PipelineError, RivalLoader
+from klamm.pipeline.errors import ConcurrentCommit, NotATable, PipelineError
 from klamm.pipeline.ranges import NO_TOPIC_ID, TopicPartition
 from klamm.pipeline.table.files import MIXED, DataFile
 from klamm.pipeline.table.location import LOG_DIRECTORY, Location
@@ -120,7 +120,7 @@ class Table:
             )
         except Exception as error:
             if (rival := cls.open_if_there(location)) is not None:
-                raise RivalLoader(
+                raise ConcurrentCommit(
                     f"{location}: another job has created it meanwhile (version {rival.version})"
                 ) from None
             raise PipelineError(f"{location}: cannot be created: {first_line(error)}") from None
@@ -188,13 +188,15 @@ class Table:
         self._seen = version
 
     def commit(self, change: Change) -> int:
-        """All of it or nothing. Raises RivalLoader; returns the new version."""
+        """All of it or nothing. Raises ConcurrentCommit; returns the new version."""
         self._check_files(change)
         token, schema = uuid.uuid4().hex, self._delta.schema()
         for _ in range(ATTEMPTS):
-            self._check_rivals(change)
+            self._check_concurrent_commits(change)
             if self._delta.schema() != schema:
-                raise RivalLoader(f"{self.location}: another job has changed its columns meanwhile; run this again")
+                raise ConcurrentCommit(
+                    f"{self.location}: another job has changed its columns meanwhile; run this again"
+                )
             try:
                 self._write(change, token)
             except Exception as error:
@@ -229,18 +231,20 @@ class Table:
                     "that all share, or a URL"
                 )
 
-    def _check_rivals(self, change: Change) -> None:
+    def _check_concurrent_commits(self, change: Change) -> None:
         current = self.next_offsets
         for partition, expected in change.expected.items():
             if current.get(partition) != expected:
-                raise RivalLoader(
+                raise ConcurrentCommit(
                     f"{self.location}: another job has loaded {partition} meanwhile, up to {current.get(partition)} "
                     f"where this one began at {expected}. Nothing of this run is visible; let only one run"
                 )
         if change.removed:
             gone = {file.path for file in change.removed} - {file.path for file in self.files()}
             if gone:
-                raise RivalLoader(f"{self.location}: another job has replaced {min(gone)} meanwhile; run this again")
+                raise ConcurrentCommit(
+                    f"{self.location}: another job has replaced {min(gone)} meanwhile; run this again"
+                )
 
     def _write(self, change: Change, token: str) -> None:
         from deltalake import CommitProperties, Transaction
@@ -300,5 +304,5 @@ def _files(delta: DeltaTable) -> Iterator[DataFile]:
 def first_line(error: BaseException) -> str:
     """Of what delta-rs says, which may be a page: a tree of causes with arrows and colours."""
     lines = [COLOURS.sub("", line).replace("\u21b3", "").strip(" :.") for line in str(error).splitlines()]
-    told = ": ".join([line for line in lines if line][:CAUSES]) or type(error).__name__
-    return told if len(told) <= LINE else told[: LINE - 3] + "..."
+    text = ": ".join([line for line in lines if line][:CAUSES]) or type(error).__name__
+    return text if len(text) <= LINE else text[: LINE - 3] + "..."

@@ -18,6 +18,6 @@ Arrow, in bulk.
 """
 
 from klamm.pipeline.values.formats import FORMATS, parse_format
-from klamm.pipeline.values.forms import Bad, Binary, Converted, Form
+from klamm.pipeline.values.value_format import Bad, Binary, Converted, ValueFormat
 
-__all__ = ["FORMATS", "Bad", "Binary", "Converted", "Form", "parse_format"]
+__all__ = ["FORMATS", "Bad", "Binary", "Converted", "ValueFormat", "parse_format"]

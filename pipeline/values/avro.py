@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.pipeline.errors import BadOption
-from klamm.pipeline.values.forms import Bad, Converted
+from klamm.pipeline.values.value_format import Bad, Converted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +101,7 @@ class Avro:
         return number
 
 
-def avro_form(option: str, files: Sequence[str]) -> Avro:
+def avro_format(option: str, files: Sequence[str]) -> Avro:
     """Of FILE, or of ID=FILE, once or more. Raises BadOption."""
     writers: dict[int | None, dict[str, Any]] = {}
     for text in files:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm.pipeline.errors import BadOption
-from klamm.pipeline.values.avro import avro_form
-from klamm.pipeline.values.forms import Binary, Form, String
-from klamm.pipeline.values.json_form import Json
+from klamm.pipeline.values.avro import avro_format
+from klamm.pipeline.values.json_format import Json
 from klamm.pipeline.values.schemas import read_schema
+from klamm.pipeline.values.value_format import Binary, String, ValueFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FORMATS: Final = ("binary", "string", "json", "avro")
 
 
-def parse_format(what: str, name: str, files: Sequence[str] = ()) -> Form:
+def parse_format(what: str, name: str, files: Sequence[str] = ()) -> ValueFormat:
     """Of `--value json --value-schema FILE`; `what` is key or value. Raises BadOption."""
     option = f"--{what}-schema"
     if name in ("binary", "string"):
@@ -28,7 +28,7 @@ def parse_format(what: str, name: str, files: Sequence[str] = ()) -> Form:
     if not files:
         raise BadOption(f"--{what} {name} needs {option} FILE")
     if name == "avro":
-        form: Form = avro_form(option, files)
+        form: ValueFormat = avro_format(option, files)
     elif len(files) > 1:
         raise BadOption(f"{option}: json takes one file, not {len(files)}")
     else:

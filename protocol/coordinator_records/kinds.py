@@ -14,7 +14,7 @@ from klamm.protocol.schema import Message
 from klamm.protocol.wire import Buffer, Malformed
 
 PREFIX = Binary(">h")  # the kind of a key, the version of a value
-GROUPS = "klamm.protocol.group_records"
+GROUPS = "klamm.protocol.coordinator_records.group"
 SHARE_GROUPS = f"{__package__}.share_group"
 STREAMS_GROUPS = f"{__package__}.streams_group"
 TRANSACTIONS = f"{__package__}.transaction"

@@ -106,58 +106,58 @@ def slices(data: bytes, count: int) -> Iterator[Slice]:
         raise InvalidRecord(f"{available - start} bytes after the last record")
 
 
-def filter_batch(data: memoryview, head: BatchHeader, rules: Rules) -> memoryview | bytearray | None:
+def filter_batch(data: memoryview, header: BatchHeader, rules: Rules) -> memoryview | bytearray | None:
     """The batch as it is to be written, None for nothing. Raises InvalidRecord."""
-    if head.magic < 2:
-        return _converted(data, head, rules)
-    if head.is_control:
-        return _filter_control(data, head, rules)
-    if rules.transactions.is_aborted(head):
-        return _without_records(data, head) if _must_stay(head, rules) else None
-    records = payload(data, head, rules.decompress_limit)
-    horizon_ms = head.delete_horizon_ms
-    kept = list(_kept(slices(records, head.record_count), head, rules, horizon_ms))
+    if header.magic < 2:
+        return _converted(data, header, rules)
+    if header.is_control:
+        return _filter_control(data, header, rules)
+    if rules.transactions.is_aborted(header):
+        return _without_records(data, header) if _must_stay(header, rules) else None
+    records = payload(data, header, rules.decompress_limit)
+    horizon_ms = header.delete_horizon_ms
+    kept = list(_kept(slices(records, header.record_count), header, rules, horizon_ms))
     if not kept:
-        return _without_records(data, head) if _must_stay(head, rules) else None
+        return _without_records(data, header) if _must_stay(header, rules) else None
     if horizon_ms is None and not all(has_value for *_, has_value in kept):
-        return _rebuilt(records, head, kept, rules.now_ms + rules.delete_retention_ms)
-    return data if len(kept) == head.record_count else _rebuilt(records, head, kept, None)
+        return _rebuilt(records, header, kept, rules.now_ms + rules.delete_retention_ms)
+    return data if len(kept) == header.record_count else _rebuilt(records, header, kept, None)
 
 
-def _must_stay(head: BatchHeader, rules: Rules) -> bool:
+def _must_stay(header: BatchHeader, rules: Rules) -> bool:
     """Whether at least the header of a batch has to be kept."""
-    if head.next_offset == rules.first_uncleanable:
+    if header.next_offset == rules.first_uncleanable:
         return True
-    if not head.has_producer_id:
+    if not header.has_producer_id:
         return False
-    last_offset = rules.last_offsets.get(head.producer_id)
+    last_offset = rules.last_offsets.get(header.producer_id)
     if last_offset is not None:
-        return last_offset == head.last_offset
-    return head.is_control and rules.last_epochs.get(head.producer_id) == head.producer_epoch
+        return last_offset == header.last_offset
+    return header.is_control and rules.last_epochs.get(header.producer_id) == header.producer_epoch
 
 
-def _filter_control(data: memoryview, head: BatchHeader, rules: Rules) -> memoryview | bytearray | None:
-    may_go = rules.transactions.is_empty_after(data, head)
-    horizon_ms = head.delete_horizon_ms
-    if head.record_count == 0 or (may_go and horizon_ms is not None and horizon_ms <= rules.now_ms):
-        return _without_records(data, head) if _must_stay(head, rules) else None
+def _filter_control(data: memoryview, header: BatchHeader, rules: Rules) -> memoryview | bytearray | None:
+    may_go = rules.transactions.is_empty_after(data, header)
+    horizon_ms = header.delete_horizon_ms
+    if header.record_count == 0 or (may_go and horizon_ms is not None and horizon_ms <= rules.now_ms):
+        return _without_records(data, header) if _must_stay(header, rules) else None
     if may_go and horizon_ms is None:
-        records = payload(data, head, rules.decompress_limit)
-        kept = list(slices(records, head.record_count))
-        return _rebuilt(records, head, kept, rules.now_ms + rules.delete_retention_ms)
+        records = payload(data, header, rules.decompress_limit)
+        kept = list(slices(records, header.record_count))
+        return _rebuilt(records, header, kept, rules.now_ms + rules.delete_retention_ms)
     return data
 
 
-def _converted(data: memoryview, head: BatchHeader, rules: Rules) -> bytearray | None:
+def _converted(data: memoryview, header: BatchHeader, rules: Rules) -> bytearray | None:
     """What stays of a message or wrapper, as a batch of magic 2 over just these records, as Kafka makes it."""
-    kept = [record for record in batch_records(data, head, rules.decompress_limit) if _stays(record, rules.offsets)]
+    kept = [record for record in batch_records(data, header, rules.decompress_limit) if _stays(record, rules.offsets)]
     if not kept:
         return None
     batch = encode_batch(
         kept,
-        codec=head.codec,
+        codec=header.codec,
         base_offset=kept[0].offset,
-        log_append_time_ms=head.max_timestamp if head.is_log_append_time else None,
+        log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
     )
     if all(record.value is not None for record in kept):
         return batch
@@ -170,9 +170,9 @@ def _stays(record: Record, offsets: OffsetMap) -> bool:
     return record.offset > offsets.latest or (record.key is not None and offsets.get(record.key) <= record.offset)
 
 
-def _kept(found: Iterator[Slice], head: BatchHeader, rules: Rules, horizon_ms: int | None) -> Iterator[Slice]:
+def _kept(found: Iterator[Slice], header: BatchHeader, rules: Rules, horizon_ms: int | None) -> Iterator[Slice]:
     keep_tombstones = horizon_ms is None or rules.now_ms < horizon_ms
-    offsets, base_offset = rules.offsets, head.base_offset
+    offsets, base_offset = rules.offsets, header.base_offset
     for record in found:
         _, _, _, _, _, offset_delta, key, has_value = record
         offset = base_offset + offset_delta
@@ -183,27 +183,27 @@ def _kept(found: Iterator[Slice], head: BatchHeader, rules: Rules, horizon_ms: i
             yield record
 
 
-def _without_records(data: memoryview, head: BatchHeader) -> memoryview | bytearray:
-    if head.record_count == 0:
+def _without_records(data: memoryview, header: BatchHeader) -> memoryview | bytearray:
+    if header.record_count == 0:
         return data
-    attributes = head.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
-    return _batch(head, attributes, NO_TIMESTAMP, head.max_timestamp, 0, b"")
+    attributes = header.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
+    return _batch(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b"")
 
 
-def _rebuilt(records: bytes, head: BatchHeader, kept: list[Slice], new_horizon_ms: int | None) -> bytearray:
+def _rebuilt(records: bytes, header: BatchHeader, kept: list[Slice], new_horizon_ms: int | None) -> bytearray:
     """A batch of the records `kept`, with a delete horizon if a new one is given."""
-    base_timestamp, attributes = head.base_timestamp, head.attributes
+    base_timestamp, attributes = header.base_timestamp, header.attributes
     if new_horizon_ms is None:
         body = b"".join([records[start:end] for start, _, _, end, *_ in kept])
     else:
         shift = base_timestamp - new_horizon_ms
         base_timestamp, attributes = new_horizon_ms, attributes | DELETE_HORIZON_FLAG
         body = b"".join([_shifted(records, record, shift) for record in kept])
-    max_timestamp = head.max_timestamp
-    if not head.is_log_append_time:
-        max_timestamp = head.base_timestamp + max(delta for _, _, _, _, delta, *_ in kept)
-    packed = compress(head.codec, body) if head.is_compressed else body
-    return _batch(head, attributes, base_timestamp, max_timestamp, len(kept), packed)
+    max_timestamp = header.max_timestamp
+    if not header.is_log_append_time:
+        max_timestamp = header.base_timestamp + max(delta for _, _, _, _, delta, *_ in kept)
+    packed = compress(header.codec, body) if header.is_compressed else body
+    return _batch(header, attributes, base_timestamp, max_timestamp, len(kept), packed)
 
 
 def _shifted(records: bytes, record: Slice, shift: int) -> bytes:
@@ -217,25 +217,25 @@ def _shifted(records: bytes, record: Slice, shift: int) -> bytes:
 
 
 def _batch(
-    head: BatchHeader, attributes: int, base_timestamp: int, max_timestamp: int, count: int, packed: bytes
+    header: BatchHeader, attributes: int, base_timestamp: int, max_timestamp: int, count: int, packed: bytes
 ) -> bytearray:
     batch = bytearray(HEADER_BYTES)
     batch += packed
     HEADER.pack_into(
         batch,
         0,
-        head.base_offset,
+        header.base_offset,
         len(batch) - LOG_OVERHEAD_BYTES,
-        head.leader_epoch,
+        header.leader_epoch,
         2,
         0,
         attributes,
-        head.last_offset_delta,
+        header.last_offset_delta,
         base_timestamp,
         max_timestamp,
-        head.producer_id,
-        head.producer_epoch,
-        head.base_sequence,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
         count,
     )
     seal(batch)

@@ -110,5 +110,5 @@ def make_job(
         map_bytes=map_bytes,
         map_load_factor=map_load_factor,
         bytes_per_second=bytes_per_second,
-        cut_count=log.local.replacement.cut_count,
+        cut_count=log.local.segment_swap.cut_count,
     )

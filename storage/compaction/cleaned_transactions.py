@@ -32,33 +32,33 @@ class CleanedTransactions:
         self._committed: set[int] = set()
         self._kept: list[AbortedTransaction] = []
 
-    def is_aborted(self, head: BatchHeader) -> bool:
+    def is_aborted(self, header: BatchHeader) -> bool:
         """Whether a batch of records is part of an aborted transaction."""
-        self._go_to(head.last_offset)
-        if not head.is_transactional:
+        self._go_to(header.last_offset)
+        if not header.is_transactional:
             return False
-        if head.producer_id in self._aborted:
-            self._seen.add(head.producer_id)
+        if header.producer_id in self._aborted:
+            self._seen.add(header.producer_id)
             return True
-        self._committed.add(head.producer_id)
+        self._committed.add(header.producer_id)
         return False
 
-    def is_empty_after(self, batch: BytesLike, head: BatchHeader) -> bool:
+    def is_empty_after(self, batch: BytesLike, header: BatchHeader) -> bool:
         """Whether a control batch ends a transaction of which nothing is left. Raises InvalidRecord."""
-        self._go_to(head.last_offset)
-        if head.record_count == 0:
+        self._go_to(header.last_offset)
+        if header.record_count == 0:
             return True
-        marker = read_end_marker(batch, head)
+        marker = read_end_marker(batch, header)
         if marker is None:
             return False
         if marker.is_commit:
-            was_seen = head.producer_id in self._committed
-            self._committed.discard(head.producer_id)
+            was_seen = header.producer_id in self._committed
+            self._committed.discard(header.producer_id)
             return not was_seen
-        aborted = self._aborted.pop(head.producer_id, None)
-        if aborted is None or head.producer_id not in self._seen:
+        aborted = self._aborted.pop(header.producer_id, None)
+        if aborted is None or header.producer_id not in self._seen:
             return True
-        self._seen.discard(head.producer_id)
+        self._seen.discard(header.producer_id)
         self._kept.append(aborted)
         return False
 

@@ -5,8 +5,8 @@
 2. All segments below the end are filtered, batch by batch (`batch_filter.py`), neighbours together as long as they fit
    into one segment, into `<base offset>.log.cleaned` and its indexes, which are synced.
 3. What was written is read again, and checked (`log/cleaned_segment.py`).
-4. The broker swaps each in as soon as it is there (`log/swap.py`): no room is needed for a second log, and what is
-   done is done. Until then nothing that a reader or a start looks at has changed.
+4. The broker swaps each in as soon as it is there (`log/swap_manifest.py`): no room is needed for a second log, and
+   what is done is done. Until then nothing that a reader or a start looks at has changed.
 
 This is the work that burns CPU: it runs in a process of its own (`cleaner_worker.py`) and knows of the log what `Job`
 says. A damaged batch raises InvalidRecord or CorruptMessage: nothing is ever rewritten that does not fit its CRC. A
@@ -137,26 +137,26 @@ class Cleaner:
         for source in job.sources:
             if source.end_offset <= job.first_dirty:
                 continue
-            for head, data in self._batches(source):
-                if head.last_offset < job.first_dirty:
+            for header, data in self._batches(source):
+                if header.last_offset < job.first_dirty:
                     continue
-                if head.is_control:
-                    transactions.is_empty_after(data, head)
-                elif not transactions.is_aborted(head) and not self._take_keys(offsets, head, data):
+                if header.is_control:
+                    transactions.is_empty_after(data, header)
+                elif not transactions.is_aborted(header) and not self._take_keys(offsets, header, data):
                     return offsets
-                offsets.latest = max(offsets.latest, head.last_offset)
+                offsets.latest = max(offsets.latest, header.last_offset)
             offsets.latest = max(offsets.latest, source.end_offset - 1)
         return offsets
 
-    def _take_keys(self, offsets: OffsetMap, head: BatchHeader, data: memoryview) -> bool:
+    def _take_keys(self, offsets: OffsetMap, header: BatchHeader, data: memoryview) -> bool:
         """False when the map is full."""
-        base_offset, first_dirty = head.base_offset, self._job.first_dirty
-        if head.magic < 2:
+        base_offset, first_dirty = header.base_offset, self._job.first_dirty
+        if header.magic < 2:
             return all(
                 record.offset < first_dirty or record.key is None or offsets.put(record.key, record.offset)
-                for record in records(data, head, self._job.decompress_limit)
+                for record in records(data, header, self._job.decompress_limit)
             )
-        found = slices(payload(data, head, self._job.decompress_limit), head.record_count)
+        found = slices(payload(data, header, self._job.decompress_limit), header.record_count)
         for _, _, _, _, _, offset_delta, key, _ in found:
             offset = base_offset + offset_delta
             if offset >= first_dirty and key is not None and not offsets.put(key, offset):
@@ -167,13 +167,13 @@ class Cleaner:
         """Every batch of a segment, checked."""
         path = paths.offset_file(self._directory, source.base_offset, paths.LOG_SUFFIX)
         end = 0
-        for position, head, data in batches(self._filesystem.open_read(path), 0, source.size_bytes):
-            if not crc_is_valid(data, head):
-                raise CorruptMessage(f"{path.name}: position {position} offset {head.base_offset}: wrong CRC")
-            self._bytes_read += head.size_bytes
-            self._spent(head.size_bytes)
-            yield head, data
-            end = position + head.size_bytes
+        for position, header, data in batches(self._filesystem.open_read(path), 0, source.size_bytes):
+            if not crc_is_valid(data, header):
+                raise CorruptMessage(f"{path.name}: position {position} offset {header.base_offset}: wrong CRC")
+            self._bytes_read += header.size_bytes
+            self._spent(header.size_bytes)
+            yield header, data
+            end = position + header.size_bytes
         if end != source.size_bytes:
             raise CorruptMessage(f"{path.name}: no whole batch at position {end}")
 
@@ -183,8 +183,8 @@ class Cleaner:
         rules.transactions.take_kept()  # those of a segment that stayed as it is, and so did its index
         unchanged = len(group) == 1
         for source in group:
-            for head, data in self._batches(source):
-                kept = filter_batch(data, head, rules)
+            for header, data in self._batches(source):
+                kept = filter_batch(data, header, rules)
                 unchanged = unchanged and kept is data
                 if kept is not None:
                     out.write(kept)
@@ -249,9 +249,9 @@ class _Output:
         self.segment.create(exclusive=True)
 
     def write(self, batch: memoryview | bytearray) -> None:
-        segment, head = self.segment, read_header(batch)
-        segment.account(segment.size_bytes + len(self._buffer), head)
-        self.record_count += head.record_count
+        segment, header = self.segment, read_header(batch)
+        segment.account_batch(segment.size_bytes + len(self._buffer), header)
+        self.record_count += header.record_count
         self._buffer += batch
         if len(self._buffer) >= WRITE_BYTES:
             self._spill()
@@ -266,7 +266,7 @@ class _Output:
         """`aborted` have their markers in it. Where a source has a transaction index it is replaced, if by none."""
         self._spill()
         if has_index:
-            self._filesystem.open(self.segment.transaction_index.path, create=True)
+            self._filesystem.open_file(self.segment.transaction_index.path, create=True)
         for transaction in aborted:
             self.segment.transaction_index.append(transaction)
         self.segment.become_inactive()

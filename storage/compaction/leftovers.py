@@ -22,6 +22,6 @@ def discard_cleaned(log_dir: LogDir, partition: TopicPartition, log: Log) -> Non
     if log_dir.logs.get(partition) is not log:
         return
     with storage_errors(log.name), suppress(FileNotFoundError):
-        for entry in log_dir.filesystem.list(log.local.directory):
+        for entry in log_dir.filesystem.list_directory(log.local.directory):
             if entry.name.endswith(paths.CLEANED_SUFFIX):
                 unlink_if_exists(log_dir.filesystem, log.local.directory / entry.name)

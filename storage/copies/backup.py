@@ -1,7 +1,7 @@
 """A clean prefix of a partition, taken from its directory while a broker may be at work there, and brought back.
 
 What is taken, into a directory of the same shape:
-- closed segments: `.log` as hard links (`sharing.py`), synced, as the broker may not have done that yet; indexes as
+- closed segments: `.log` as hard links (`hard_links.py`), synced, as the broker may not have done that yet; indexes as
   copies;
 - the active segment: a copy of its whole, good batches. A batch that is being written just now has a wrong checksum or
   is not whole, and is left out; so is everything behind it. Its indexes are made anew when it comes back;
@@ -81,7 +81,7 @@ def take_partition(
 
 
 def _take(filesystem: Filesystem, source: Path, target: Path, log_start_offset: int) -> Taken:
-    before = {entry.name: entry for entry in filesystem.list(source) if not entry.is_directory}
+    before = {entry.name: entry for entry in filesystem.list_directory(source) if not entry.is_directory}
     if any(name == paths.COMPACTION_MANIFEST or name.endswith(paths.SWAP_SUFFIX) for name in before):
         raise _Unsettled
     bases = sorted(parsed[0] for name in before if (parsed := paths.parse_offset_file(name)) and parsed[1] == ".log")
@@ -95,11 +95,11 @@ def _take(filesystem: Filesystem, source: Path, target: Path, log_start_offset: 
             size += _take_file(filesystem, source, target, entry, active)
         epochs = filesystem.read_bytes(source / paths.LEADER_EPOCH_CHECKPOINT)
     except FileNotFoundError:
-        filesystem.list(source)  # that it is gone altogether is told as such
+        filesystem.list_directory(source)  # that it is gone altogether is told as such
         if paths.LEADER_EPOCH_CHECKPOINT in before:
             raise _Unsettled from None
         epochs = b""
-    after = {entry.name: entry.inode for entry in filesystem.list(source)}
+    after = {entry.name: entry.inode for entry in filesystem.list_directory(source)}
     if any(after.get(entry.name) != entry.inode for entry in used):
         raise _Unsettled
     end_offset = _cut_to_good_batches(filesystem, target, active)
@@ -131,7 +131,7 @@ def _sync_all(filesystem: Filesystem, files: Sequence[Path]) -> None:
     """Make the bytes durable, those of shared files, too; of many in threads, as the kernel joins what waits."""
 
     def sync(path: Path) -> None:
-        filesystem.open(path).sync()
+        filesystem.open_file(path).sync()
 
     if len(files) < MANY:
         for path in files:
@@ -145,12 +145,12 @@ def _sync_all(filesystem: Filesystem, files: Sequence[Path]) -> None:
 def _cut_to_good_batches(filesystem: Filesystem, target: Path, base_offset: int) -> int:
     """Let the copy of the active segment end with its last good batch; the offset behind that. Raises BackupError."""
     path = paths.offset_file(target, base_offset, paths.LOG_SUFFIX)
-    file = filesystem.open(path)
+    file = filesystem.open_file(path)
     size, end, next_offset = file.size(), 0, base_offset
-    for position, head, data in batches(file, 0, size):
-        if problem_of(head, data, next_offset, base_offset) is not None:
+    for position, header, data in batches(file, 0, size):
+        if problem_of(header, data, next_offset, base_offset) is not None:
             break
-        end, next_offset = position + head.size_bytes, head.next_offset
+        end, next_offset = position + header.size_bytes, header.next_offset
     if end < size:
         good = find_batch_after(file, end + 1, size, next_offset)
         if good is not None:
@@ -203,7 +203,7 @@ def restore_partition(
     taken, OSError, KafkaStorageError.
     """
     filesystem.make_directories(target)
-    entries = [entry for entry in filesystem.list(source) if not entry.is_directory]
+    entries = [entry for entry in filesystem.list_directory(source) if not entry.is_directory]
     bases = sorted(
         parsed[0] for entry in entries if (parsed := paths.parse_offset_file(entry.name)) and parsed[1] == ".log"
     )

@@ -36,26 +36,26 @@ def append_assigned(log: Log, data: Buffer, *, leader_epoch: int | None = None) 
     """
     view = memoryview(data)
     found = _checked(log, view, leader_epoch)
-    for position, head in found:
-        log.append_as_follower(view[position : position + head.size_bytes], head)
+    for position, header in found:
+        log.append_as_follower(view[position : position + header.size_bytes], header)
     return len(found)
 
 
 def _checked(log: Log, data: memoryview, leader_epoch: int | None) -> list[tuple[int, BatchHeader]]:
     found: list[tuple[int, BatchHeader]] = []
     next_offset = log.log_end_offset
-    for position, head in batches(data):
-        if not crc_is_valid(data, head, position):
-            raise CorruptMessage(f"{log.name}: wrong CRC of the batch at offset {head.base_offset}")
-        if head.base_offset < next_offset or head.last_offset_delta < 0:
+    for position, header in batches(data):
+        if not crc_is_valid(data, header, position):
+            raise CorruptMessage(f"{log.name}: wrong CRC of the batch at offset {header.base_offset}")
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
             what = "the log ends at" if not found else "the batch before it ends at"
-            raise UnexpectedOffset(f"{log.name}: batch at offset {head.base_offset}, {what} {next_offset}")
-        if leader_epoch is not None and head.leader_epoch > leader_epoch:
+            raise UnexpectedOffset(f"{log.name}: batch at offset {header.base_offset}, {what} {next_offset}")
+        if leader_epoch is not None and header.leader_epoch > leader_epoch:
             logger.warning(
                 "%s: batch of leader_epoch=%d from a leader of epoch %d left out: base_offset=%d",
-                log.name, head.leader_epoch, leader_epoch, head.base_offset,
+                log.name, header.leader_epoch, leader_epoch, header.base_offset,
             )  # fmt: skip
             break
-        found.append((position, head))
-        next_offset = head.next_offset
+        found.append((position, header))
+        next_offset = header.next_offset
     return found

@@ -1,7 +1,7 @@
 """A segment that compaction has made of others: what it has to be before it takes their place.
 
 The cleaner counts what it writes, then reads the file again from its beginning and compares: the sources go once it is
-swapped in, and nothing else has their records. A start that finishes a swap looks again (`swap.py`).
+swapped in, and nothing else has their records. A start that finishes a swap looks again (`swap_manifest.py`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def check(file: File, cleaned: Cleaned) -> None:
     """Raise CorruptMessage unless the file is the segment, batch for batch. OSError."""
     size, end, next_offset, count = file.size(), 0, cleaned.base_offset, 0
     problem = None if size == cleaned.size_bytes else f"{size} bytes instead of {cleaned.size_bytes}"
-    for position, head, data in batches(file, 0, size if problem is None else 0):
-        problem = problem_of(head, data, next_offset, cleaned.base_offset)
+    for position, header, data in batches(file, 0, size if problem is None else 0):
+        problem = problem_of(header, data, next_offset, cleaned.base_offset)
         if problem is not None:
             break
-        end, next_offset, count = position + head.size_bytes, head.next_offset, count + head.record_count
+        end, next_offset, count = position + header.size_bytes, header.next_offset, count + header.record_count
     if problem is None and end != size:
         problem = "no whole batch"
     if problem is None and count != cleaned.record_count:

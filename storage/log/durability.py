@@ -24,7 +24,7 @@ from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem, describe
 
 if TYPE_CHECKING:
-    from klamm.storage.log.leader_epochs import EpochCache
+    from klamm.storage.log.leader_epochs import LeaderEpochCache
     from klamm.storage.log.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Durability:
         self,
         filesystem: Filesystem,
         directory: Path,
-        leader_epochs: EpochCache,
+        leader_epochs: LeaderEpochCache,
         recovery_point: int,
         flushed_offset: int,
         first_unflushed_ms: int | None,
@@ -115,7 +115,7 @@ class Durability:
         self.flushed_offset = max(self.flushed_offset, target)
         return self.flushed_offset
 
-    def sync_cut(self, active: Segment) -> None:
+    def sync_truncation(self, active: Segment) -> None:
         """Make a cut of the log durable. The caller holds the lock. OSError."""
         self.directory_unsynced = False
         active.sync()
@@ -161,7 +161,7 @@ class Durability:
             files = segment.write_indexes()
             snapshot = paths.offset_file(self._directory, following.base_offset, paths.SNAPSHOT_SUFFIX)
             if self._filesystem.exists(snapshot):
-                files.append(self._filesystem.open(snapshot))
+                files.append(self._filesystem.open_file(snapshot))
         except OSError as error:
             logger.warning(
                 "%s: indexes of segment %d not written, the next unclean start makes them anew: %s",

@@ -82,7 +82,7 @@ class EntryFile:
 
     def _drop_zeros(self) -> None:
         """Find the end of the entries in a file that is preallocated. Only the first may be all zeros and an entry."""
-        content = self._filesystem.map(self.path)
+        content = self._filesystem.map_file(self.path)
         size = self._size
         zeros = bytes(size)
         count = bisect_left(range(1, self.count), True, key=lambda i: content[i * size : (i + 1) * size] == zeros) + 1
@@ -94,7 +94,7 @@ class EntryFile:
 
     def write_out(self) -> File:
         """Bring the file up to date and cut it to its entries; returns it to be synced. OSError if the disk refuses."""
-        file = self._filesystem.open(self.path, create=True)
+        file = self._filesystem.open_file(self.path, create=True)
         self._write_tail_to_file(file)
         if file.size() != self.count * self._size:
             file.truncate(self.count * self._size)
@@ -105,7 +105,7 @@ class EntryFile:
         self._is_frozen = True
         self._filesystem.open_files.settle()
         if self._tail_first * self._size > len(self._map):
-            self._map = self._filesystem.map(self.path)
+            self._map = self._filesystem.map_file(self.path)
 
     def let_go(self) -> bool:
         """See `open_files.Holder`."""
@@ -124,7 +124,7 @@ class EntryFile:
 
     def _spill(self) -> None:
         try:
-            self._write_tail_to_file(self._filesystem.open(self.path, create=True))
+            self._write_tail_to_file(self._filesystem.open_file(self.path, create=True))
         except OSError as error:
             logger.warning("%s: index entries stay in memory: %s", self.path, describe(error))
             return
@@ -145,7 +145,7 @@ class EntryFile:
             return self._tail, (index - self._tail_first) * self._size
         mapped, position = self._map, index * self._size
         if position + self._size > len(mapped):
-            mapped = self._map = self._filesystem.map(self.path)
+            mapped = self._map = self._filesystem.map_file(self.path)
             self._filesystem.open_files.opened(self)
         return mapped, position
 

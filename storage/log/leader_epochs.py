@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 UNKNOWN = EpochEnd(-1, -1)
 
 
-class EpochCache:
+class LeaderEpochCache:
     """Epochs and their start offsets, both strictly ascending."""
 
     __slots__ = ("_entries", "_filesystem", "dirty", "latest", "path", "unsynced")
@@ -59,16 +59,16 @@ class EpochCache:
         kept = [entry for entry in self._entries if entry[0] < epoch and entry[1] < start_offset]
         self._set([*kept, (epoch, start_offset)])
 
-    def follow(self, head: BatchHeader) -> bool:
+    def follow(self, header: BatchHeader) -> bool:
         """Take note of a batch from a leader, even of an older epoch: the leader is right. A message of an old format
         has none, and clears those before it. Whether anything may have changed."""
-        if head.magic < 2 and self._entries:
-            logger.warning("%s: a message of format %d clears the leader epochs", self.path.parent.name, head.magic)
+        if header.magic < 2 and self._entries:
+            logger.warning("%s: a message of format %d clears the leader epochs", self.path.parent.name, header.magic)
             self.clear()
             return True
-        if head.leader_epoch == self.latest or head.leader_epoch < 0:
+        if header.leader_epoch == self.latest or header.leader_epoch < 0:
             return False
-        self.assign(head.leader_epoch, head.base_offset)
+        self.assign(header.leader_epoch, header.base_offset)
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
@@ -132,7 +132,7 @@ class EpochCache:
         if self.unsynced:
             self.unsynced = False  # before it is opened: it may be replaced meanwhile
             try:
-                file = self._filesystem.open(self.path)
+                file = self._filesystem.open_file(self.path)
             except OSError:
                 self.unsynced = True
                 raise

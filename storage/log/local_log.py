@@ -5,7 +5,7 @@ log above it (`log.py`), which decides when a segment is rolled and where the lo
 
 Threads: everything runs on the caller's one thread, but `flush`, which blocks, and may run in any other thread beside
 appends and reads (`durability.py`). What takes files away holds `durability.lock`. The segments are a `SegmentList`;
-how they leave it is told there, how compacted ones come into it in `replacement.py`.
+how they leave it is told there, how compacted ones come into it in `segment_swap.py`.
 
 A write error leaves the log as it was before; reads go on.
 """
@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 from klamm.protocol.errors import KafkaStorageError
 from klamm.storage.clock import Clock
 from klamm.storage.filesystem import Buffer, Filesystem, describe, is_transient, storage_errors, unlink_if_exists
+from klamm.storage.hard_links import unshare_files
 from klamm.storage.log.durability import Durability
-from klamm.storage.log.leader_epochs import EpochCache
+from klamm.storage.log.leader_epochs import LeaderEpochCache
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log.replacement import Replacement, SwapStuck
 from klamm.storage.log.segment import Segment
 from klamm.storage.log.segment_list import SegmentList, retire
+from klamm.storage.log.segment_swap import SegmentSwap, SwapStuck
 from klamm.storage.log.transaction_index import write_list
-from klamm.storage.sharing import own_files
 
 if TYPE_CHECKING:
     from klamm.storage.log.cleaned_segment import Cleaned
@@ -56,7 +56,7 @@ class LocalLog:
         "no_room",
         "offline_reason",
         "on_sync_failure",
-        "replacement",
+        "segment_swap",
         "segments",
     )
 
@@ -68,7 +68,7 @@ class LocalLog:
         *,
         clock: Clock,
         filesystem: Filesystem,
-        leader_epochs: EpochCache,
+        leader_epochs: LeaderEpochCache,
         log_end_offset: int,
         recovery_point: int,
         flushed_offset: int,
@@ -95,7 +95,7 @@ class LocalLog:
             flushed_offset,
             None if recovery_point == log_end_offset else clock.wall_ms(),
         )
-        self.replacement = Replacement(filesystem, directory, self.segments)
+        self.segment_swap = SegmentSwap(filesystem, directory, self.segments)
 
     # Facts
 
@@ -120,12 +120,12 @@ class LocalLog:
 
     # Writing
 
-    def write(
+    def append_batch(
         self, data: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> None:
         """Write a batch with these offsets at the end of the active segment. Raises KafkaStorageError."""
         try:
-            self.segments.active.append(data, size, base_offset, last_offset, max_timestamp)
+            self.segments.active.append_batch(data, size, base_offset, last_offset, max_timestamp)
         except OSError as error:
             raise self._write_failed(error) from error
         self.log_end_offset = last_offset + 1
@@ -172,7 +172,7 @@ class LocalLog:
 
     def add_segment(self, segment: Segment) -> None:
         """Append to this one from now on."""
-        self.segments.append(segment)
+        self.segments.append_segment(segment)
         self.durability.directory_unsynced = True
 
     def move_empty(self, offset: int) -> None:
@@ -187,7 +187,7 @@ class LocalLog:
             except OSError:
                 old.create()
                 raise
-            self.segments.set([*self.segments.all[:-1], segment])
+            self.segments.set_segments([*self.segments.all[:-1], segment])
             self.durability.directory_unsynced = True
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -257,14 +257,14 @@ class LocalLog:
     def batch_start(self, offset: int) -> int:
         """Where the log ends without the batch that holds `offset`, and gaps before it: no checkpoint may be above."""
         segment = self.segments.all[self.segments.index_of(offset)]
-        found = segment.find(offset)
+        found = segment.find_batch(offset)
         end = segment.next_offset_at(0, found[0] if found is not None else segment.size_bytes)
         return min(offset, end if end >= 0 else segment.base_offset)
 
-    def cut(self, offset: int) -> None:
+    def truncate_to(self, offset: int) -> None:
         """Remove what begins at or above `offset`. Raises KafkaStorageError, OSError."""
-        self.replacement.cut_count += 1
-        if self.replacement.is_under_way:
+        self.segment_swap.cut_count += 1
+        if self.segment_swap.is_under_way:
             raise KafkaStorageError(f"{self.name}: compacted segments are half-way in their place")
         if offset < self.segments.bases[0]:
             self._replace_all(offset)
@@ -275,13 +275,13 @@ class LocalLog:
     def _cut_segments(self, offset: int) -> None:
         kept = [segment for segment in self.segments.all if segment.base_offset <= offset]
         removed = self.segments.all[len(kept) :]
-        self.segments.set(kept)
+        self.segments.set_segments(kept)
         for segment in reversed(removed):  # newest first: a crash on the way leaves no hole
             segment.delete()
         active = self.segments.active
-        if own_files(self.filesystem, self.directory, active.base_offset):
+        if unshare_files(self.filesystem, self.directory, active.base_offset):
             active.close()
-        active.truncate(offset)
+        active.truncate_to(offset)
         self.log_end_offset = active.load_end()
 
     def _replace_all(self, offset: int) -> None:
@@ -289,21 +289,21 @@ class LocalLog:
             segment.delete()
         fresh = self._new_segment(offset)
         fresh.create()
-        self.segments.set([fresh])
+        self.segments.set_segments([fresh])
         self.log_end_offset = offset
 
-    def sync_cut(self) -> None:
+    def sync_truncation(self) -> None:
         """Make what `cut` and the log above it have changed durable. OSError."""
         self.segments.note_aborts()
         try:
-            self.durability.sync_cut(self.segments.active)
+            self.durability.sync_truncation(self.segments.active)
         except OSError as error:
             self._sync_failed(error)
             raise
 
     # Segments that leave: out of the list on the loop, then `retire` and `unlink_files` in a thread
 
-    def retire(self, segments: Iterable[Segment]) -> list[Path]:
+    def retire_segments(self, segments: Iterable[Segment]) -> list[Path]:
         """Give the files of detached segments the suffix `.deleted`, durably; returns the new names. Blocks.
 
         From then on a start removes them. Waits for a flush that is under way, whose thread may be at their files.
@@ -317,11 +317,11 @@ class LocalLog:
             for path in files:
                 unlink_if_exists(self.filesystem, path)
 
-    # Compacted segments (`replacement.py`)
+    # Compacted segments (`segment_swap.py`)
 
     def begin_swap(self, cleaned: Cleaned) -> bool:
         """Reserve the segments that a compacted one is to replace; False when they are not there any more."""
-        return self.offline_reason is None and self.replacement.begin(cleaned, self.recovery_point)
+        return self.offline_reason is None and self.segment_swap.begin(cleaned, self.recovery_point)
 
     def swap_files(self, cleaned: Cleaned) -> list[Path]:
         """Put the compacted files in their place, durably; returns what may be unlinked later. Blocks.
@@ -331,14 +331,14 @@ class LocalLog:
         """
         with self.durability.lock, storage_errors(self.name):
             try:
-                return self.replacement.swap_files(cleaned, self._new_segment)
+                return self.segment_swap.swap_files(cleaned, self._new_segment)
             except SwapStuck as error:
                 self.offline_reason = error.strerror
                 raise KafkaStorageError(f"{self.name}: {error.strerror}") from error
 
     def finish_swap(self) -> None:
         """Let readers see the compacted segment, if its files are in place."""
-        if self.replacement.finish():
+        if self.segment_swap.finish():
             self.list_transaction_indexes()
 
     def list_transaction_indexes(self, *, sync: bool = False) -> None:

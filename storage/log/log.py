@@ -24,17 +24,17 @@ from klamm.protocol.records.batch import BatchHeader, stamp
 from klamm.storage import paths
 from klamm.storage.filesystem import Buffer, describe, replace_file, storage_errors
 from klamm.storage.log import timestamps
-from klamm.storage.log.admission import check_producer
 from klamm.storage.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
-from klamm.storage.log.leader_epochs import EpochCache
+from klamm.storage.log.leader_epochs import LeaderEpochCache
 from klamm.storage.log.local_log import LocalLog
-from klamm.storage.log.producer import NO_PRODUCER
-from klamm.storage.log.producer_state import ProducerState
+from klamm.storage.log.producer_check import check_producer
+from klamm.storage.log.producer_state_entry import NO_PRODUCER
+from klamm.storage.log.producer_state_manager import ProducerStateManager
 from klamm.storage.log.replay import reload_producers, replay
 from klamm.storage.log.results import NOTHING, AppendResult, LogRead, appended
 from klamm.storage.log.segment import Segment
 from klamm.storage.log.transaction_index import AbortedTransaction
-from klamm.storage.log.verification import VerificationGuard, Verifications
+from klamm.storage.log.transaction_verification import TransactionVerifications, VerificationGuard
 
 if TYPE_CHECKING:
     from klamm.protocol.records.control import EndMarker
@@ -61,13 +61,18 @@ class Log:
     )
 
     def __init__(
-        self, local: LocalLog, *, producers: ProducerState, leader_epochs: EpochCache, log_start_offset: int
+        self,
+        local: LocalLog,
+        *,
+        producers: ProducerStateManager,
+        leader_epochs: LeaderEpochCache,
+        log_start_offset: int,
     ) -> None:
         assert log_start_offset <= local.log_end_offset
         self.local = local
         self.name = local.name
         self.producers = producers
-        self.verifications = Verifications(local.name)
+        self.verifications = TransactionVerifications(local.name)
         self.leader_epochs = leader_epochs
         self.log_start_offset = log_start_offset
         self.high_watermark = log_start_offset
@@ -96,11 +101,11 @@ class Log:
     def set_high_watermark(self, offset: int) -> None:
         """What is below `offset` is committed."""
         self.high_watermark = offset
-        self.producers.decide_below(offset)
+        self.producers.on_high_watermark_updated(offset)
 
     # Appending
 
-    def append(
+    def append_as_leader(
         self,
         batch: ValidBatch,
         *,
@@ -111,9 +116,10 @@ class Log:
     ) -> AppendResult:
         """Append one batch. Nothing else may touch its bytes until this returns.
 
-        A batch that begins a transaction needs a guard (`verification.py`). Of a batch that a coordinator writes for a
-        producer the epoch is checked, it has no sequence. Raises OutOfOrderSequenceNumber, InvalidProducerEpoch,
-        InvalidTxnState, or KafkaStorageError when the disk refuses: then the log is as it was before.
+        A batch that begins a transaction needs a guard (`transaction_verification.py`). Of a batch that a coordinator
+        writes for a producer the epoch is checked, it has no sequence. Raises OutOfOrderSequenceNumber,
+        InvalidProducerEpoch, InvalidTxnState, or KafkaStorageError when the disk refuses: then the log is as it was
+        before.
         """
         local = self.local
         if local.offline_reason is not None or local.no_room:
@@ -129,10 +135,10 @@ class Log:
         base_offset = local.log_end_offset
         last_offset = base_offset + batch.last_offset_delta
         size, timestamp = batch.size_bytes, batch.max_timestamp
-        if not local.segments.active.takes(size, last_offset, timestamp, now_ms, local.config):
+        if not local.segments.active.has_room_for(size, last_offset, timestamp, now_ms, local.config):
             self._next_segment(base_offset, last_offset)
         stamp(batch.data, base_offset, leader_epoch)
-        local.write(batch.data, size, base_offset, last_offset, timestamp, now_ms)
+        local.append_batch(batch.data, size, base_offset, last_offset, timestamp, now_ms)
         if leader_epoch > self.leader_epochs.latest:
             self._begin_epoch(leader_epoch, base_offset)
         if producer_id != NO_PRODUCER:
@@ -164,10 +170,10 @@ class Log:
         offset = local.log_end_offset
         ended = self.producers.ending(producer_id, offset)
         size, timestamp = batch.size_bytes, batch.max_timestamp
-        if not local.segments.active.takes(size, offset, timestamp, now_ms, local.config):
+        if not local.segments.active.has_room_for(size, offset, timestamp, now_ms, local.config):
             self.roll()
         stamp(batch.data, offset, leader_epoch)
-        local.write(batch.data, size, offset, offset, timestamp, now_ms)
+        local.append_batch(batch.data, size, offset, offset, timestamp, now_ms)
         if leader_epoch > self.leader_epochs.latest:
             self._begin_epoch(leader_epoch, offset)
         if ended is not None and not marker.is_commit:
@@ -176,7 +182,7 @@ class Log:
         self.verifications.end(producer_id)
         return appended(offset, offset, batch.log_append_time_ms)
 
-    def append_as_follower(self, data: Buffer, head: BatchHeader) -> None:
+    def append_as_follower(self, data: Buffer, header: BatchHeader) -> None:
         """Append a batch that another log has accepted, at the offset that it has there; there may be a gap before it.
 
         Nothing is asked of its producer. Raises KafkaStorageError: the log is as it was before.
@@ -184,18 +190,22 @@ class Log:
         local = self.local
         if local.offline_reason is not None or local.no_room:
             raise local.refusal()
-        assert head.base_offset >= local.log_end_offset, f"{self}: {head.base_offset} is there already"
+        assert header.base_offset >= local.log_end_offset, f"{self}: {header.base_offset} is there already"
         now_ms = local.clock.wall_ms()
         # The first offset in a wrapper of an old format is not known: not so far below its last one.
-        first_offset = head.base_offset if head.magic == 2 else head.last_offset - MAX_RELATIVE_OFFSET
-        if not local.segments.active.takes(head.size_bytes, head.last_offset, head.max_timestamp, now_ms, local.config):
-            self._next_segment(first_offset, head.last_offset)
+        first_offset = header.base_offset if header.magic == 2 else header.last_offset - MAX_RELATIVE_OFFSET
+        if not local.segments.active.has_room_for(
+            header.size_bytes, header.last_offset, header.max_timestamp, now_ms, local.config
+        ):
+            self._next_segment(first_offset, header.last_offset)
         segment = local.segments.active
         position = segment.size_bytes
-        local.write(data, head.size_bytes, head.base_offset, head.last_offset, head.max_timestamp, now_ms)
-        if self.leader_epochs.follow(head):
+        local.append_batch(
+            data, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp, now_ms
+        )
+        if self.leader_epochs.follow(header):
             self._write_epochs()
-        aborted = replay(self.producers, segment, position, head, bytes(data) if head.is_control else None)
+        aborted = replay(self.producers, segment, position, header, bytes(data) if header.is_control else None)
         if aborted is not None:
             self._note_abort(aborted)
 
@@ -256,7 +266,7 @@ class Log:
 
     # Reading
 
-    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool = True) -> LogRead:
+    def read_records(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool = True) -> LogRead:
         """Batches from the one that holds `offset` on, below `max_offset`, cut at `max_bytes`: the last may be partial.
 
         With `min_one` the first batch is whole, however large. Raises OffsetOutOfRange, CorruptMessage when `offset` is
@@ -269,7 +279,7 @@ class Log:
         if offset >= max_offset or offset == end:
             return NOTHING
         try:
-            return local.segments.read(offset, end, max_bytes=max_bytes, max_offset=max_offset, min_one=min_one)
+            return local.segments.read_records(offset, end, max_bytes=max_bytes, max_offset=max_offset, min_one=min_one)
         except OSError as error:
             logger.error("%s: read failed: offset=%d: %s", self.name, offset, describe(error))
             raise KafkaStorageError(f"{self.name}: read failed: {describe(error)}") from error
@@ -310,7 +320,7 @@ class Log:
             self.before_truncate(self, min(local.recovery_point, offset))
         with local.durability.lock, storage_errors(self.name):
             local.finish_swap()
-            local.cut(offset)
+            local.truncate_to(offset)
             end = local.log_end_offset
             self.log_start_offset = min(self.log_start_offset, end)
             self._snapshot_offset = -1
@@ -320,7 +330,7 @@ class Log:
                 self.producers, local.segments.all, end, local.filesystem, local.clock.wall_ms(), local.directory
             )
             self.set_high_watermark(min(self.high_watermark, end))
-            local.sync_cut()
+            local.sync_truncation()
 
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers (DeleteRecords, retention).
@@ -341,7 +351,7 @@ class Log:
         The caller has made the log start durable before (`LogDir.checkpoint`): after a crash it must not be below the
         first segment that is left. The files are those of `LocalLog.retire`.
         """
-        if self.local.replacement.is_under_way:  # the files that are being renamed are left to the next time
+        if self.local.segment_swap.is_under_way:  # the files that are being renamed are left to the next time
             return []
         return self.local.segments.detach_below(self.log_start_offset)
 

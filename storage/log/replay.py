@@ -14,8 +14,8 @@ from klamm.storage import paths
 from klamm.storage.checkpoints import CheckpointError
 from klamm.storage.filesystem import Filesystem, describe, unlink_if_exists
 from klamm.storage.log.log_config import LONG_MAX
-from klamm.storage.log.producer import SnapshotError
-from klamm.storage.log.producer_state import ProducerState
+from klamm.storage.log.producer_state_entry import SnapshotError
+from klamm.storage.log.producer_state_manager import ProducerStateManager
 from klamm.storage.log.segment import Segment
 from klamm.storage.log.transaction_index import AbortedTransaction, check, is_as_listed, parse_list
 
@@ -23,27 +23,27 @@ logger = logging.getLogger(__name__)
 
 
 def replay(
-    producers: ProducerState, segment: Segment, position: int, head: BatchHeader, data: BytesLike | None = None
+    producers: ProducerStateManager, segment: Segment, position: int, header: BatchHeader, data: BytesLike | None = None
 ) -> AbortedTransaction | None:
     """Take note of a batch that is in the log at `position`; the transaction that it aborts, if it is such a marker."""
-    if not head.is_control:
-        return producers.replay(head)
-    if not head.has_producer_id:
+    if not header.is_control:
+        return producers.replay(header)
+    if not header.has_producer_id:
         return None
-    return producers.replay(head, _marker(segment, position, head, data))
+    return producers.replay(header, _marker(segment, position, header, data))
 
 
-def _marker(segment: Segment, position: int, head: BatchHeader, data: BytesLike | None = None) -> EndMarker | None:
+def _marker(segment: Segment, position: int, header: BatchHeader, data: BytesLike | None = None) -> EndMarker | None:
     """The marker in a control batch; None where it says nothing of a transaction."""
     try:
-        return read_end_marker(segment.file.read_at(head.size_bytes, position) if data is None else data, head)
+        return read_end_marker(segment.file.read_at(header.size_bytes, position) if data is None else data, header)
     except InvalidRecord as error:
-        logger.warning("%s: control batch at offset %d: %s", segment.path, head.base_offset, error.message)
+        logger.warning("%s: control batch at offset %d: %s", segment.path, header.base_offset, error.message)
         return None
 
 
 def load_producers(
-    producers: ProducerState,
+    producers: ProducerStateManager,
     segments: list[Segment],
     end_offset: int,
     filesystem: Filesystem,
@@ -74,13 +74,13 @@ def load_producers(
     for segment, following in zip(segments, [*segments[1:], None], strict=False):
         if following is not None and following.base_offset <= start:
             continue
-        for position, head in segment.heads():
-            if start <= head.base_offset < end_offset:
-                replay(producers, segment, position, head)
+        for position, header in segment.batch_headers():
+            if start <= header.base_offset < end_offset:
+                replay(producers, segment, position, header)
 
 
 def reload_producers(
-    producers: ProducerState,
+    producers: ProducerStateManager,
     segments: list[Segment],
     end_offset: int,
     filesystem: Filesystem,
@@ -88,7 +88,7 @@ def reload_producers(
     directory: Path,
 ) -> None:
     """The same for a log that was cut, with the snapshots that are in its directory."""
-    names = [paths.parse_offset_file(entry.name) for entry in filesystem.list(directory)]
+    names = [paths.parse_offset_file(entry.name) for entry in filesystem.list_directory(directory)]
     snapshots = sorted(offset for offset, suffix in filter(None, names) if suffix == paths.SNAPSHOT_SUFFIX)
     load_producers(producers, segments, end_offset, filesystem, now_ms, directory, snapshots)
 
@@ -151,25 +151,27 @@ def _compare_with_batches(segment: Segment) -> None:
     """Raises ValueError where other transactions are aborted than the index says."""
     index = segment.transaction_index
     known = [index.entry(at).last_offset for at in range(index.count)]
-    if known != [head.base_offset for position, head in segment.heads() if _is_abort(segment, position, head)]:
+    if known != [
+        header.base_offset for position, header in segment.batch_headers() if _is_abort(segment, position, header)
+    ]:
         raise ValueError(f"its {index.count} entries are not those of the batches")
 
 
-def _is_abort(segment: Segment, position: int, head: BatchHeader) -> bool:
-    marker = _marker(segment, position, head) if head.is_control else None
+def _is_abort(segment: Segment, position: int, header: BatchHeader) -> bool:
+    marker = _marker(segment, position, header) if header.is_control else None
     return marker is not None and not marker.is_commit
 
 
 def _rebuild_transaction_index(segments: list[Segment], filesystem: Filesystem, snapshots: Sequence[int]) -> None:
     """Make the index of the last of the segments anew from the batches."""
     *before, segment = segments
-    producers = ProducerState(segment.directory.name, expiration_ms=LONG_MAX)
+    producers = ProducerStateManager(segment.directory.name, expiration_ms=LONG_MAX)
     known = [offset for offset in snapshots if offset <= segment.base_offset]
     load_producers(producers, before, segment.base_offset, filesystem, 0, segment.directory, known)
     index = segment.transaction_index
     index.clear()
-    for position, head in segment.heads():
-        aborted = replay(producers, segment, position, head)
+    for position, header in segment.batch_headers():
+        aborted = replay(producers, segment, position, header)
         if aborted is not None:
             index.append(aborted)
     try:

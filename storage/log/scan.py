@@ -33,7 +33,7 @@ SCAN_BYTES = 4096
 BULK_BYTES = 1 << 18  # what stays in the cache of the processor
 
 
-def heads(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+def batch_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch that lies in [position, end); stops before bytes that cannot be a batch.
 
     Sizes are checked against `end`, contents are not: for bytes that are known to be good.
@@ -52,11 +52,11 @@ def heads(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeade
             yield position, found
             position += found.size_bytes
             continue
-        head = _old_head(chunk, at)
-        if head is None or position + head.size_bytes > end:
+        header = _old_header(chunk, at)
+        if header is None or position + header.size_bytes > end:
             return
-        yield position, head
-        position += head.size_bytes
+        yield position, header
+        position += header.size_bytes
 
 
 def _header(chunk: bytes | memoryview, at: int) -> BatchHeader:
@@ -65,7 +65,7 @@ def _header(chunk: bytes | memoryview, at: int) -> BatchHeader:
     return tuple.__new__(BatchHeader, (fields[0], fields[1] + LOG_OVERHEAD_BYTES, *fields[2:]))
 
 
-def _old_head(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
+def _old_header(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
     """That of a message of an older format, which only the end of the file may cut short; None when there is none."""
     try:
         return read_head(chunk, at)
@@ -76,7 +76,7 @@ def _old_head(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
 def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
     """Position and header of the first batch from `position` on whose last offset is at least `offset`.
 
-    The same walk as `heads`, in the tightest loop: every fetch begins with it.
+    The same walk as `batch_headers`, in the tightest loop: every fetch begins with it.
     """
     unpack = _PEEK.unpack_from
     while position + HEADER_BYTES <= end:
@@ -98,11 +98,14 @@ def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, 
 
 def _find_old(file: File, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
     """The same where a message of an older format may be."""
-    return next(((at, head) for at, head in heads(file, position, end) if head.last_offset >= offset), None)
+    return next(
+        ((at, header) for at, header in batch_headers(file, position, end) if header.last_offset >= offset), None
+    )
 
 
 def batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of each batch; stops as `heads` does. The bytes hold until the next is asked for.
+    """(position, header, bytes) of each batch; stops as `batch_headers` does. The bytes hold until the next is asked
+    for.
 
     Reads ahead in large steps into one buffer: fresh memory for each step would cost more than reading from the page
     cache.
@@ -115,17 +118,17 @@ def batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
         if at + HEADER_BYTES > len(chunk):
             chunk = _fill(file, buffer, position, end)
             chunk_start, at = position, 0
-        head: BatchHeader | None
+        header: BatchHeader | None
         if at + HEADER_BYTES <= len(chunk) and chunk[at + MAGIC_POSITION] == MAGIC:
-            head = _header(chunk, at)
-            size = head.size_bytes
+            header = _header(chunk, at)
+            size = header.size_bytes
             if size < HEADER_BYTES or position + size > end:
                 return
         else:
-            head = _old_head(chunk, at)
-            if head is None or position + head.size_bytes > end:
+            header = _old_header(chunk, at)
+            if header is None or position + header.size_bytes > end:
                 return
-            size = head.size_bytes
+            size = header.size_bytes
         if at + size > len(chunk):
             if size > len(buffer):
                 buffer = bytearray(size)
@@ -133,7 +136,7 @@ def batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
             chunk_start, at = position, 0
             if len(chunk) < size:
                 return
-        yield position, head, chunk[at : at + size]
+        yield position, header, chunk[at : at + size]
         position += size
 
 
@@ -142,12 +145,12 @@ def _fill(file: File, buffer: bytearray, position: int, end: int) -> memoryview:
     return view[: file.read_into(view, position)]
 
 
-def problem_of(head: BatchHeader, data: memoryview, next_offset: int, segment_base_offset: int) -> str | None:
+def problem_of(header: BatchHeader, data: memoryview, next_offset: int, segment_base_offset: int) -> str | None:
     """What is wrong with a batch whose magic and size are plausible; None when it is good."""
-    if not crc_is_valid(data, head):
+    if not crc_is_valid(data, header):
         return "wrong CRC"
-    if head.base_offset < next_offset:
-        return f"base offset {head.base_offset} where {next_offset} or more is due"
-    if head.last_offset_delta < 0 or head.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
-        return f"last offset delta {head.last_offset_delta}"
+    if header.base_offset < next_offset:
+        return f"base offset {header.base_offset} where {next_offset} or more is due"
+    if header.last_offset_delta < 0 or header.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
+        return f"last offset delta {header.last_offset_delta}"
     return None

@@ -18,7 +18,7 @@ from klamm.storage.filesystem import Buffer, Filesystem
 from klamm.storage.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY
 from klamm.storage.log.log_config import LogConfig
 from klamm.storage.log.results import DamagedRange
-from klamm.storage.log.scan import find_offset, heads
+from klamm.storage.log.scan import batch_headers, find_offset
 from klamm.storage.log.segment_files import SegmentFiles
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Segment(SegmentFiles):
         if self._filesystem.exists(self.transaction_index.path):
             self.transaction_index.open_existing(self._filesystem.open_read(self.transaction_index.path).size())
 
-    def takes(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig) -> bool:
+    def has_room_for(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig) -> bool:
         """Whether a batch may go in here still: there is room, and it has not been filling for too long, in record time
         when its first batch has a timestamp. An empty segment takes any batch that its offsets reach."""
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
@@ -117,7 +117,7 @@ class Segment(SegmentFiles):
         age_ms = timestamp - first if in_record_time else now_ms - self.created_ms
         return age_ms <= config.segment_ms - self.roll_jitter_ms
 
-    def append(self, data: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
+    def append_batch(self, data: Buffer, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Write one batch at the end; OSError leaves the segment as it was."""
         position = self.size_bytes
         try:
@@ -139,7 +139,7 @@ class Segment(SegmentFiles):
         self.last_batch_offset = base_offset
         self.last_batch_position = position
 
-    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+    def find_batch(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Position and head of the first batch whose last offset is at least `offset`.
 
         Raises CorruptMessage where it is known to be damaged, or turns out to be: what is behind must not be skipped.
@@ -158,7 +158,7 @@ class Segment(SegmentFiles):
             )
             self.rebuild_indexes()
             self._index_rebuilt = True
-            return self.find(offset)
+            return self.find_batch(offset)
         if found is None and (whole := self._whole_until(start)) < self.size_bytes:
             raise CorruptMessage(f"{self._log_path}: no whole batch at position {whole}, looked for offset {offset}")
         if found is not None and at_the_end:
@@ -167,8 +167,8 @@ class Segment(SegmentFiles):
 
     def _whole_until(self, position: int) -> int:
         """Where the whole batches from `position` on end."""
-        for at, head in heads(self.file, position, self.size_bytes):
-            position = at + head.size_bytes
+        for at, header in batch_headers(self.file, position, self.size_bytes):
+            position = at + header.size_bytes
         return position
 
     def _find_around_damage(self, offset: int) -> tuple[int, BatchHeader] | None:
@@ -193,20 +193,20 @@ class Segment(SegmentFiles):
 
         No batch at or above `offset` may be right, where it was compacted away.
         """
-        head = next(self.heads(position), None)
-        if head is None:
+        header = next(self.batch_headers(position), None)
+        if header is None:
             return True
         # Before 0.11 Kafka put the first offset of what was appended there.
-        return head[1].last_offset > offset and head[1].magic == 2
+        return header[1].last_offset > offset and header[1].magic == 2
 
     def next_offset_at(self, start: int, stop: int) -> int:
         """The offset after the last whole batch in [start, stop), where `start` begins a batch; -1 when none is."""
         next_offset = -1
-        for _, head in heads(self.file, max(start, self.offset_index.floor_of_position(stop)), stop):
-            next_offset = head.last_offset + 1
+        for _, header in batch_headers(self.file, max(start, self.offset_index.floor_of_position(stop)), stop):
+            next_offset = header.last_offset + 1
         if next_offset < 0 and start < stop:  # the indexed batch itself is cut
-            for _, head in heads(self.file, start, stop):
-                next_offset = head.last_offset + 1
+            for _, header in batch_headers(self.file, start, stop):
+                next_offset = header.last_offset + 1
         return next_offset
 
     def offset_behind(self, start: int, stop: int) -> int:
@@ -217,14 +217,14 @@ class Segment(SegmentFiles):
         if indexed <= start:
             return self.next_offset_at(start, stop)
         next_offset = -1
-        for _, head in self.heads(indexed):
-            if head.size_bytes > stop - indexed:
-                next_offset = head.base_offset if next_offset < 0 else next_offset
-                self._note_read(next_offset, (indexed, head))
+        for _, header in self.batch_headers(indexed):
+            if header.size_bytes > stop - indexed:
+                next_offset = header.base_offset if next_offset < 0 else next_offset
+                self._note_read(next_offset, (indexed, header))
                 self._next_offsets[stop] = next_offset
                 break
-            indexed += head.size_bytes
-            next_offset = head.last_offset + 1
+            indexed += header.size_bytes
+            next_offset = header.last_offset + 1
         return next_offset
 
     def _note_read(self, offset: int, found: tuple[int, BatchHeader]) -> None:
@@ -238,13 +238,13 @@ class Segment(SegmentFiles):
         self._next_reads.clear()
         self._next_offsets.clear()
 
-    def heads(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        return heads(self.file, position, self.size_bytes)
+    def batch_headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        return batch_headers(self.file, position, self.size_bytes)
 
-    def last_heads(self, index_entries: int) -> Iterator[tuple[int, BatchHeader]]:
+    def last_batch_headers(self, index_entries: int) -> Iterator[tuple[int, BatchHeader]]:
         """Position and head of the last batches, as far back as that many entries of the offset index."""
         index = self.offset_index
-        return self.heads(index.entry(index.count - index_entries)[1] if index.count > index_entries else 0)
+        return self.batch_headers(index.entry(index.count - index_entries)[1] if index.count > index_entries else 0)
 
     def position_of(self, offset: int) -> int:
         """Of a batch at or before the one that holds `offset`."""
@@ -264,15 +264,15 @@ class Segment(SegmentFiles):
     def _search_largest_timestamp(self) -> None:
         """The largest timestamp, from the last time index entry and the batches behind it."""
         timestamp, offset = self.time_index.last()
-        for _, head in self.heads(self.offset_index.lookup(offset)):
-            if head.max_timestamp > timestamp:
-                timestamp, offset = head.max_timestamp, head.last_offset
+        for _, header in self.batch_headers(self.offset_index.lookup(offset)):
+            if header.max_timestamp > timestamp:
+                timestamp, offset = header.max_timestamp, header.last_offset
         self.largest_timestamp, self.offset_of_largest = timestamp, offset
 
     def load_first_timestamp(self) -> int:
         """The largest timestamp of the first batch, -1 when there is none."""
         if self.first_timestamp is None:
-            found = next(self.heads(), None)
+            found = next(self.batch_headers(), None)
             if found is None:
                 return NO_TIMESTAMP
             self.first_timestamp = found[1].max_timestamp
@@ -286,10 +286,10 @@ class Segment(SegmentFiles):
         start = self.offset_index.entry(self.offset_index.count - 1)[1] if self.offset_index.count else 0
         next_offset = self.base_offset
         position = start
-        for at, head in self.heads(start):
-            next_offset = head.last_offset + 1
-            position = at + head.size_bytes
-            self.last_batch_offset, self.last_batch_position = head.base_offset, at
+        for at, header in self.batch_headers(start):
+            next_offset = header.last_offset + 1
+            position = at + header.size_bytes
+            self.last_batch_offset, self.last_batch_position = header.base_offset, at
         if position != self.size_bytes:
             raise ValueError(f"{self._log_path}: batches end at {position} of {self.size_bytes} bytes")
         self._unindexed_bytes = self.size_bytes - start
@@ -314,26 +314,26 @@ class Segment(SegmentFiles):
         if self.size_bytes:
             self.time_index.maybe_append(self.load_largest_timestamp(), self.offset_of_largest)
 
-    def truncate(self, offset: int) -> int:
+    def truncate_to(self, offset: int) -> int:
         """Remove the batch that holds `offset` and all behind it; returns the bytes cut."""
-        found = self.find(offset)
+        found = self.find_batch(offset)
         if found is None:
             self.load_largest_timestamp()  # it may be the active one from now on
             return 0
-        position, head = found
+        position, header = found
         cut = self.size_bytes - position
         self.file.truncate(position)
         self.is_preallocated = False
         self.size_bytes = position
         self.forget_reads()
         self.damage = tuple(damage for damage in self.damage if damage.end_position <= position)
-        self.offset_index.truncate(head.base_offset)
-        self.time_index.truncate(head.base_offset)
-        self.transaction_index.truncate(head.base_offset)
+        self.offset_index.truncate(header.base_offset)
+        self.time_index.truncate(header.base_offset)
+        self.transaction_index.truncate(header.base_offset)
         self.last_batch_offset = self.last_batch_position = -1
         if position == 0:
             self.first_timestamp = None
-        if head.magic < 2:  # the entries of an old Kafka may point into what is cut
+        if header.magic < 2:  # the entries of an old Kafka may point into what is cut
             self.rebuild_indexes()
         self.load_end()
         self._search_largest_timestamp()
@@ -345,8 +345,8 @@ class Segment(SegmentFiles):
         self.offset_index.clear()
         self.time_index.clear()
         self.reset_accounting()
-        for position, head in self.heads():
-            self.account(position, head)
+        for position, header in self.batch_headers():
+            self.account_batch(position, header)
 
     def reset_accounting(self) -> None:
         self.largest_timestamp, self.offset_of_largest = NO_TIMESTAMP, self.base_offset
@@ -354,21 +354,21 @@ class Segment(SegmentFiles):
         self.last_batch_offset = self.last_batch_position = -1
         self._unindexed_bytes = 0
 
-    def account(self, position: int, head: BatchHeader) -> None:
+    def account_batch(self, position: int, header: BatchHeader) -> None:
         """Take note of a batch that is in the file already, as `append` does for a new one."""
-        if head.max_timestamp > self.largest_timestamp:  # type: ignore[operator]
-            self.largest_timestamp, self.offset_of_largest = head.max_timestamp, head.last_offset
+        if header.max_timestamp > self.largest_timestamp:  # type: ignore[operator]
+            self.largest_timestamp, self.offset_of_largest = header.max_timestamp, header.last_offset
         if position == 0:
-            self.first_timestamp = head.max_timestamp
+            self.first_timestamp = header.max_timestamp
         if (
             self._unindexed_bytes > self._index_interval_bytes
-            and head.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+            and header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
         ):
-            self.offset_index.append(head.last_offset, position)
+            self.offset_index.append(header.last_offset, position)
             self.time_index.maybe_append(self.largest_timestamp, self.offset_of_largest)  # type: ignore[arg-type]
             self._unindexed_bytes = 0
-        self._unindexed_bytes += head.size_bytes
-        self.last_batch_offset, self.last_batch_position = head.base_offset, position
+        self._unindexed_bytes += header.size_bytes
+        self.last_batch_offset, self.last_batch_position = header.base_offset, position
 
     def __repr__(self) -> str:
         return f"Segment({self.directory.name}, base_offset={self.base_offset}, size_bytes={self.size_bytes})"

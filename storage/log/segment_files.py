@@ -84,7 +84,7 @@ class SegmentFiles:
         self._was_used = True
         file = self._file
         if file is None:
-            file = self._file = self._filesystem.open(self._log_path)
+            file = self._file = self._filesystem.open_file(self._log_path)
             self._filesystem.open_files.opened(self)
         return file
 
@@ -101,7 +101,7 @@ class SegmentFiles:
         """Make the file of a new, empty segment. Indexes of that name are somebody's leftovers, so is a file, unless
         `exclusive`: then it is a FileExistsError."""
         self.transaction_index.clear()
-        file = self._filesystem.open(self._log_path, create=True, exclusive=exclusive)
+        file = self._filesystem.open_file(self._log_path, create=True, exclusive=exclusive)
         if file.size():
             file.truncate(0)
         self._file = file

@@ -54,9 +54,9 @@ class SegmentList:
     __slots__ = ("aborting", "active", "all", "bases", "closed_bytes")
 
     def __init__(self, segments: list[Segment]) -> None:
-        self.set(segments)
+        self.set_segments(segments)
 
-    def set(self, segments: list[Segment]) -> None:
+    def set_segments(self, segments: list[Segment]) -> None:
         assert segments
         self.all = segments
         self.bases = [segment.base_offset for segment in segments]
@@ -68,19 +68,19 @@ class SegmentList:
         """Transactions were aborted, or are not any more: most logs have none, and are not searched for them."""
         self.aborting = [segment for segment in self.all if segment.transaction_index.count]
 
-    def append(self, segment: Segment) -> None:
+    def append_segment(self, segment: Segment) -> None:
         self.active.forget_reads()
-        self.set([*self.all, segment])
+        self.set_segments([*self.all, segment])
 
     def index_of(self, offset: int) -> int:
         """The index of the segment that holds `offset`, if any does; the first one for offsets below it."""
         return max(0, bisect_right(self.bases, offset) - 1)
 
-    def read(self, offset: int, end: int, *, max_bytes: int, max_offset: int, min_one: bool) -> LogRead:
+    def read_records(self, offset: int, end: int, *, max_bytes: int, max_offset: int, min_one: bool) -> LogRead:
         """See `Log.read`; `end` is the log end. CorruptMessage, OSError."""
         segments = self.all
         for index in range(self.index_of(offset), len(segments)):
-            found = segments[index].find(offset)
+            found = segments[index].find_batch(offset)
             if found is None:
                 continue
             if found[1].base_offset >= max_offset:
@@ -111,7 +111,7 @@ class SegmentList:
         count = self.index_of(offset)
         removed = self.all[:count]
         if removed:
-            self.set(self.all[count:])
+            self.set_segments(self.all[count:])
         return removed
 
     def inherit_damage(self, source: SegmentList) -> None:
@@ -125,13 +125,13 @@ class SegmentList:
         """Put `new` in the place of neighbours that are in the list."""
         index = self.all.index(old[0])
         assert self.all[index : index + len(old)] == old, "nothing cuts the log while files are swapped"
-        self.set([*self.all[:index], *new, *self.all[index + len(old) :]])
+        self.set_segments([*self.all[:index], *new, *self.all[index + len(old) :]])
 
 
 def _region(
     segment: Segment,
     position: int,
-    head: BatchHeader,
+    header: BatchHeader,
     max_bytes: int,
     max_offset: int | None,
     min_one: bool,
@@ -141,14 +141,14 @@ def _region(
     end = segment.good_end(position) if segment.damage else segment.size_bytes
     if max_offset is not None:
         with suppress(CorruptMessage):  # then it ends below that in any case
-            if (bound := segment.find(max_offset)) is not None:
+            if (bound := segment.find_batch(max_offset)) is not None:
                 end = min(end, bound[0])
     if end <= position:
         return NOTHING
     size = min(end - position, max_bytes)
-    if size < head.size_bytes:
+    if size < header.size_bytes:
         if min_one:
-            size = head.size_bytes
+            size = header.size_bytes
         elif size <= 0:
             return NOTHING
         else:

@@ -24,7 +24,7 @@ from klamm.protocol.records.batch import UNKNOWN_COUNT, BatchHeader, records
 from klamm.storage.filesystem import describe
 from klamm.storage.log.index import NO_TIMESTAMP
 from klamm.storage.log.results import TimestampOffset
-from klamm.storage.log.scan import heads
+from klamm.storage.log.scan import batch_headers
 from klamm.storage.log.segment import Segment
 from klamm.storage.log.segment_list import SegmentList
 
@@ -103,7 +103,7 @@ class Search:
         for segment in reversed(self._segments):
             if segment.size_bytes:
                 try:
-                    return [head.magic for _, head in segment.last_heads(1)][-1:] == [0]
+                    return [header.magic for _, header in segment.last_batch_headers(1)][-1:] == [0]
                 except FileNotFoundError:
                     if segment in self._served.all:
                         raise
@@ -113,10 +113,10 @@ class Search:
         for segment in self._segments:
             if self._largest_of(segment) < timestamp:
                 continue
-            for position, head in self._heads(segment, timestamp):
-                if head.max_timestamp < timestamp:
+            for position, header in self._heads(segment, timestamp):
+                if header.max_timestamp < timestamp:
                     continue
-                for found in self._records(segment, position, head):
+                for found in self._records(segment, position, header):
                     if found.timestamp >= timestamp:
                         return found
         return None
@@ -138,13 +138,13 @@ class Search:
     def _largest_in(self, segment: Segment) -> TimestampOffset | None:
         best: TimestampOffset | None = None  # within the batch where the log starts
         largest, place = NO_TIMESTAMP, None  # of the batches behind it
-        for position, head in self._heads(segment, None):
-            if head.base_offset < self._log_start or (
-                head.record_count == UNKNOWN_COUNT and best is None and place is None
+        for position, header in self._heads(segment, None):
+            if header.base_offset < self._log_start or (
+                header.record_count == UNKNOWN_COUNT and best is None and place is None
             ):
-                best = max(self._records(segment, position, head), key=_rank, default=None)
-            elif head.max_timestamp > largest:
-                largest, place = head.max_timestamp, (position, head)
+                best = max(self._records(segment, position, header), key=_rank, default=None)
+            elif header.max_timestamp > largest:
+                largest, place = header.max_timestamp, (position, header)
         if place is not None and (best is None or largest > best.timestamp):
             best = max(self._records(segment, *place), key=_rank, default=best)
         return best if best is not None and best.timestamp > NO_TIMESTAMP else None
@@ -160,22 +160,22 @@ class Search:
                     timestamp_start = segment.position_of_timestamp(timestamp)
             if timestamp is not None:
                 start = max(start, timestamp_start)
-            for position, head in heads(segment.file, start, end):
+            for position, header in batch_headers(segment.file, start, end):
                 # Compaction leaves empty batches, for their producer's sake.
-                if head.last_offset >= self._log_start and head.record_count:
-                    yield position, head
+                if header.last_offset >= self._log_start and header.record_count:
+                    yield position, header
         except FileNotFoundError:
             if segment in self._served.all:
                 raise
 
-    def _records(self, segment: Segment, position: int, head: BatchHeader) -> Iterator[TimestampOffset]:
+    def _records(self, segment: Segment, position: int, header: BatchHeader) -> Iterator[TimestampOffset]:
         """The records of a batch that are above the log start."""
-        if head.is_log_append_time and head.record_count != UNKNOWN_COUNT:
-            yield TimestampOffset(head.max_timestamp, max(head.base_offset, self._log_start), head.leader_epoch)
+        if header.is_log_append_time and header.record_count != UNKNOWN_COUNT:
+            yield TimestampOffset(header.max_timestamp, max(header.base_offset, self._log_start), header.leader_epoch)
             return
-        for record in records(segment.file.read_at(head.size_bytes, position), head, self._limit):
+        for record in records(segment.file.read_at(header.size_bytes, position), header, self._limit):
             if record.offset >= self._log_start:
-                yield TimestampOffset(record.timestamp, record.offset, head.leader_epoch)
+                yield TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
 
     def _largest_of(self, segment: Segment) -> int:
         return self._largest if segment is self._active else segment.load_largest_timestamp()

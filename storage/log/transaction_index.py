@@ -109,8 +109,8 @@ class TransactionIndex(EntryFile):
     def content(self) -> bytes:
         """All entries, those that are in memory only, too."""
         written = self._tail_first * ENTRY.size
-        head = self._filesystem.open_read(self.path).read_at(written, 0) if written else b""
-        return head + self._tail
+        header = self._filesystem.open_read(self.path).read_at(written, 0) if written else b""
+        return header + self._tail
 
     def _cut(self, count: int) -> None:
         super()._cut(count)

@@ -51,14 +51,14 @@ def find_damage(
     due = base_offset if next_offset is None else next_offset
     while position < end_position:
         problem, size = "no whole batch", 0
-        for at, head, data in batches(file, position, end_position):
-            found = _problem(head, data, due, base_offset, end_offset)
+        for at, header, data in batches(file, position, end_position):
+            found = _problem(header, data, due, base_offset, end_offset)
             if found is not None:
-                problem, size = found, head.size_bytes
+                problem, size = found, header.size_bytes
                 break
-            on_batch(head)
-            due = head.last_offset + 1
-            position = at + head.size_bytes
+            on_batch(header)
+            due = header.last_offset + 1
+            position = at + header.size_bytes
         if position >= end_position:
             return
         good = _next_good(file, position, size, end_position, due, end_offset)
@@ -69,10 +69,10 @@ def find_damage(
         position = good[0]
 
 
-def _problem(head: BatchHeader, data: memoryview, due: int, base_offset: int, end_offset: int | None) -> str | None:
-    problem = problem_of(head, data, due, base_offset)
-    if problem is None and end_offset is not None and head.last_offset >= end_offset:
-        problem = f"last offset {head.last_offset} where the next segment begins with {end_offset}"
+def _problem(header: BatchHeader, data: memoryview, due: int, base_offset: int, end_offset: int | None) -> str | None:
+    problem = problem_of(header, data, due, base_offset)
+    if problem is None and end_offset is not None and header.last_offset >= end_offset:
+        problem = f"last offset {header.last_offset} where the next segment begins with {end_offset}"
     return problem
 
 
@@ -82,24 +82,24 @@ def _next_good(
     """Position and head of the next good batch behind the bad one at `position`, of that size if it has one."""
     if size and position + size == end_position:
         return None
-    if size and (head := _good_at(file, position + size, end_position, due, end_offset)) is not None:
-        return position + size, head
+    if size and (header := _good_at(file, position + size, end_position, due, end_offset)) is not None:
+        return position + size, header
     at = position
     while (found := find_batch_after(file, at + 1, end_position, due)) is not None:
-        head = _good_at(file, found, end_position, due, end_offset)
-        if head is not None:
-            return found, head
+        header = _good_at(file, found, end_position, due, end_offset)
+        if header is not None:
+            return found, header
         at = found
     return None
 
 
 def _good_at(file: File, position: int, end_position: int, due: int, end_offset: int | None) -> BatchHeader | None:
     try:
-        head = read_header(file.read_at(min(HEADER_BYTES, end_position - position), position))
+        header = read_header(file.read_at(min(HEADER_BYTES, end_position - position), position))
     except CorruptMessage:
         return None
-    if head.base_offset < due or position + head.size_bytes > end_position:
+    if header.base_offset < due or position + header.size_bytes > end_position:
         return None
-    if end_offset is not None and head.last_offset >= end_offset:
+    if end_offset is not None and header.last_offset >= end_offset:
         return None
-    return head if crc_is_valid(file.read_at(head.size_bytes, position), head) else None
+    return header if crc_is_valid(file.read_at(header.size_bytes, position), header) else None

@@ -35,19 +35,19 @@ from klamm.storage.filesystem import (
     storage_errors,
     unlink_if_exists,
 )
+from klamm.storage.hard_links import unshare_files
 from klamm.storage.log.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY
-from klamm.storage.log.leader_epochs import EpochCache
+from klamm.storage.log.leader_epochs import LeaderEpochCache
 from klamm.storage.log.local_log import LocalLog
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log.producer_state import ProducerState
+from klamm.storage.log.producer_state_manager import ProducerStateManager
 from klamm.storage.log.replay import load_producers, open_transaction_indexes
 from klamm.storage.log.segment import Segment
-from klamm.storage.log.swap import SwapError, finish
+from klamm.storage.log.swap_manifest import SwapManifestError, finish
 from klamm.storage.recovery.lost_segments import lost_segments
 from klamm.storage.recovery.recovery import Scan, end_of_content, find_batch_after, rebuild_epochs, scan_segment
 from klamm.storage.recovery.split import overflows, split
-from klamm.storage.sharing import own_files
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +104,8 @@ class _Loader:
         self._recovery_point = source.recovery_point
         self._power_loss = source.power_loss
         self._clean = source.clean
-        self._epochs = EpochCache(source.filesystem, source.directory)
-        self._producers = ProducerState(self._name, source.producer_expiration_ms)
+        self._epochs = LeaderEpochCache(source.filesystem, source.directory)
+        self._producers = ProducerStateManager(self._name, source.producer_expiration_ms)
         self._files: dict[str, Entry] = {}
         self._snapshots: list[int] = []
         self._rebuilt: set[int] = set()  # base offsets of segments whose indexes are not those that a close has left
@@ -113,7 +113,7 @@ class _Loader:
     def load(self) -> Log:
         with storage_errors(self._name):
             make_durable_directory(self._filesystem, self._directory)
-            self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
+            self._files = {entry.name: entry for entry in self._filesystem.list_directory(self._directory)}
             self._finish_swap()
             segments = self._find_segments()
             if self._split_overflowing(segments):
@@ -178,8 +178,8 @@ class _Loader:
         try:
             if finish(self._filesystem, self._directory, self._files):
                 logger.info("%s: finished an interrupted compaction", self._name)
-                self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
-        except SwapError as error:
+                self._files = {entry.name: entry for entry in self._filesystem.list_directory(self._directory)}
+        except SwapManifestError as error:
             raise LogDamaged(str(error)) from error
 
     def _split_overflowing(self, segments: list[Segment]) -> bool:
@@ -194,7 +194,7 @@ class _Loader:
                 self._rebuilt.update(parts)
                 found |= bool(parts)
         if found:
-            self._files = {entry.name: entry for entry in self._filesystem.list(self._directory)}
+            self._files = {entry.name: entry for entry in self._filesystem.list_directory(self._directory)}
         return found
 
     def _part(self, base_offset: int, suffix: str) -> Segment:
@@ -404,7 +404,7 @@ class _Loader:
         if (
             entry is not None
             and entry.link_count > 1
-            and own_files(self._filesystem, self._directory, segment.base_offset)
+            and unshare_files(self._filesystem, self._directory, segment.base_offset)
         ):
             segment.close()
 
@@ -417,7 +417,7 @@ class _Loader:
         for segment in segments:
             end = end_of_content(segment.file, position, segment.size_bytes)
             if end > position:
-                copy = self._filesystem.open(directory / f"{segment.path.name}.from-{position}", create=True)
+                copy = self._filesystem.open_file(directory / f"{segment.path.name}.from-{position}", create=True)
                 for at in range(position, end, COPY_BYTES):
                     copy.write_at(segment.file.read_at(min(COPY_BYTES, end - at), at), at - position)
                 copy.truncate(segment.size_bytes - position)  # zeros at the end take no space

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem
-from klamm.storage.log.scan import heads
+from klamm.storage.log.scan import batch_headers
 
 
 def lost_segments(filesystem: Filesystem, directory: Path, names: Collection[str]) -> list[int]:
@@ -24,4 +24,4 @@ def _is_in_another(filesystem: Filesystem, directory: Path, names: Collection[st
     bases = [parsed[0] for name in names if (parsed := paths.parse_offset_file(name)) and parsed[1] == paths.LOG_SUFFIX]
     before = max(base_offset for base_offset in bases if base_offset < offset)
     file = filesystem.open_read(paths.offset_file(directory, before, paths.LOG_SUFFIX))
-    return any(head.last_offset >= offset for _, head in heads(file, 0, file.size()))
+    return any(header.last_offset >= offset for _, header in batch_headers(file, 0, file.size()))

@@ -10,8 +10,8 @@ from itertools import groupby
 from klamm.protocol.errors import CorruptMessage
 from klamm.protocol.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 from klamm.storage.filesystem import File
-from klamm.storage.log.leader_epochs import EpochCache
-from klamm.storage.log.producer_state import ProducerState
+from klamm.storage.log.leader_epochs import LeaderEpochCache
+from klamm.storage.log.producer_state_manager import ProducerStateManager
 from klamm.storage.log.replay import replay
 from klamm.storage.log.scan import batches, problem_of
 from klamm.storage.log.segment import Segment
@@ -32,7 +32,7 @@ class Scan:
 
 
 def scan_segment(
-    segment: Segment, next_offset: int, epochs: EpochCache, producers: ProducerState, *, power_loss: bool
+    segment: Segment, next_offset: int, epochs: LeaderEpochCache, producers: ProducerStateManager, *, power_loss: bool
 ) -> Scan:
     """Check every batch up to the first bad one. The good ones rebuild the indexes and complete epochs and producers.
 
@@ -45,34 +45,34 @@ def scan_segment(
     segment.reset_accounting()
     end = 0
     problem = None
-    for position, head, data in batches(segment.file, 0, segment.size_bytes):
-        problem = problem_of(head, data, next_offset, segment.base_offset)
-        if problem is None and power_loss and 0 <= head.leader_epoch < epochs.latest:
-            problem = f"leader epoch {head.leader_epoch} after {epochs.latest}"
+    for position, header, data in batches(segment.file, 0, segment.size_bytes):
+        problem = problem_of(header, data, next_offset, segment.base_offset)
+        if problem is None and power_loss and 0 <= header.leader_epoch < epochs.latest:
+            problem = f"leader epoch {header.leader_epoch} after {epochs.latest}"
         if problem is not None:
             break
-        segment.account(position, head)
-        note_epoch(epochs, head)
-        aborted = replay(producers, segment, position, head, data)
+        segment.account_batch(position, header)
+        note_epoch(epochs, header)
+        aborted = replay(producers, segment, position, header, data)
         if aborted is not None:
             segment.transaction_index.append(aborted)
-        next_offset = head.last_offset + 1
-        end = position + head.size_bytes
+        next_offset = header.last_offset + 1
+        end = position + header.size_bytes
     if problem is None and end != segment.size_bytes:
         problem = "no whole batch"
     return Scan(end, next_offset, problem)
 
 
-def note_epoch(epochs: EpochCache, head: BatchHeader) -> None:
+def note_epoch(epochs: LeaderEpochCache, header: BatchHeader) -> None:
     """Take note of the leader epoch of a batch that is in the log.
 
     A message of an older format has none, and says that those before it no longer tell where logs part: as in Kafka,
     they are forgotten.
     """
-    if head.magic < 2:
+    if header.magic < 2:
         epochs.clear()
-    elif head.leader_epoch > epochs.latest:
-        epochs.assign(head.leader_epoch, head.base_offset)
+    elif header.leader_epoch > epochs.latest:
+        epochs.assign(header.leader_epoch, header.base_offset)
 
 
 def end_of_content(file: File, position: int, end: int) -> int:
@@ -114,28 +114,31 @@ def find_batch_after(file: File, position: int, end: int, next_offset: int) -> i
 
 def _is_good(file: File, position: int, end: int, next_offset: int) -> bool:
     try:
-        head = read_header(file.read_at(min(HEADER_BYTES, end - position), position))
+        header = read_header(file.read_at(min(HEADER_BYTES, end - position), position))
     except CorruptMessage:
         return False
-    if head.base_offset < next_offset or position + head.size_bytes > end:
+    if header.base_offset < next_offset or position + header.size_bytes > end:
         return False
-    return crc_is_valid(file.read_at(head.size_bytes, position), head)
+    return crc_is_valid(file.read_at(header.size_bytes, position), header)
 
 
-def rebuild_epochs(epochs: EpochCache, segments: list[Segment]) -> None:
+def rebuild_epochs(epochs: LeaderEpochCache, segments: list[Segment]) -> None:
     """The epochs from the batches. Below a segment with messages that have none nothing need be read."""
     epochs.clear()
     found: list[BatchHeader] = []
     for segment in reversed(segments):
-        changes = [next(heads) for _, heads in groupby((head for _, head in segment.heads()), _epoch_of)]
+        changes = [
+            next(batch_headers)
+            for _, batch_headers in groupby((header for _, header in segment.batch_headers()), _epoch_of)
+        ]
         found = changes + found
-        if any(head.magic < 2 for head in changes):
+        if any(header.magic < 2 for header in changes):
             break
-    for head in found:
-        note_epoch(epochs, head)
+    for header in found:
+        note_epoch(epochs, header)
     if epochs:
         logger.info("%s: rebuilt the leader epochs: %s", epochs.path.parent.name, list(epochs))
 
 
-def _epoch_of(head: BatchHeader) -> tuple[bool, int]:
-    return head.magic < 2, head.leader_epoch
+def _epoch_of(header: BatchHeader) -> tuple[bool, int]:
+    return header.magic < 2, header.leader_epoch

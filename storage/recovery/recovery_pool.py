@@ -101,7 +101,7 @@ def unchecked(filesystem: Filesystem, directory: Path, recovery_point: int) -> t
     """How many segments of an unclean log are to be checked, and their bytes."""
     found = sorted(
         (parsed[0], entry.size_bytes)
-        for entry in filesystem.list(directory)
+        for entry in filesystem.list_directory(directory)
         if entry.name.endswith(LOG_SUFFIX) and (parsed := parse_offset_file(entry.name)) is not None
     )
     first = max(0, bisect_left(found, (recovery_point, 0)) - 1)

@@ -3,7 +3,7 @@
 Brokers before Kafka 1.1 made such segments: the cleaner merged neighbours, or a follower copied a compacted log, by
 size alone. Apache Kafka splits them when it meets them (KAFKA-6264), and so does a start here, before anything else is
 done with the log: the new segments are written as `.cleaned` with their indexes, synced, and take the place of the old
-one as compacted ones do (`log/swap.py`), so a crash leaves the old or the new.
+one as compacted ones do (`log/swap_manifest.py`), so a crash leaves the old or the new.
 
 Nothing is lost: the first batch with a wrong CRC and all behind it go into the last segment as they are, for recovery
 to decide. A file that is cut or damaged does not look like such a segment, unless its offsets ascend all the same and
@@ -20,9 +20,9 @@ from klamm.protocol.records.batch import BatchHeader, crc_is_valid
 from klamm.storage import paths
 from klamm.storage.filesystem import Filesystem
 from klamm.storage.log.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY
-from klamm.storage.log.scan import batches, heads
+from klamm.storage.log.scan import batch_headers, batches
 from klamm.storage.log.segment import Segment
-from klamm.storage.log.swap import Swap, announce, carry_out
+from klamm.storage.log.swap_manifest import SwapManifest, announce, carry_out
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +43,10 @@ def overflows(
         return False
     last_offset = segment.base_offset
     start = _last_indexed_position(filesystem, segment) if segment.offset_index.path.name in names else 0
-    for _, head in heads(segment.file, start, segment.size_bytes):
-        if head.last_offset < last_offset:
+    for _, header in batch_headers(segment.file, start, segment.size_bytes):
+        if header.last_offset < last_offset:
             return False
-        last_offset = head.last_offset
+        last_offset = header.last_offset
     if next_base_offset is not None and last_offset >= next_base_offset:
         return False
     return last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
@@ -61,7 +61,7 @@ def _last_indexed_position(filesystem: Filesystem, segment: Segment) -> int:
     if len(entry) < OFFSET_ENTRY.size:
         return 0
     relative, position = OFFSET_ENTRY.unpack(entry)
-    found = next(heads(segment.file, position, segment.size_bytes), None) if position >= 0 else None
+    found = next(batch_headers(segment.file, position, segment.size_bytes), None) if position >= 0 else None
     return position if found is not None and found[1].last_offset == segment.base_offset + relative else 0
 
 
@@ -75,16 +75,16 @@ def split(
     parts: list[Segment] = []
     end = 0
     next_offset = segment.base_offset
-    for position, head, data in batches(segment.file, 0, segment.size_bytes):
-        if not crc_is_valid(data, head) or head.last_offset < next_offset:
+    for position, header, data in batches(segment.file, 0, segment.size_bytes):
+        if not crc_is_valid(data, header) or header.last_offset < next_offset:
             break
-        if not parts or head.last_offset - parts[-1].base_offset > MAX_RELATIVE_OFFSET:
-            base_offset = _base_of_part(segment, head, next_offset, is_first=not parts)
+        if not parts or header.last_offset - parts[-1].base_offset > MAX_RELATIVE_OFFSET:
+            base_offset = _base_of_part(segment, header, next_offset, is_first=not parts)
             parts.append(new_segment(base_offset, paths.CLEANED_SUFFIX))
             parts[-1].create()
-        parts[-1].append(data, head.size_bytes, head.base_offset, head.last_offset, head.max_timestamp)
-        next_offset = head.next_offset
-        end = position + head.size_bytes
+        parts[-1].append_batch(data, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
+        next_offset = header.next_offset
+        end = position + header.size_bytes
     if len(parts) < 2 and (not parts or parts[0].base_offset == segment.base_offset):
         _discard(parts)
         return []
@@ -94,18 +94,18 @@ def split(
         for file in (part.file, *part.write_indexes()):
             file.sync()
     bases = [part.base_offset for part in parts]
-    swap = Swap(bases[0], (segment.base_offset,), tuple(bases[1:]))
+    swap = SwapManifest(bases[0], (segment.base_offset,), tuple(bases[1:]))
     announce(filesystem, directory, swap)
     carry_out(filesystem, directory, swap)
     logger.warning("%s: split, as it spanned more than 2^31 offsets: base_offsets=%s", segment.path, bases)
     return bases
 
 
-def _base_of_part(segment: Segment, head: BatchHeader, next_offset: int, *, is_first: bool) -> int:
-    if is_first and head.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
+def _base_of_part(segment: Segment, header: BatchHeader, next_offset: int, *, is_first: bool) -> int:
+    if is_first and header.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
         return segment.base_offset
     # The first offset in a wrapper of an old format is not known: not so far below its last one.
-    return head.base_offset if head.magic == 2 else max(next_offset, head.last_offset - MAX_RELATIVE_OFFSET)
+    return header.base_offset if header.magic == 2 else max(next_offset, header.last_offset - MAX_RELATIVE_OFFSET)
 
 
 def _copy_rest(segment: Segment, position: int, part: Segment) -> None:

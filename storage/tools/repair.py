@@ -6,8 +6,8 @@
 Whatever goes is copied to where recovery keeps what it cuts, beside the log dir, before anything is changed. Then,
 each step durable before the next: the checkpoints come down to the new end; indexes of changed segments and snapshots
 above the first damage go (a start makes them anew); segments are cut from the end, or rewritten and swapped in as
-compaction does it (`log/swap.py`). So a crash on the way leaves the damage, or what is left of it, where it was:
-repair again. At the end the log is checked as after a crash, which makes indexes, epochs and producers anew, and
+compaction does it (`log/swap_manifest.py`). So a crash on the way leaves the damage, or what is left of it, where it
+was: repair again. At the end the log is checked as after a crash, which makes indexes, epochs and producers anew, and
 closed well.
 """
 
@@ -32,14 +32,14 @@ from klamm.storage.filesystem import (
     make_durable_directory,
     unlink_if_exists,
 )
+from klamm.storage.hard_links import unshare_files
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log.swap import Swap, SwapError, announce, carry_out, finish
+from klamm.storage.log.swap_manifest import SwapManifest, SwapManifestError, announce, carry_out, finish
 from klamm.storage.paths import TopicPartition
 from klamm.storage.recovery.damage import Damage, find_damage
 from klamm.storage.recovery.loader import LogDamaged, LogSource, open_log
 from klamm.storage.recovery.lost_segments import lost_segments
 from klamm.storage.scrub.scrub_state import forget_damage
-from klamm.storage.sharing import own_files
 
 COPY_BYTES: Final = 1 << 20
 
@@ -101,11 +101,15 @@ class Repair:
             return self._run()
         except OSError as error:
             raise RepairError(f"{self._partition}: {error.filename or self._directory}: {describe(error)}") from error
-        except (KafkaStorageError, LogDamaged, SwapError) as error:
+        except (KafkaStorageError, LogDamaged, SwapManifestError) as error:
             raise RepairError(f"{self._partition}: {error}") from error
 
     def _run(self) -> bool:
-        finish(self._filesystem, self._directory, [entry.name for entry in self._filesystem.list(self._directory)])
+        finish(
+            self._filesystem,
+            self._directory,
+            [entry.name for entry in self._filesystem.list_directory(self._directory)],
+        )
         for name in CHECKPOINTS:
             try:
                 self._known[name] = checkpoints.read_offsets(self._filesystem, self._log_dir / name)
@@ -140,10 +144,10 @@ class Repair:
     def _survey(self) -> list[_Segment]:
         found = sorted(
             (parsed[0], entry.size_bytes)
-            for entry in self._filesystem.list(self._directory)
+            for entry in self._filesystem.list_directory(self._directory)
             if (parsed := paths.parse_offset_file(entry.name)) is not None and parsed[1] == paths.LOG_SUFFIX
         )
-        names = [entry.name for entry in self._filesystem.list(self._directory)]
+        names = [entry.name for entry in self._filesystem.list_directory(self._directory)]
         self._lost = lost_segments(self._filesystem, self._directory, names)
         if not found:
             raise RepairError(f"{self._partition}: there is no segment in {self._directory}, nothing to keep")
@@ -158,12 +162,12 @@ class Repair:
         return segments
 
     def _look(self, base_offset: int, size_bytes: int, due: int, end_offset: int | None) -> _Segment:
-        file = self._filesystem.open(paths.offset_file(self._directory, base_offset, paths.LOG_SUFFIX))
+        file = self._filesystem.open_file(paths.offset_file(self._directory, base_offset, paths.LOG_SUFFIX))
         last = due
 
-        def on_batch(head: BatchHeader) -> None:
+        def on_batch(header: BatchHeader) -> None:
             nonlocal last
-            last = head.last_offset + 1
+            last = header.last_offset + 1
             self._batches += 1
 
         damage = list(
@@ -201,7 +205,7 @@ class Repair:
         for segment in changed:
             for suffix in INDEX_SUFFIXES:
                 unlink_if_exists(self._filesystem, paths.offset_file(self._directory, segment.base_offset, suffix))
-        for entry in self._filesystem.list(self._directory):
+        for entry in self._filesystem.list_directory(self._directory):
             parsed = paths.parse_offset_file(entry.name)
             if parsed is not None and parsed[1] == paths.SNAPSHOT_SUFFIX and parsed[0] > first_offset:
                 self._filesystem.unlink(self._directory / entry.name)
@@ -242,7 +246,7 @@ class Repair:
     def _copy(self, directory: Path, segment: _Segment, start: int, stop: int) -> None:
         if start < stop:
             name = f"{paths.offset_file(directory, segment.base_offset, paths.LOG_SUFFIX).name}.from-{start}"
-            copy = self._filesystem.open(directory / name, create=True)
+            copy = self._filesystem.open_file(directory / name, create=True)
             _copy(segment.file, copy, start, stop, 0)
             copy.sync()
 
@@ -256,8 +260,10 @@ class Repair:
         for segment in reversed(changed[1:]):
             self._delete(segment)
         first = changed[0]
-        if own_files(self._filesystem, self._directory, first.base_offset):
-            first.file = self._filesystem.open(paths.offset_file(self._directory, first.base_offset, paths.LOG_SUFFIX))
+        if unshare_files(self._filesystem, self._directory, first.base_offset):
+            first.file = self._filesystem.open_file(
+                paths.offset_file(self._directory, first.base_offset, paths.LOG_SUFFIX)
+            )
         first.file.truncate(first.damage[0].position)
         first.file.sync()
         self._filesystem.sync_directory(self._directory)
@@ -273,7 +279,7 @@ class Repair:
             self._filesystem.sync_directory(self._directory)
             return
         path = paths.offset_file(self._directory, segment.base_offset, paths.LOG_SUFFIX + paths.CLEANED_SUFFIX)
-        new = self._filesystem.open(path, create=True)
+        new = self._filesystem.open_file(path, create=True)
         new.truncate(0)
         start = size = 0
         for damage in [*segment.damage, None]:
@@ -282,7 +288,7 @@ class Repair:
             size += stop - start
             start = damage.end_position if damage is not None else stop
         new.sync()
-        swap = Swap(segment.base_offset, (segment.base_offset,))
+        swap = SwapManifest(segment.base_offset, (segment.base_offset,))
         announce(self._filesystem, self._directory, swap)
         carry_out(self._filesystem, self._directory, swap)
 

@@ -109,7 +109,7 @@ def test_an_ack_and_a_consumer_wait_for_the_disk(tmp_path: Path, disk: Disk, ack
         assert [code_of(broker.run(answer)) for answer in answers] == [0] * 5
         assert len(disk.syncs) <= 2  # the one that was under way, and one for all the others
         assert seen(broker) > 0
-        partition = broker.broker.partitions.get("t", 0)
+        partition = broker.broker.partitions.get_partition("t", 0)
         assert partition is not None and partition.log is not None
         assert partition.high_watermark == partition.log.local.flushed_offset == 5
 
@@ -161,7 +161,7 @@ def test_row_26_after_a_failed_sync_nothing_is_acked_and_nothing_synced_again(
         disk.error = None  # the next would succeed, and lie
         assert code_of(broker.run(produce(broker))) == ErrorCode.KAFKA_STORAGE_ERROR
         assert disk.syncs[before:] == ["t-0"]
-        partition = broker.broker.partitions.get("t", 0)
+        partition = broker.broker.partitions.get_partition("t", 0)
         assert partition is not None and partition.is_offline
 
 
@@ -191,7 +191,7 @@ def test_what_a_crash_left_in_the_page_cache_is_synced_before_it_is_served(tmp_p
     assert disk.syncs == []
     with EmbeddedBroker(tmp_path, FSYNC) as broker:
         assert disk.syncs == ["t-0"]
-        partition = broker.broker.partitions.get("t", 0)
+        partition = broker.broker.partitions.get_partition("t", 0)
         assert partition is not None and partition.log is not None
         assert partition.log.local.flushed_offset == partition.high_watermark == 1
 

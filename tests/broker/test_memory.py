@@ -10,13 +10,13 @@ from klamm.broker.memory import MAX_MAP_COUNT, map_limit
 PROGRAM = """
 import resource, sys
 from pathlib import Path
-from klamm.broker.memory import give_back_what_is_freed
+from klamm.broker.memory import tune_allocator
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 if sys.argv[1] == "tuned":
-    assert give_back_what_is_freed()
+    assert tune_allocator()
 bytes(31 << 20)  # once freed, it makes glibc keep up to twice as much
 before = resident()
 blocks = [b"x" * (1 << 20) for _ in range(40)]
@@ -39,10 +39,10 @@ def test_the_limit_of_maps_is_the_kernels() -> None:
 
 COLLECTED = """
 import gc
-from klamm.broker.memory import spare_the_collector
+from klamm.broker.memory import freeze_collector
 
 sizes = []
-spare_the_collector()
+freeze_collector()
 gc.callbacks.append(lambda phase, info: sizes.append(sum(map(len, map(gc.get_objects, range(info["generation"] + 1))))))
 kept = [[] for _ in range(1_000_000)]
 print(max(sizes), gc.get_freeze_count() > 800_000)
@@ -57,13 +57,13 @@ def test_no_collection_looks_at_what_has_survived_one() -> None:
 
 REPLACED = """
 import gc
-from klamm.broker.memory import collect_young, spare_the_collector
+from klamm.broker.memory import collect_young, freeze_collector
 
 class Segment:
     pass
 
 kept = [Segment() for _ in range(300_000)]
-spare_the_collector()
+freeze_collector()
 sizes = [0]
 gc.callbacks.append(lambda phase, info: sizes.append(sum(map(len, map(gc.get_objects, range(info["generation"] + 1))))))
 for index in range(len(kept)):

@@ -53,7 +53,7 @@ def test_two_brokers_in_a_process_share_nothing(tmp_path: Path) -> None:
         for name, broker in brokers.items():
             assert list(broker.broker.partitions.topics) == [name]
             assert len(broker.filesystem.open_files) == limits[name]
-        a.broker.stop_waiting()
+        a.broker.complete_delayed_fetches()
         assert b.produce("b", batch(b"still there")).base_offset == 1
     assert (a.broker.node_id, b.broker.node_id) == (1, 2)
 
@@ -77,11 +77,11 @@ def test_sigterm_while_starting_exits_with_0(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "from klamm.broker import server\n"
         "from klamm.config.load import load\n"
-        "original = server.PartitionManager.load\n"
+        "original = server.PartitionManager.load_logs\n"
         "def load_slowly(self, *arguments):\n"
         "    original(self, *arguments)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "server.PartitionManager.load = load_slowly\n"
+        "server.PartitionManager.load_logs = load_slowly\n"
         f"sys.exit(server.run(load(None, ['log.dirs={data}', 'listeners=PLAINTEXT://127.0.0.1:0'], {{}})))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
@@ -92,7 +92,7 @@ SPINNING = """
 import logging, sys, time
 from klamm.broker import server, stop_signal
 from klamm.broker.apis import list_groups
-from klamm.broker.coordinator.runtime.alarm import Alarm
+from klamm.broker.coordinator.runtime.timer import CoordinatorTimer
 from klamm.config.load import load
 
 def spin(*_):
@@ -113,11 +113,11 @@ elif where == "a task":
         spin()
     list_groups.handle = handle
 else:
-    start = server.Upkeep.start
+    start = server.Scheduler.start
     def start_and_tick(self):
         start(self)
         server.asyncio.get_running_loop().call_later(0.2, spin)
-    server.Upkeep.start = start_and_tick
+    server.Scheduler.start = start_and_tick
 sys.exit(server.run(load(None, ["log.dirs={data}", "listeners=PLAINTEXT://127.0.0.1:0"], {{}})))
 """
 

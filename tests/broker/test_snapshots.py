@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from klamm.__main__ import main
 from klamm.broker.server import Server
 from klamm.broker.tools.manifest import CannotBackUp
-from klamm.broker.tools.restoring import restore_snapshot
+from klamm.broker.tools.restore import restore_snapshot
 from klamm.config.load import load
 from klamm.storage import paths as storage_paths
 from klamm.storage.clock import SystemClock
@@ -248,9 +248,9 @@ class Dying(OsFilesystem):
         if self.changes > self.last:
             raise OSError(errno.EIO, "dead")
 
-    def open(self, path: Path, *, create: bool = False) -> OsFile:
+    def open_file(self, path: Path, *, create: bool = False) -> OsFile:
         self._change()
-        return super().open(path, create=create)
+        return super().open_file(path, create=create)
 
     def make_directories(self, path: Path) -> None:
         self._change()
@@ -260,9 +260,9 @@ class Dying(OsFilesystem):
         self._change()
         super().rename(old, new)
 
-    def link(self, path: Path, new: Path) -> None:
+    def hard_link(self, path: Path, new: Path) -> None:
         self._change()
-        super().link(path, new)
+        super().hard_link(path, new)
 
     def unlink(self, path: Path) -> None:
         self._change()
@@ -272,8 +272,8 @@ class Dying(OsFilesystem):
         self._change()
         super().remove_directory(path)
 
-    def lock(self, path: Path) -> OsLock:
-        return OsLock(OsFilesystem().open(path, create=True))
+    def lock_file(self, path: Path) -> OsLock:
+        return OsLock(OsFilesystem().open_file(path, create=True))
 
 
 def test_a_crash_while_restoring_leaves_all_or_nothing(stopped: Path, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_crash_while_restoring_leaves_all_or_nothing(stopped: Path, tmp_path: 
         broker = server.wire()
         restored = "u" in broker.controller.image.topics
         for topic in ("t", "u") if restored else ("t",):
-            partition = broker.partitions.get(topic, 0)
+            partition = broker.partitions.get_partition(topic, 0)
             assert partition is not None
             log = partition.online_log()
             assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (0, 1, 1)

@@ -1,9 +1,10 @@
 # ruff: noqa: E501 -- one row of the table, one line
-"""FAULTS.md, "Network and bad input", as a table: row, fact, what is sent, what is seen, and where Apache Kafka differs.
+"""FAULTS.md, "Network and bad input", as a table: row, fact, what is sent, what is seen, and where Apache Kafka
+differs.
 
-A case is a function of a `Broker` (the peer with the topics that `prepare` makes) that gives what a client sees: CLOSED,
-SILENT, ANSWERED, an error code, or a tuple of such. The same table runs against Apache Kafka 4.4: `kafka` is what that
-shows where it is not the same, NOT_ASKED where it cannot be asked (Kafka 4 has removed the version).
+A case is a function of a `Broker` (the peer with the topics that `prepare` makes) that gives what a client sees:
+CLOSED, SILENT, ANSWERED, an error code, or a tuple of such. The same table runs against Apache Kafka 4.4: `kafka` is
+what that shows where it is not the same, NOT_ASKED where it cannot be asked (Kafka 4 has removed the version).
 
 A case can be repeated any number of times; it leaves nothing behind but records.
 """

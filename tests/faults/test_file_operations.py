@@ -13,9 +13,9 @@ compact it.
 What it finds, tried by taking the mending out again (numbers are those of the runs in `make test`):
 - transaction indexes that are written though they were not read: `TransactionIndex.is_in_use` without `_is_known`, no
   `_compare_with_batches` in `storage.replay`, a copy of the active segment's index in place of the list in
-  `Relocation.open`. Run 6 sees records of an aborted transaction.
+  `FutureLog.open`. Run 6 sees records of an aborted transaction.
 - a stale worker in the directory of a topic that was made again: no `end_file_work` in the partition manager and in
-  `Relocations.alter`, `.cleaned` files without `exclusive`, not checked by `Cleaner` and `Replacement`, discarded for
+  `LogDirMover.alter`, `.cleaned` files without `exclusive`, not checked by `Cleaner` and `Replacement`, discarded for
   whatever log is there and not at the beginning of a job. Runs 5 and 15 find a zero-headed segment in the place of
   acknowledged records. With any of these left in there is no loss: each stands for itself.
 - compaction by a marker that a power cut takes back (`_make_durable` flushes up to the first uncleanable offset only),
@@ -37,14 +37,14 @@ from typing import Any
 
 import pytest
 
-from klamm.broker.background import relocations as relocations_module
+from klamm.broker.background import log_dir_mover as log_dir_mover_module
 from klamm.broker.background.compaction import Compaction, Damaged, Failed, Swap
 from klamm.broker.background.flusher import Flusher
-from klamm.broker.background.relocations import Relocations
+from klamm.broker.background.log_dir_mover import LogDirMover
 from klamm.broker.background.retention import Retention
 from klamm.broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from klamm.broker.metrics import Metrics
-from klamm.broker.partitions.directories import DirectoryRecord
+from klamm.broker.partitions.directory_assignments import DirectoryAssignments
 from klamm.broker.partitions.partition import Partition
 from klamm.broker.partitions.partition_manager import PartitionManager
 from klamm.config.broker_config import BrokerConfig
@@ -185,7 +185,7 @@ class Manager(PartitionManager):
             partition.log.local.configure(_small(partition.log.local.config))
 
 
-class NoRecord(DirectoryRecord):
+class NoRecord(DirectoryAssignments):
     """Remembers nothing."""
 
     def __init__(self, logs: LogManager) -> None:
@@ -221,12 +221,12 @@ class Life:
         self.image = image
         logs = LogManager(self.log_dirs)
         self.manager = Manager(logs, config, Metrics(), self.disk, NoRecord(logs))
-        self.manager.load(image)
+        self.manager.load_logs(image)
         self.flusher = Flusher(self.flushes)
         self.retention = Retention(self.manager, clock, self.disk)
         self.compaction = Compaction(self.manager, self.retention, lambda: config, self.disk, self._work)
-        self.relocations = Relocations(self.manager, self.flusher, lambda: config, clock, self.disk)
-        self.relocations._copier = self.copier  # type: ignore[assignment]
+        self.log_dir_mover = LogDirMover(self.manager, self.flusher, lambda: config, clock, self.disk)
+        self.log_dir_mover._copier = self.copier  # type: ignore[assignment]
         self.metadata = asyncio.Lock()
 
     async def _work(self, job: Job, swap: Swap) -> Result:
@@ -321,7 +321,7 @@ class World:
             self.check()
             if self.rng.random() < 0.8:
                 await self.delete()
-                while "compacted" not in self.models or self.life.manager.get("compacted", 0) is None:
+                while "compacted" not in self.models or self.life.manager.get_partition("compacted", 0) is None:
                     await self.steps(1)
 
     # Scheduling
@@ -352,7 +352,7 @@ class World:
 
     async def rest(self) -> None:
         """Until nothing is under way."""
-        while self.tasks or self.life.busy() or self.life.relocations._task is not None:
+        while self.tasks or self.life.busy() or self.life.log_dir_mover._task is not None:
             await self.steps(1)
 
     # The broker and its end
@@ -378,7 +378,7 @@ class World:
 
     async def _drain(self) -> None:
         async with self.life.metadata:
-            await self.life.relocations.stop()
+            await self.life.log_dir_mover.stop()
         await self.life.flusher.drain()
         await self.life.manager.removed()
 
@@ -407,7 +407,7 @@ class World:
             raise OSError(errno.EBADF, "the process has ended")
 
         self.filesystem.before_change = refuse
-        self.life.relocations._is_stopping = True
+        self.life.log_dir_mover._is_stopping = True
         everything = asyncio.all_tasks() - {asyncio.current_task()}
         for task in everything:
             task.cancel()
@@ -429,7 +429,7 @@ class World:
         self.life = Life(self.filesystem, self.clock, self.stored)
         for name in sorted(self.deleting):
             await self.settle(self._remove(name))
-        await self.settle(self.life.relocations.resume())
+        await self.settle(self.life.log_dir_mover.resume())
         for name in NAMES:
             if name not in self.stored.topics:
                 await self.settle(self.create(name))
@@ -468,7 +468,7 @@ class World:
             self.deleting.discard(name)
 
     def partition_of(self, name: str) -> Partition:
-        partition = self.life.manager.get(name, 0)
+        partition = self.life.manager.get_partition(name, 0)
         assert partition is not None
         return partition
 
@@ -480,7 +480,7 @@ class World:
     def some(self, *names: str) -> Iterator[tuple[Model, Partition, Log]]:
         """One of these topics, if it is there just now."""
         name = self.rng.choice(names or self.names)
-        partition = self.life.manager.get(name, 0)
+        partition = self.life.manager.get_partition(name, 0)
         if name in self.models and partition is not None:
             assert partition.log is not None, partition.offline_reason
             yield self.models[name], partition, partition.log
@@ -505,10 +505,10 @@ class World:
             if is_transactional:
                 guard = log.verifications.begin(producer_id, epoch, sequence, begins_at_zero=False, now_ms=now_ms)
             again = bytearray(data)
-            result = log.append(valid(data), leader_epoch=self.epoch, now_ms=now_ms, guard=guard)
+            result = log.append_as_leader(valid(data), leader_epoch=self.epoch, now_ms=now_ms, guard=guard)
             assert (result.base_offset, result.duplicate) == (model.end, False)
             if producer_id != PLAIN and self.rng.random() < 0.2:
-                result = log.append(valid(again), leader_epoch=self.epoch, now_ms=now_ms, guard=guard)
+                result = log.append_as_leader(valid(again), leader_epoch=self.epoch, now_ms=now_ms, guard=guard)
                 assert (result.base_offset, result.duplicate) == (model.end, True)
             offsets = range(model.end, model.end + len(pairs))
             model.records |= zip(offsets, pairs, strict=True)
@@ -561,16 +561,16 @@ class World:
 
     async def _move(self, partition: Partition, target: LogDir) -> None:
         try:
-            await self.life.relocations.alter(partition, target)
+            await self.life.log_dir_mover.move_partition(partition, target)
         except KafkaError as error:
-            is_there = self.life.manager.get(partition.topic, 0) is partition
+            is_there = self.life.manager.get_partition(partition.topic, 0) is partition
             assert not is_there or "has changed meanwhile" in str(error), error
 
     async def retain(self) -> None:
         for model in self.models.values():
             if model.is_deleted_from:
                 model.start_attempted = model.end  # how far it goes is a matter of sizes
-        self.start(self.life.retention.check())
+        self.start(self.life.retention.delete_old_segments())
 
     async def delete_records(self) -> None:
         for model, partition, log in self.some("kept", "both"):
@@ -585,7 +585,7 @@ class World:
 
     async def sweep(self) -> None:
         self.clock.advance(self.rng.randrange(90_000))
-        self.start(self.life.retention.sweep())
+        self.start(self.life.retention.delete_due_files())
 
     async def checkpoint(self) -> None:
         self.start(self._checkpoint())
@@ -601,9 +601,9 @@ async def _ended(task: asyncio.Task[None]) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cleaner_module, "WRITE_BYTES", 150)
-    monkeypatch.setattr(relocations_module, "CHUNK_BYTES", 300)
-    monkeypatch.setattr(relocations_module, "TAIL_BYTES", 400)
-    monkeypatch.setattr(relocations_module, "LAST_BYTES", 200)
+    monkeypatch.setattr(log_dir_mover_module, "CHUNK_BYTES", 300)
+    monkeypatch.setattr(log_dir_mover_module, "TAIL_BYTES", 400)
+    monkeypatch.setattr(log_dir_mover_module, "LAST_BYTES", 200)
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)

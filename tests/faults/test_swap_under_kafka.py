@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.broker.tools.export import FEATURES
+from klamm.broker.tools.kafka_export import FEATURES
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord
 from klamm.protocol.cluster_metadata.topics import ConfigRecord
 from klamm.protocol.records.batch import Record, batches, encode_batch, records
@@ -25,9 +25,9 @@ from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import replace_file
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log.swap import Swap, announce, carry_out
+from klamm.storage.log.swap_manifest import SwapManifest, announce, carry_out
 from tests.broker.tools.kafka_directory import METADATA, make_directory, topic_id, topic_records, write_snapshot
-from tests.clients.moving import EARLIEST, LATEST, connected, offset_of, read_all
+from tests.clients.import_export import EARLIEST, LATEST, connected, offset_of, read_all
 from tests.storage.batches import DIRECTORY, open_log
 from tests.storage.compaction.test_cleaner import append, compact, contents, job_of
 from tests.support.apache_kafka import apache_kafka
@@ -53,7 +53,7 @@ class State:
 
 
 def files_of(filesystem: MemoryFilesystem) -> dict[str, bytes]:
-    return {entry.name: filesystem.read_bytes(DIRECTORY / entry.name) for entry in filesystem.list(DIRECTORY)}
+    return {entry.name: filesystem.read_bytes(DIRECTORY / entry.name) for entry in filesystem.list_directory(DIRECTORY)}
 
 
 def content_of(log: Log) -> Content:
@@ -125,7 +125,7 @@ def states_of_a_split() -> Iterator[State]:
             (HALF, ".timeindex.cleaned", b""),
         ):
             replace_file(filesystem, paths.offset_file(DIRECTORY, offset, suffix), content)
-        swap = Swap(0, (0,), (HALF,))
+        swap = SwapManifest(0, (0,), (HALF,))
         filesystem.crash_after(step)
         try:
             announce(filesystem, DIRECTORY, swap)

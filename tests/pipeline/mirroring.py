@@ -8,8 +8,8 @@ from typing import Any
 from klamm.pipeline.__main__ import main
 from klamm.pipeline.arrow import record_batch
 from klamm.pipeline.kafka.cluster import READ_UNCOMMITTED, Cluster
+from klamm.pipeline.kafka.fetcher import fetch_columns
 from klamm.pipeline.kafka.producer import Producer
-from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec
@@ -47,7 +47,7 @@ def rows(cluster: Cluster, partition: TopicPartition) -> list[Row]:
     )
     start, end = cluster.earliest([partition])[partition], cluster.latest([partition])[partition]
     found: list[Row] = []
-    for part in read_wire(cluster, OffsetRange(*partition, start, end)):
+    for part in fetch_columns(cluster, OffsetRange(*partition, start, end)):
         batch = record_batch(part, *partition, headers=True)
         found += [
             (row["key"], row["value"], row["timestamp"], [(one["key"], one["value"]) for one in row["headers"] or ()])

@@ -16,8 +16,8 @@ from klamm.pipeline.__main__ import main
 from klamm.pipeline.arrow import SCHEMA_WITH_HEADERS
 from klamm.pipeline.jobs.dead_letters import DeadLetters
 from klamm.pipeline.kafka.cluster import Cluster
+from klamm.pipeline.kafka.fetcher import fetch_columns
 from klamm.pipeline.kafka.topics import create_topic, set_configs
-from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.protocol.records.batch import Record
 from tests.pipeline.mirroring import all_rows, put, rows, some
@@ -115,7 +115,7 @@ def test_any_timestamp(cluster: Cluster, topic: str, capsys: pytest.CaptureFixtu
     assert dlq(cluster, "replay", topic, "--to", f"{topic}-later") == 0
     partition = TopicPartition(f"{topic}-later", 0)
     end = cluster.latest([partition])[partition]
-    (part,) = read_wire(cluster, OffsetRange(*partition, 0, end))
+    (part,) = fetch_columns(cluster, OffsetRange(*partition, 0, end))
     assert part.timestamps.tolist() == [far, -1]
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from klamm.protocol.coordinator_records import kinds
+from klamm.protocol.coordinator_records.group import ClassicMemberMetadata, ConsumerGroupMemberMetadataValue
 from klamm.protocol.coordinator_records.kinds import GROUP_KINDS, SHARE_STATE_KINDS, TRANSACTION_KINDS, Kinds
 from klamm.protocol.coordinator_records.transaction import TransactionLogKey, TransactionLogValue
-from klamm.protocol.group_records import ClassicMemberMetadata, ConsumerGroupMemberMetadataValue
 from klamm.protocol.schema import Message
 from klamm.protocol.wire import Malformed
 from tests.support.definitions import Definition, FieldLayout, declared_layout, layout, parse_definition

@@ -65,7 +65,7 @@ def transact(
     """Append a batch of a transaction, as after the coordinator has said that it is open."""
     guard = log.verifications.begin(producer_id, epoch, sequence, begins_at_zero=False, now_ms=START_MS)
     new = batch(*timestamps, producer_id=producer_id, epoch=epoch, sequence=sequence, value=value, transactional=True)
-    return log.append(new, leader_epoch=max(0, log.leader_epochs.latest), now_ms=START_MS, guard=guard)
+    return log.append_as_leader(new, leader_epoch=max(0, log.leader_epochs.latest), now_ms=START_MS, guard=guard)
 
 
 def end_transaction(
@@ -123,13 +123,13 @@ def open_log(
 def delete_unreachable(log: Log) -> int:
     """Remove the files of what is below the log start at once; how many segments went."""
     removed = log.detach_unreachable()
-    log.local.unlink_files(log.local.retire(removed))
+    log.local.unlink_files(log.local.retire_segments(removed))
     return len(removed)
 
 
 def read_bytes(log: Log, offset: int, *, max_bytes: int = EVERYTHING, max_offset: int = EVERYTHING) -> bytes:
     """What a fetch at `offset` gets."""
-    region = log.read(offset, max_bytes=max_bytes, max_offset=max_offset).region
+    region = log.read_records(offset, max_bytes=max_bytes, max_offset=max_offset).region
     return region.read() if region is not None else b""
 
 
@@ -170,4 +170,4 @@ def advance(log: Log, now_ms: int) -> None:
 def fill(log: Log, batch_count: int, *, records_each: int = 1, value: bytes = b"value", epoch: int = 0) -> None:
     times: Sequence[int] = range(START_MS, START_MS + records_each)
     for _ in range(batch_count):
-        log.append(batch(*times, value=value), leader_epoch=epoch)
+        log.append_as_leader(batch(*times, value=value), leader_epoch=epoch)

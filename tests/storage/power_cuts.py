@@ -2,7 +2,7 @@
 
 A `World` does what its seed says: topics are made and deleted, batches appended, segments rolled, flushed, retired,
 compacted, truncated, epochs begun, checkpoints written, the directory closed and opened again. It appends through
-`Partition` and flushes as the flusher and the upkeep do, so what counts as acknowledged is what a client is told.
+`Partition` and flushes as the flusher and the scheduler do, so what counts as acknowledged is what a client is told.
 
 `expectations` says at any moment what a power cut may take:
 - `default`: records that were never flushed; what is left is a prefix of what was written;
@@ -43,7 +43,7 @@ MODES: dict[str, dict[str, str]] = {
 }
 STEPS = 60
 TICK_MS = 25
-"""How often the upkeep looks for logs to flush when flush.ms is 100."""
+"""How often the scheduler looks for logs to flush when flush.ms is 100."""
 PRODUCER_ID = 5
 KEYS = 6
 CLOCK_START_MS = 1_700_000_000_000
@@ -203,7 +203,7 @@ class World:
                 entries[index] = replace_key(record, base_offset + index)
             topic.attempted = max(topic.attempted, base_offset + count)
             data = encode_batch(entries, producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=base_offset)
-            result = partition.append(memoryview(data), produce_version=9, now_ms=self.clock.wall_ms())
+            result = partition.append_records(memoryview(data), produce_version=9, now_ms=self.clock.wall_ms())
             assert (result.base_offset, result.duplicate) == (base_offset, False)
             if partition.flush_pending:
                 self.flush_one(topic)
@@ -221,7 +221,7 @@ class World:
         self.flush_one(self.pick())
 
     def tick(self) -> None:
-        """As the upkeep does."""
+        """As the scheduler does."""
         for topic in self.topics.values():
             if topic.state == "served" and topic.log.local.flush_due(self.clock.wall_ms() + TICK_MS):
                 self.flush_one(topic)
@@ -382,6 +382,6 @@ def contents(log: Log) -> dict[int, bytes]:
 def go_on(log: Log) -> int:
     """The next sequence is taken; the log end then."""
     end = log.log_end_offset
-    added = log.append(batch(producer_id=PRODUCER_ID, epoch=0, sequence=end), leader_epoch=1 << 20)
+    added = log.append_as_leader(batch(producer_id=PRODUCER_ID, epoch=0, sequence=end), leader_epoch=1 << 20)
     assert (added.base_offset, added.duplicate) == (end, False)
     return log.log_end_offset

@@ -13,7 +13,7 @@ def read_committed(log: Log, *, max_bytes: int = 1 << 20, start: int | None = No
     offset = log.log_start_offset if start is None else start
     stable = log.last_stable_offset
     while offset < stable:
-        read = log.read(offset, max_bytes=max_bytes, max_offset=stable)
+        read = log.read_records(offset, max_bytes=max_bytes, max_offset=stable)
         if read.region is None:
             break
         aborted = sorted((t.first_offset, t.producer_id) for t in log.local.segments.aborted(offset, read.next_offset))

@@ -49,7 +49,7 @@ def test_kafka_finds_nothing_wrong_in_our_files(tmp_path: Path) -> None:
     sequence = 0
     for number in range(300):
         times = [now_ms - rng.randrange(100_000) for _ in range(rng.randrange(1, 6))]
-        log.append(
+        log.append_as_leader(
             batch(
                 *times,
                 value=bytes([65 + number % 26]) * rng.randrange(200),
@@ -120,7 +120,7 @@ def test_we_open_what_kafka_wrote_and_make_the_same_indexes(tmp_path: Path) -> N
         path.unlink()
     (directory / "leader-epoch-checkpoint").unlink()
     again = open_log(directory, clean=False, config=config)
-    again.append(batch(largest + 1), leader_epoch=again.leader_epochs.latest)
+    again.append_as_leader(batch(largest + 1), leader_epoch=again.leader_epochs.latest)
     again.truncate_to(len(values))
     again.close()
     ours = {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
@@ -149,7 +149,7 @@ def test_kafka_reads_segments_that_we_compacted(tmp_path: Path) -> None:
         new = [Record(index, now_ms + number, key, value) for index, (key, value) in enumerate(pairs)]
         producer = {"producer_id": number % 3, "producer_epoch": 0, "base_sequence": 0} if number < 3 else {}
         encoded = encode_batch(new, codec=rng.choice(list(Codec)), **producer)  # type: ignore[arg-type]
-        base_offset = log.append(valid(encoded), leader_epoch=number // 100).base_offset
+        base_offset = log.append_as_leader(valid(encoded), leader_epoch=number // 100).base_offset
         written |= {base_offset + index: pair for index, pair in enumerate(pairs)}
     log.high_watermark = log.log_end_offset
     log.roll()
@@ -168,9 +168,9 @@ def test_kafka_reads_segments_that_we_compacted(tmp_path: Path) -> None:
     assert not [line for line in deep if "ismatch" in line or "isvalid: false" in line or "corrupt" in line.lower()]
     offsets = [int(line.split()[2]) for line in deep if line.startswith("| offset: ")]
     assert offsets == sorted(last.values())
-    heads = [line for line in deep if line.startswith("baseOffset: ")]
-    assert sum("deleteHorizonMs: OptionalLong[" in line for line in heads) > 20
-    assert sum(" count: 0 " in line for line in heads) == 3
+    batch_headers = [line for line in deep if line.startswith("baseOffset: ")]
+    assert sum("deleteHorizonMs: OptionalLong[" in line for line in batch_headers) > 20
+    assert sum(" count: 0 " in line for line in batch_headers) == 3
     indexes = [path for path in files if path.suffix in INDEX_SUFFIXES]
     sane = kafka_dump(indexes, "--index-sanity-check")
     assert sum("passed sanity check" in line or line.endswith(" is empty.") for line in sane) == len(indexes)

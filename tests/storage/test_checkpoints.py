@@ -43,9 +43,9 @@ def test_a_checkpoint_that_kafka_has_made_and_not_written_yet_is_empty(name: str
     filesystem = MemoryFilesystem()
     filesystem.make_directories(Path("/data"))
     assert read_offsets(filesystem, Path("/data") / name) == {}
-    filesystem.open(Path("/data") / name, create=True)
+    filesystem.open_file(Path("/data") / name, create=True)
     assert read_offsets(filesystem, Path("/data") / name) == {}
-    filesystem.open(Path("/data/recovery-point-offset-checkpoint"), create=True)
+    filesystem.open_file(Path("/data/recovery-point-offset-checkpoint"), create=True)
     with pytest.raises(CheckpointError):
         read_offsets(filesystem, Path("/data/recovery-point-offset-checkpoint"))
 

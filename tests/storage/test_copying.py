@@ -29,7 +29,9 @@ def open_log(directory: Path) -> Log:
 def fill(directory: Path) -> None:
     log = open_log(directory)
     for number in range(30):
-        log.append(batch(1000 + number, value=b"v" * 50, producer_id=5, epoch=0, sequence=number), leader_epoch=0)
+        log.append_as_leader(
+            batch(1000 + number, value=b"v" * 50, producer_id=5, epoch=0, sequence=number), leader_epoch=0
+        )
     assert len(log.local.segments.all) >= 3
     log.close()
     (directory / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
@@ -50,7 +52,7 @@ def test_a_copy_is_the_same_log_and_shares_only_what_never_changes(tmp_path: Pat
     assert done.copied_bytes == sum((target / name).stat().st_size for name in names - shared)
     copy = open_log(target)
     assert copy.log_end_offset == 30
-    copy.append(batch(5000), leader_epoch=0)
+    copy.append_as_leader(batch(5000), leader_epoch=0)
     copy.close()
     (source / "klamm.compaction").unlink()
     assert open_log(source).log_end_offset == 30
@@ -61,7 +63,7 @@ def test_where_there_are_no_links_all_is_copied(code: int) -> None:
     filesystem = MemoryFilesystem()
     for name in ("00000000000000000000.log", "00000000000000000007.log"):
         filesystem.make_directories(Path("/a/t-0"))
-        filesystem.open(Path("/a/t-0") / name, create=True).write_at(b"batches", 0)
+        filesystem.open_file(Path("/a/t-0") / name, create=True).write_at(b"batches", 0)
     filesystem.inject("link", code)
     assert copy_partition(filesystem, Path("/a/t-0"), Path("/b/t-0")) == Copied(0, 14)
     assert filesystem.read_bytes(Path("/b/t-0/00000000000000000000.log")) == b"batches"
@@ -70,7 +72,7 @@ def test_where_there_are_no_links_all_is_copied(code: int) -> None:
 def test_a_disk_that_is_full_is_told() -> None:
     filesystem = MemoryFilesystem()
     filesystem.make_directories(Path("/a/t-0"))
-    filesystem.open(Path("/a/t-0/00000000000000000000.log"), create=True).write_at(b"batches", 0)
+    filesystem.open_file(Path("/a/t-0/00000000000000000000.log"), create=True).write_at(b"batches", 0)
     filesystem.space_bytes = 3
     with pytest.raises(OSError, match="no space"):
         copy_partition(filesystem, Path("/a/t-0"), Path("/b/t-0"))
@@ -80,7 +82,7 @@ def test_the_copy_survives_a_power_cut_once_its_name_is_synced() -> None:
     filesystem = MemoryFilesystem()
     filesystem.make_directories(Path("/a/t-0"))
     for name in ("00000000000000000000.log", "00000000000000000007.log"):
-        file = filesystem.open(Path("/a/t-0") / name, create=True)
+        file = filesystem.open_file(Path("/a/t-0") / name, create=True)
         file.write_at(name.encode(), 0)
         file.sync()
     copy_partition(filesystem, Path("/a/t-0"), Path("/b/t-0"))

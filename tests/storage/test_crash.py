@@ -58,7 +58,7 @@ def append(log: Log, known: Known, count: int, epoch: int = 0) -> None:
     for _ in range(count):
         offset = log.log_end_offset
         known.attempted = max(known.attempted, offset + 1)
-        log.append(
+        log.append_as_leader(
             batch(START_MS + offset, producer_id=5, epoch=0, sequence=offset, value=value_of(offset)),
             leader_epoch=epoch,
         )
@@ -122,7 +122,9 @@ def check(filesystem: MemoryFilesystem, known: Known, *, least: int) -> None:
             offset += 1
     assert offset == log.log_end_offset
     assert (
-        log.append(batch(producer_id=5, epoch=0, sequence=offset, value=value_of(offset)), leader_epoch=9).base_offset
+        log.append_as_leader(
+            batch(producer_id=5, epoch=0, sequence=offset, value=value_of(offset)), leader_epoch=9
+        ).base_offset
         == offset
     )
     if offset > log.log_start_offset:

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from klamm.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
+from klamm.protocol.coordinator_records.group import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    encode_key,
+    encode_value,
+)
 from klamm.protocol.coordinator_records.transaction import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from klamm.protocol.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata, encode_key, encode_value
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.compression import Codec
 from klamm.protocol.records.message_set import encode_set
@@ -30,7 +36,9 @@ def directory(tmp_path: Path) -> Path:
     """A closed log of two segments."""
     config = LogConfig(index_interval_bytes=100)
     log = open_log(LogSource(tmp_path / "t-0", config, clock=ManualClock(), filesystem=OsFilesystem(), clean=True))
-    log.append(batch(START_MS, START_MS + 5, producer_id=7, epoch=1, sequence=3, codec=Codec.ZSTD), leader_epoch=2)
+    log.append_as_leader(
+        batch(START_MS, START_MS + 5, producer_id=7, epoch=1, sequence=3, codec=Codec.ZSTD), leader_epoch=2
+    )
     fill(log, 6, epoch=2)
     log.roll()
     fill(log, 2, epoch=3)

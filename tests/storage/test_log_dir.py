@@ -67,11 +67,11 @@ def test_a_new_directory_is_identified_and_locked() -> None:
 def test_a_foreign_directory_is_refused_untouched() -> None:
     filesystem = MemoryFilesystem()
     open_dir(filesystem).close()
-    before = filesystem.list(DATA)
+    before = filesystem.list_directory(DATA)
     for node_id, cluster_id in ((2, "cluster"), (1, "other")):
         with pytest.raises(LogDirError, match=r"meta\.properties: (node|cluster)\.id="):
             LogDir.open(DATA, node_id=node_id, cluster_id=cluster_id, filesystem=filesystem)
-    assert filesystem.list(DATA) == before
+    assert filesystem.list_directory(DATA) == before
     open_dir(filesystem)
 
 
@@ -81,7 +81,7 @@ def test_a_foreign_directory_is_refused_untouched() -> None:
 def test_corrupt_meta_properties_are_refused(content: bytes) -> None:  # row 20
     filesystem = MemoryFilesystem()
     open_dir(filesystem).close()
-    file = filesystem.open(DATA / paths.META_PROPERTIES)
+    file = filesystem.open_file(DATA / paths.META_PROPERTIES)
     file.truncate(0)
     file.write_at(content, 0)
     with pytest.raises(LogDirError, match=r"/data/meta\.properties: "):
@@ -95,7 +95,7 @@ def test_a_read_only_directory_is_a_clear_error() -> None:  # row 24
     filesystem.inject("create", errno.EROFS)
     with pytest.raises(LogDirError, match=r"/data: Read-only file system \(EROFS\)"):
         open_dir(filesystem)
-    assert filesystem.list(DATA) == []
+    assert filesystem.list_directory(DATA) == []
 
 
 def test_the_lock_holds_against_another_process_and_is_taken_first(tmp_path: Path) -> None:  # row 29
@@ -164,7 +164,7 @@ def test_a_clean_close_writes_the_marker_and_the_next_start_takes_it_away() -> N
 def test_the_empty_marker_of_old_kafka_is_accepted() -> None:
     filesystem = MemoryFilesystem()
     open_dir(filesystem).close()
-    filesystem.open(DATA / paths.CLEAN_SHUTDOWN).truncate(0)
+    filesystem.open_file(DATA / paths.CLEAN_SHUTDOWN).truncate(0)
     assert open_dir(filesystem).was_clean
 
 
@@ -192,7 +192,7 @@ def test_one_bad_partition_stops_nobody_and_keeps_what_is_known_of_it() -> None:
         log.local.flush()
     log_dir.checkpoint()
     filesystem.kill()
-    filesystem.open(DATA / "bad-0" / f"{0:020d}.log").truncate(20)
+    filesystem.open_file(DATA / "bad-0" / f"{0:020d}.log").truncate(20)
     again = open_dir(filesystem)
     assert set(again.logs) == {TopicPartition("good", 0)}
     offline = again.offline[TopicPartition("bad", 0)]
@@ -209,7 +209,7 @@ def test_a_wrong_partition_metadata_takes_that_partition_offline() -> None:
     log_dir = open_dir(filesystem)
     create(log_dir)
     log_dir.close()
-    filesystem.open(DATA / "t-0" / paths.PARTITION_METADATA).write_at(b"X", 0)
+    filesystem.open_file(DATA / "t-0" / paths.PARTITION_METADATA).write_at(b"X", 0)
     assert "partition.metadata" in open_dir(filesystem).offline[TopicPartition("t", 0)].reason
 
 
@@ -219,7 +219,7 @@ def test_power_cut_and_death_of_the_process_are_told_apart_by_the_boot_id() -> N
         log_dir = open_dir(filesystem)
         log = create(log_dir)
         fill(log, 4)
-        filesystem.open(log.local.segments.all[0].path).write_at(b"\xff", 100)  # damage in the middle
+        filesystem.open_file(log.local.segments.all[0].path).write_at(b"\xff", 100)  # damage in the middle
         log.local.segments.all[0].sync()
         filesystem.sync_directory(DATA / "t-0")
         if power_cut:
@@ -287,7 +287,7 @@ def test_a_leftover_that_cannot_be_removed_takes_no_partition_offline() -> None:
     log = create(log_dir)
     fill(log, 20)
     log.advance_log_start(log.local.segments.all[-1].base_offset)
-    (deleted, *_) = log.local.retire(log.detach_unreachable())
+    (deleted, *_) = log.local.retire_segments(log.detach_unreachable())
     log_dir.close()
     filesystem.inject("unlink", errno.EPERM, paths.DELETED_SUFFIX)
     again = open_dir(filesystem)
@@ -324,7 +324,7 @@ def test_unknown_directories_are_left_alone() -> None:  # row 13
         filesystem.make_directories(DATA / name)
     log_dir = open_dir(filesystem)
     assert (log_dir.logs, log_dir.offline) == ({}, {})
-    assert len([entry for entry in filesystem.list(DATA) if entry.is_directory]) == 4
+    assert len([entry for entry in filesystem.list_directory(DATA) if entry.is_directory]) == 4
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_garbage_checkpoints_fall_back_to_a_scan(name: str, content: bytes) -> N
     log_dir = open_dir(filesystem)
     fill(create(log_dir), 20)
     log_dir.close()
-    file = filesystem.open(DATA / name, create=True)
+    file = filesystem.open_file(DATA / name, create=True)
     file.truncate(0)
     file.write_at(content, 0)
     again = open_dir(filesystem)

@@ -35,7 +35,7 @@ def opened(
 ) -> LogManager:
     clock = ManualClock()
     logs = LogManager([LogDir.open(each, node_id=1, clock=clock, filesystem=filesystem) for each in (A, B)])
-    logs.load(topics or {}, lambda _: LogConfig(), recorded=recorded or {}, workers=1)
+    logs.load_logs(topics or {}, lambda _: LogConfig(), recorded=recorded or {}, workers=1)
     return logs
 
 
@@ -122,11 +122,11 @@ def test_what_a_move_has_left_goes_with_the_partition() -> None:
     log, source = logs.state(key(0)).log, logs.directory_of(key(0))
     (target,) = (each for each in logs.log_dirs if each is not source)
     assert log is not None
-    logs.relocated(key(0), log, source, target)
+    logs.on_log_moved(key(0), log, source, target)
     assert logs.directory_of(key(0)) is target and logs.state(key(0)).previous_directory is source
     assert sorted(each.path for each, _ in logs.forget(key(0))) == [A, B]
     assert logs.get(key(0)) is None
-    logs.relocation_ended(key(0))
+    logs.on_move_ended(key(0))
     assert logs.get(key(0)) is None
 
 

@@ -69,7 +69,7 @@ class LogMachine(RuleBasedStateMachine):
             else batch(*stamps, value=bytes(size))
         )
         base_offset = self.log.log_end_offset
-        result = self.log.append(new, leader_epoch=self.epoch)
+        result = self.log.append_as_leader(new, leader_epoch=self.epoch)
         assert not result.duplicate
         assert (result.base_offset, result.last_offset) == (base_offset, base_offset + len(times) - 1)
         self.sequence += len(times) if idempotent else 0
@@ -171,7 +171,7 @@ class LogMachine(RuleBasedStateMachine):
         assert 0 <= self.log.local.recovery_point <= self.end
         found = []
         offset = self.start
-        while region := self.log.read(offset, max_bytes=1000, max_offset=EVERYTHING).region:
+        while region := self.log.read_records(offset, max_bytes=1000, max_offset=EVERYTHING).region:
             data = region.read()
             for position, head in batches(data):
                 found.append(data[position : position + head.size_bytes])

@@ -103,7 +103,7 @@ class OldLog:
             part = self.entries[first : first + segment_entries]
             base_offset = part[0].records[0].offset if first else 0
             path = paths.offset_file(DIRECTORY, base_offset, paths.LOG_SUFFIX)
-            filesystem.open(path, create=True).write_at(b"".join(entry.data for entry in part), 0)
+            filesystem.open_file(path, create=True).write_at(b"".join(entry.data for entry in part), 0)
 
     @property
     def records(self) -> list[tuple[int, int]]:
@@ -193,7 +193,7 @@ def test_truncated_they_go_on_with_new_batches(seed: int, share: int) -> None:
     end = log.log_end_offset
     assert end == (left[-1].last_offset + 1 if left else 0)
     for clean in (True, False):
-        log.append(batch(START_MS + 99), leader_epoch=7)
+        log.append_as_leader(batch(START_MS + 99), leader_epoch=7)
         expected.append((log.log_end_offset - 1, START_MS + 99))
         assert log.leader_epochs.latest == 7
         log.close()
@@ -207,7 +207,7 @@ def test_torn_tails_are_cut(seed: int, cut: int, data: st.DataObject) -> None:
     made = random_log(seed)
     filesystem = MemoryFilesystem()
     made.write(filesystem)
-    file = filesystem.open(paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX))
+    file = filesystem.open_file(paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX))
     last = made.entries[-1]
     file.truncate(file.size() - min(cut, len(last.data)))
     if data.draw(st.booleans()):  # as Kafka's preallocation leaves it
@@ -224,7 +224,7 @@ def test_damage_in_the_middle_is_found_and_never_cut(magic: int) -> None:
 
     made, filesystem = old_log(magic)
     path = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)
-    filesystem.open(path).write_at(b"\x55", len(made.entries[0].data) + 20)
+    filesystem.open_file(path).write_at(b"\x55", len(made.entries[0].data) + 20)
     before = filesystem.read_bytes(path)
     with pytest.raises(LogDamaged, match=r"wrong CRC; a good batch follows"):
         open_log(filesystem, config=CONFIG)
@@ -244,7 +244,7 @@ def test_a_search_by_time_in_format_0_is_unsupported(codec: Codec) -> None:  # r
             log.timestamp_search(0).run()
         log.close()
     log = open_log(filesystem, config=CONFIG, clean=True)
-    log.append(batch(START_MS), leader_epoch=0)
+    log.append_as_leader(batch(START_MS), leader_epoch=0)
     assert log.timestamp_search(0).run() == (START_MS, made.next_offset, 0)
     assert log.timestamp_search(START_MS + 1).run() is None
     assert log.timestamp_search(None).run() == (START_MS, made.next_offset, 0)
@@ -280,7 +280,7 @@ def test_epochs_are_forgotten_when_messages_without_them_follow() -> None:
     made.write(filesystem)
     log = open_log(filesystem, config=CONFIG)
     assert list(log.leader_epochs) == []
-    log.append(batch(), leader_epoch=6)
+    log.append_as_leader(batch(), leader_epoch=6)
     assert list(log.leader_epochs) == [(6, 4)]
     log.close()
     filesystem.unlink(DIRECTORY / paths.LEADER_EPOCH_CHECKPOINT)
@@ -358,9 +358,9 @@ def test_compaction_leaves_what_a_dict_has_and_makes_batches_of_them(seed: int) 
     assert left == sorted(last.values())
     assert log.log_end_offset == made.next_offset
     for segment in log.local.segments.all:
-        for _, head in segment.heads():
+        for _, head in segment.batch_headers():
             assert head.magic == 2
-    assert log.read(0, max_bytes=1, max_offset=1 << 40).next_offset > 0
+    assert log.read_records(0, max_bytes=1, max_offset=1 << 40).next_offset > 0
 
 
 def _records_of(segment: Segment) -> list[Record]:
@@ -409,6 +409,6 @@ def test_a_log_that_is_cut_in_a_gap_goes_on() -> None:
     made.write(filesystem, segment_entries=3)
     log = open_log(filesystem, config=CONFIG, clean=True)
     log.truncate_to(30)
-    log.append(batch(START_MS + 99), leader_epoch=5)
+    log.append_as_leader(batch(START_MS + 99), leader_epoch=5)
     assert log.timestamp_search(None).run() == (START_MS + 99, 6, 5)
     assert all_offsets(log) == [0, 2, 4, 6]

@@ -93,7 +93,7 @@ def test_every_record_is_read_and_new_batches_follow(version: str, topic: str, c
         assert [produced[record.offset] for record in found] == found
         assert len(found) < len(produced)
     assert {path.name: path.read_bytes() for path in directory.glob("*.log")} == logs
-    log.append(batch(START_MS), leader_epoch=3)
+    log.append_as_leader(batch(START_MS), leader_epoch=3)
     log.close()
     log = open_log(directory, clean=True)
     assert read_all(log)[:-1] == found
@@ -130,7 +130,7 @@ def test_truncated_anywhere_the_indexes_still_lead_to_what_is_left(version: str,
         kept = [record for record in before if record.offset < log.log_end_offset]
         assert log.log_end_offset <= offset
         assert read_all(log) == kept
-        log.append(batch(START_MS), leader_epoch=3)
+        log.append_as_leader(batch(START_MS), leader_epoch=3)
         assert read_bytes(log, log.log_end_offset - 1)
         log.close()
         assert read_all(open_log(directory))[:-1] == kept
@@ -142,7 +142,7 @@ def test_apache_kafka_finds_nothing_wrong_in_what_we_append_and_index(tmp_path: 
         directory = unpack(version, topic, tmp_path / version)
         log = open_log(directory, clean=False)
         for step in range(30):
-            log.append(batch(int(time.time() * 1000) + step), leader_epoch=1)
+            log.append_as_leader(batch(int(time.time() * 1000) + step), leader_epoch=1)
         log.close()
     logs = sorted(tmp_path.glob("*/*-0/*.log"))
     deep = kafka_dump(logs, "--deep-iteration")
@@ -174,7 +174,7 @@ def test_compaction_makes_of_them_what_apache_kafka_makes(tmp_path: Path) -> Non
     for name in names:
         log = open_log(kafka.log_dir / f"{name}-0")
         for _ in range(2):  # the second rolls: what is before it can be cleaned
-            log.append(batch(int(time.time() * 1000), value=bytes(600_000)), leader_epoch=0)
+            log.append_as_leader(batch(int(time.time() * 1000), value=bytes(600_000)), leader_epoch=0)
         log.close()
         shutil.copytree(kafka.log_dir / f"{name}-0", tmp_path / "ours" / f"{name}-0")
     with apache_kafka(tmp_path / "kafka", {"log.cleaner.backoff.ms": "100"}, log_dir=kafka.log_dir) as kafka:

@@ -107,7 +107,7 @@ def many_segments(directory: Path, filesystem: OsFilesystem, count: int = 60) ->
         )
     )
     while len(log.local.segments.all) < count:
-        log.append(batch(START_MS + log.log_end_offset, value=b"v" * 100), leader_epoch=0)
+        log.append_as_leader(batch(START_MS + log.log_end_offset, value=b"v" * 100), leader_epoch=0)
     return log
 
 
@@ -143,7 +143,7 @@ def test_a_region_keeps_its_file_though_the_log_lets_go(tmp_path: Path, filesyst
     log = many_segments(tmp_path, filesystem)
     regions: list[FileRegion] = []
     for segment in log.local.segments.all:
-        region = log.read(segment.base_offset, max_bytes=500, max_offset=1 << 60).region
+        region = log.read_records(segment.base_offset, max_bytes=500, max_offset=1 << 60).region
         assert region is not None
         regions.append(region)
     assert open_descriptors(tmp_path) >= len(log.local.segments.all), "the readers hold them"

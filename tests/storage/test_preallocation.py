@@ -22,7 +22,7 @@ CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100, preallocate=Tru
 
 
 def sizes(filesystem: MemoryFilesystem) -> list[int]:
-    return [entry.size_bytes for entry in filesystem.list(DIRECTORY) if entry.name.endswith(paths.LOG_SUFFIX)]
+    return [entry.size_bytes for entry in filesystem.list_directory(DIRECTORY) if entry.name.endswith(paths.LOG_SUFFIX)]
 
 
 def test_the_key_of_a_topic() -> None:
@@ -169,10 +169,10 @@ def test_indexes_that_kafka_has_preallocated_are_taken_over_and_trimmed(clean: b
     log = open_log(filesystem, config=config)
     fill(log, 40)
     log.close()
-    indexes = [entry for entry in filesystem.list(DIRECTORY) if entry.name.endswith("index")]
+    indexes = [entry for entry in filesystem.list_directory(DIRECTORY) if entry.name.endswith("index")]
     before = {entry.name: filesystem.read_bytes(DIRECTORY / entry.name) for entry in indexes}
     for entry in indexes:
-        filesystem.open(DIRECTORY / entry.name).truncate(10 << 20 if entry.name.endswith(".index") else 10485756)
+        filesystem.open_file(DIRECTORY / entry.name).truncate(10 << 20 if entry.name.endswith(".index") else 10485756)
     again = open_log(filesystem, config=config, clean=clean, recovery_point=40)
     assert all_offsets(again) == list(range(40))
     closed = f"{again.local.segments.all[0].base_offset:020d}.index"

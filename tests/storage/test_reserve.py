@@ -132,7 +132,7 @@ def test_nothing_is_appended_or_made_until_the_reserve_is_made_again() -> None:
     assert filesystem.space_bytes > BYTES // 2
     for log in log_dir.logs.values():
         with pytest.raises(KafkaStorageError, match="its reserve is let go"):
-            log.append(batch(), leader_epoch=0)
+            log.append_as_leader(batch(), leader_epoch=0)
     with pytest.raises(NoSpace, match="its reserve is let go"):
         create_log(log_dir, "v", 0, TOPIC_ID, SMALL)
     log_dir.reserve.renew()
@@ -141,7 +141,7 @@ def test_nothing_is_appended_or_made_until_the_reserve_is_made_again() -> None:
     log_dir.reserve.renew()
     assert reserved(filesystem) == BYTES
     for log in log_dir.logs.values():
-        assert log.append(batch(), leader_epoch=0).base_offset == 20
+        assert log.append_as_leader(batch(), leader_epoch=0).base_offset == 20
 
 
 @pytest.mark.parametrize("how", ["close", "kill"])
@@ -153,10 +153,10 @@ def test_that_it_was_let_go_is_known_after_a_restart(how: str) -> None:
     filesystem.kill()
     again = open_dir(filesystem)
     with pytest.raises(KafkaStorageError, match="its reserve is let go"):
-        again.logs[T].append(batch(), leader_epoch=0)
+        again.logs[T].append_as_leader(batch(), leader_epoch=0)
     filesystem.space_bytes = 3 * BYTES
     again.reserve.renew()
-    again.logs[T].append(batch(), leader_epoch=0)
+    again.logs[T].append_as_leader(batch(), leader_epoch=0)
 
 
 @pytest.mark.parametrize("reserve_bytes", [0, BYTES])

@@ -59,7 +59,7 @@ class RetentionMachine(RuleBasedStateMachine):
         for _ in range(count):
             timestamp = self.clock.wall_ms() - late_ms
             new = batch(timestamp, value=bytes(size))
-            offset = self.log.append(new, leader_epoch=0).base_offset
+            offset = self.log.append_as_leader(new, leader_epoch=0).base_offset
             self.model.append(Written(offset, timestamp, new.size_bytes))
         self.log.set_high_watermark(self.log.log_end_offset)
 

@@ -21,8 +21,8 @@ def test_a_segment_is_filled_to_the_last_byte(segment_bytes: int, expected: list
 
 def test_a_batch_larger_than_a_segment_has_one_alone() -> None:
     log = open_log(MemoryFilesystem(), config=LogConfig(segment_bytes=SIZE))
-    log.append(batch(value=bytes(500)), leader_epoch=0)
-    log.append(batch(value=bytes(500)), leader_epoch=0)
+    log.append_as_leader(batch(value=bytes(500)), leader_epoch=0)
+    log.append_as_leader(batch(value=bytes(500)), leader_epoch=0)
     assert [segment.base_offset for segment in log.local.segments.all] == [0, 1]
 
 
@@ -30,7 +30,7 @@ def test_a_time_index_keeps_one_slot_for_the_entry_at_the_end() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=LogConfig(index_interval_bytes=0, segment_index_bytes=60))
     for number in range(20):
-        log.append(batch(START_MS + number), leader_epoch=0)
+        log.append_as_leader(batch(START_MS + number), leader_epoch=0)
     log.close()
     for segment in log.local.segments.all:
         assert len(filesystem.read_bytes(segment.time_index.path)) <= 60
@@ -40,10 +40,10 @@ def test_a_time_index_keeps_one_slot_for_the_entry_at_the_end() -> None:
 
 def test_time_counts_from_the_largest_timestamp_of_the_first_batch() -> None:
     log = open_log(MemoryFilesystem(), config=LogConfig(segment_ms=1000))
-    log.append(batch(START_MS - 5000, START_MS), leader_epoch=0)
-    log.append(batch(START_MS - 9000, START_MS + 1000), leader_epoch=0)
+    log.append_as_leader(batch(START_MS - 5000, START_MS), leader_epoch=0)
+    log.append_as_leader(batch(START_MS - 9000, START_MS + 1000), leader_epoch=0)
     assert len(log.local.segments.all) == 1
-    log.append(batch(START_MS + 1001, START_MS), leader_epoch=0)
+    log.append_as_leader(batch(START_MS + 1001, START_MS), leader_epoch=0)
     assert [segment.base_offset for segment in log.local.segments.all] == [0, 4]
 
 
@@ -52,7 +52,7 @@ def test_a_clock_that_jumps_a_day_rolls_no_segment_whose_records_have_timestamps
     log = open_log(MemoryFilesystem(clock.wall_ms), config=LogConfig(segment_ms=3_600_000), clock=clock)
     for jump in (86_400_000, -2 * 86_400_000):
         clock.jump_wall(jump)
-        log.append(batch(START_MS), leader_epoch=0)
+        log.append_as_leader(batch(START_MS), leader_epoch=0)
     assert len(log.local.segments.all) == 1
 
 

@@ -84,7 +84,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def append_outside(self) -> None:
-        self.plain.append(self.log.append(batch(), leader_epoch=0).base_offset)
+        self.plain.append(self.log.append_as_leader(batch(), leader_epoch=0).base_offset)
         self.end += 1
 
     @rule(producer_id=st.sampled_from(PRODUCERS), commit=st.booleans())
@@ -157,14 +157,16 @@ class TransactionMachine(RuleBasedStateMachine):
         self.log.close()
         self.filesystem.kill()
         names = [
-            e.name for e in self.filesystem.list(self.log.local.directory) if e.name.endswith(paths.TXN_INDEX_SUFFIX)
+            e.name
+            for e in self.filesystem.list_directory(self.log.local.directory)
+            if e.name.endswith(paths.TXN_INDEX_SUFFIX)
         ]
         path = self.log.local.directory / random.Random(seed).choice(sorted(names))
         content = self.filesystem.read_bytes(path)
         if how == "gone":
             self.filesystem.unlink(path)
         else:
-            file = self.filesystem.open(path)
+            file = self.filesystem.open_file(path)
             if how == "wrong" and content:
                 file.write_at(bytes([content[seed % len(content)] ^ 1]), seed % len(content))
             elif how == "short":

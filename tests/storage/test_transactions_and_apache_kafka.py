@@ -16,7 +16,7 @@ from klamm.storage.clock import SystemClock
 from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log.producer import parse_snapshot
+from klamm.storage.log.producer_state_entry import parse_snapshot
 from klamm.storage.log.transaction_index import check, entries
 from klamm.storage.recovery import loader
 from tests.storage.batches import batch, end_transaction, transact
@@ -147,7 +147,7 @@ def producers(content: bytes) -> list[tuple[object, ...]]:
 
 def test_a_missing_index_is_missed_after_a_clean_close_of_ours(directory: Path) -> None:
     log = open_log(directory, clean=True)
-    log.append(batch(), leader_epoch=log.leader_epochs.latest)
+    log.append_as_leader(batch(), leader_epoch=log.leader_epochs.latest)
     log.close()
     written = indexes_in(directory)
     for path in directory.glob("*" + paths.TXN_INDEX_SUFFIX):

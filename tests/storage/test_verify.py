@@ -48,7 +48,7 @@ def append_something(log: Log, rng: random.Random, epoch: int, number: int) -> N
             transactional=True,
         )
         guard = log.verifications.begin(producer_id, 0, sequence, begins_at_zero=False, now_ms=START_MS)
-        log.append(valid(data), leader_epoch=epoch, guard=guard)
+        log.append_as_leader(valid(data), leader_epoch=epoch, guard=guard)
     elif number % 7 == 5:
         for producer_id in (0, 1):
             if log.producers.open_epoch(producer_id) is not None:
@@ -58,7 +58,7 @@ def append_something(log: Log, rng: random.Random, epoch: int, number: int) -> N
                 )
                 log.append_marker(valid(data), marker, transaction_version=0, leader_epoch=epoch, now_ms=START_MS)
     else:
-        log.append(batch(*times, value=value, codec=rng.choice(list(Codec))), leader_epoch=epoch)
+        log.append_as_leader(batch(*times, value=value, codec=rng.choice(list(Codec))), leader_epoch=epoch)
 
 
 def fill(path: Path, seed: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from klamm.broker.apis.dispatcher import Dispatcher
 from klamm.broker.broker import Broker
-from klamm.broker.network.reply import CloseConnection, KnownRequest, PendingReply, Reply
+from klamm.broker.network.response import CloseConnection, PendingResponse, RequestMemo, Response
 from klamm.broker.server import Server
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.apis import API, ApiKey, response_class
@@ -42,7 +42,7 @@ class FakeConnection:
         self.listener = "PLAINTEXT"
         self.principal = "User:ANONYMOUS"
         self.client_software = ("", "")
-        self.known: KnownRequest | None = None
+        self.memo: RequestMemo | None = None
         self.closed = False
 
     @contextmanager
@@ -74,13 +74,13 @@ class EmbeddedBroker:
         self.broker = self._server.wire()
         self._dispatcher = Dispatcher(self.broker)
         self.run(self.broker.controller.finish_deletions())
-        self.run(self.broker.relocations.resume())
+        self.run(self.broker.log_dir_mover.resume())
         return self
 
     def __exit__(self, *_: object) -> None:
         self.broker.groups.close()
         self.broker.transactions.close()
-        self.run(self.broker.relocations.stop())
+        self.run(self.broker.log_dir_mover.stop())
         self.run(self.broker.flusher.drain())
         self.run(self.broker.partitions.removed())
         self._server.close()
@@ -108,7 +108,7 @@ class EmbeddedBroker:
         answer = self.run(go())
 
         async def decoded() -> Any:
-            reply = await answer.future if isinstance(answer, PendingReply) else answer
+            reply = await answer.future if isinstance(answer, PendingResponse) else answer
             return decode_reply(reply, request.api_key, version)
 
         return asyncio.ensure_future(decoded(), loop=self.loop)
@@ -116,14 +116,14 @@ class EmbeddedBroker:
     def call(self, request: Any, version: int, *, client_id: str | None = "test") -> Any:
         return self.run(self.start(request, version, client_id=client_id))
 
-    def dispatch(self, frame: bytes) -> Reply | None:
+    def dispatch(self, frame: bytes) -> Response | None:
         """A raw frame, without its size."""
 
         async def go() -> Any:
             answer = self._dispatcher(self.connection, memoryview(bytearray(frame)))  # type: ignore[arg-type]
-            return await answer.future if isinstance(answer, PendingReply) else answer
+            return await answer.future if isinstance(answer, PendingResponse) else answer
 
-        reply: Reply | None = self.run(go())
+        reply: Response | None = self.run(go())
         return reply
 
     # -- what most tests begin with
@@ -168,7 +168,7 @@ def encode_frame(request: Any, version: int, client_id: str | None = "test") -> 
     return memoryview(out)
 
 
-def decode_reply(reply: Reply | None, api_key: int, version: int) -> Any:
+def decode_reply(reply: Response | None, api_key: int, version: int) -> Any:
     """The response in a reply, its file regions read in."""
     if reply is None:
         return None

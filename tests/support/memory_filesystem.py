@@ -317,7 +317,7 @@ class MemoryFilesystem:
             raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
         return node
 
-    def open(self, path: Path, *, create: bool = False, exclusive: bool = False) -> MemoryFile:
+    def open_file(self, path: Path, *, create: bool = False, exclusive: bool = False) -> MemoryFile:
         self.use("open", path)
         if exclusive and self._find(path) is not None:
             raise FileExistsError(errno.EEXIST, "exists", str(path))
@@ -328,19 +328,19 @@ class MemoryFilesystem:
         return MemoryFile(self, path, self._file(path))
 
     def open_read(self, path: Path) -> MemoryFile:
-        return self.open(path)
+        return self.open_file(path)
 
     def read_bytes(self, path: Path) -> bytes:
         self.use("read", path)
         return bytes(self._file(path).data)
 
-    def map(self, path: Path) -> Buffer:
+    def map_file(self, path: Path) -> Buffer:
         return self.read_bytes(path)
 
     def exists(self, path: Path) -> bool:
         return self._find(path) is not None
 
-    def list(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[Entry]:
         self.use("list", path)
         return [
             Entry(name, False, len(node.data), node.modified_ms, id(node), self._link_count(node))
@@ -384,7 +384,7 @@ class MemoryFilesystem:
         if source is not target:
             source.change(old.name, None)
 
-    def link(self, path: Path, new: Path) -> None:
+    def hard_link(self, path: Path, new: Path) -> None:
         self.use("link", path)
         node, target = self._file(path), self._directory(new.parent)
         if new.name in target.names:
@@ -416,8 +416,8 @@ class MemoryFilesystem:
         directory.synced = dict(directory.names)
         directory.pending.clear()
 
-    def lock(self, path: Path) -> MemoryLock:
-        self.open(path, create=True)
+    def lock_file(self, path: Path) -> MemoryLock:
+        self.open_file(path, create=True)
         if path in self.locks:
             raise BlockingIOError(errno.EAGAIN, "locked", str(path))
         self.locks.add(path)

@@ -1,7 +1,7 @@
 """Offsets on their way into the log: OffsetCommit and TxnOffsetCommit, and what becomes of those of a transaction.
 
-A commit counts when it is durable. That of a transaction is `PendingOffsets`' until the partition has its marker; a
-transaction with many offsets is decided in turns.
+A commit counts when it is durable. That of a transaction is `PendingTransactionalOffsets`' until the partition has its
+marker; a transaction with many offsets is decided in turns.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.broker.coordinator.group.groups import Groups
 from klamm.broker.coordinator.group.offsets import CommittedOffset, OffsetTable
-from klamm.broker.coordinator.group.pending import Key, OffsetsOfTransaction, PendingOffsets
+from klamm.broker.coordinator.group.pending_transactional_offsets import (
+    Key,
+    OffsetsOfTransaction,
+    PendingTransactionalOffsets,
+)
 from klamm.broker.coordinator.group.records import offset_record
 from klamm.broker.coordinator.group.removals import PIECE, Removals, commit_error
-from klamm.broker.coordinator.runtime.answer import Answer
-from klamm.broker.coordinator.runtime.journal import TransactionalProducer
-from klamm.broker.coordinator.runtime.machine import KeyValue, Now
+from klamm.broker.coordinator.runtime.completable_result import CompletableResult
+from klamm.broker.coordinator.runtime.coordinator_writer import TransactionalProducer
 from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime
+from klamm.broker.coordinator.runtime.types import KeyValue, Now
 from klamm.broker.coordinator.runtime.write_timeouts import Outcome, WriteTimeouts
 from klamm.protocol.errors import ErrorCode
 
@@ -34,7 +38,7 @@ class Commits:
     def __init__(
         self,
         offsets: OffsetTable,
-        pending: PendingOffsets,
+        pending: PendingTransactionalOffsets,
         groups: Groups,
         removals: Removals,
         *,
@@ -58,7 +62,7 @@ class Commits:
         """Store offsets, all of a request in one batch; what the client is told. Those of a ``producer`` count when
         its transaction commits."""
         now = self._runtime.now()
-        answer: Answer[ErrorCode] = Answer()
+        answer: CompletableResult[ErrorCode] = CompletableResult()
 
         def done(code: ErrorCode, now: Now) -> None:
             if code is ErrorCode.NONE:
@@ -66,7 +70,7 @@ class Commits:
                     self._stored(producer, (group_id, topic, partition), committed)
                 self._groups.simple(group_id, now.wall_ms)
                 self.count += len(commits)
-            answer.give(commit_error(code))
+            answer.complete(commit_error(code))
 
         def records() -> list[KeyValue]:
             return [offset_record(group_id, topic, partition, committed) for topic, partition, committed in commits]

@@ -29,13 +29,13 @@ from klamm.broker.coordinator.group.expiry import Expiry
 from klamm.broker.coordinator.group.groups import Groups
 from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import Offset, OffsetTable
-from klamm.broker.coordinator.group.pending import PendingOffsets
+from klamm.broker.coordinator.group.pending_transactional_offsets import PendingTransactionalOffsets
 from klamm.broker.coordinator.group.removals import PIECE, Removals
 from klamm.broker.coordinator.group.settings import consumer_limits, group_settings
 from klamm.broker.coordinator.group.subscription import CONSUMER
 from klamm.broker.coordinator.runtime.executor import CoordinatorExecutor
-from klamm.broker.coordinator.runtime.machine import Now
 from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime
+from klamm.broker.coordinator.runtime.types import Now
 from klamm.broker.coordinator.runtime.write_timeouts import WriteTimeouts
 from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.broker.turns import in_turns
@@ -114,7 +114,7 @@ class GroupCoordinator:
         runtime = self.runtime
         timeouts = WriteTimeouts(runtime, lambda: runtime.config.integer("offsets.commit.timeout.ms"))
         self.offsets = OffsetTable()
-        self.pending = PendingOffsets()
+        self.pending = PendingTransactionalOffsets()
         of_groups = (self.offsets, self.pending, self.groups)
         self.removals = Removals(*of_groups, runtime=runtime, timeouts=timeouts)
         self.commits = Commits(

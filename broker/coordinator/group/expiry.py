@@ -15,10 +15,10 @@ from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.groups import Groups, is_abandoned
 from klamm.broker.coordinator.group.offsets import Offset, OffsetTable, Topics
-from klamm.broker.coordinator.group.pending import PendingOffsets
+from klamm.broker.coordinator.group.pending_transactional_offsets import PendingTransactionalOffsets
 from klamm.broker.coordinator.group.removals import PIECE, Removals
-from klamm.broker.coordinator.runtime.machine import Now
 from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime
+from klamm.broker.coordinator.runtime.types import Now
 from klamm.broker.coordinator.runtime.write_timeouts import Outcome
 from klamm.broker.turns import in_turns
 from klamm.protocol.errors import ErrorCode
@@ -39,7 +39,7 @@ class Expiry:
     def __init__(
         self,
         offsets: OffsetTable,
-        pending: PendingOffsets,
+        pending: PendingTransactionalOffsets,
         groups: Groups,
         removals: Removals,
         *,

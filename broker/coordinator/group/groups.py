@@ -18,7 +18,7 @@ from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_states import GroupState
 from klamm.broker.coordinator.group.records import group_key
 from klamm.broker.coordinator.group.store import Store
-from klamm.broker.coordinator.runtime.machine import Now
+from klamm.broker.coordinator.runtime.types import Now
 from klamm.protocol.errors import ErrorCode
 
 Group = ClassicGroup | ConsumerGroup
@@ -43,7 +43,7 @@ class Groups:
         """A group of either protocol."""
         return self.classic.groups.get(group_id) or self.consumers.groups.get(group_id)
 
-    def machine(self, group_id: str) -> ClassicGroups | ClassicMembers:
+    def protocol_handler(self, group_id: str) -> ClassicGroups | ClassicMembers:
         """Who answers the classic protocol for a group."""
         return self._classic_members if group_id in self.consumers.groups else self.classic
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
-from klamm.broker.coordinator.group.pending import PendingOffsets
+from klamm.broker.coordinator.group.pending_transactional_offsets import PendingTransactionalOffsets
 from klamm.broker.coordinator.group.records import ConsumerRecord, GroupRecord, OffsetRecord, decode
+from klamm.protocol.coordinator_records.group import GroupMetadataValue
 from klamm.protocol.errors import KafkaError
-from klamm.protocol.group_records import GroupMetadataValue
 from klamm.protocol.records.batch import BatchHeader, Record, batches, records
 from klamm.protocol.records.control import read_end_marker
 from klamm.protocol.schema import Message
@@ -26,7 +26,7 @@ class Replay:
     """What the log says so far."""
 
     def __init__(self, name: str, index: int, decompressed_limit: int) -> None:
-        self.pending = PendingOffsets()
+        self.pending = PendingTransactionalOffsets()
         self.offsets: dict[tuple[str, str, int], CommittedOffset] = {}
         self.groups: dict[str, GroupMetadataValue] = {}
         self.consumers: dict[str, dict[tuple[int, str], Message]] = {}  # group -> (kind, part) -> value

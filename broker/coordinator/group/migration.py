@@ -29,7 +29,7 @@ from klamm.broker.coordinator.group.subscription import (
     parse_subscription,
     write_assignment,
 )
-from klamm.broker.coordinator.runtime.machine import Now
+from klamm.broker.coordinator.runtime.types import Now
 from klamm.protocol.errors import ErrorCode, GroupIdNotFound
 from klamm.protocol.wire import Malformed
 

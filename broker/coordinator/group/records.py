@@ -1,9 +1,9 @@
 """What the coordinator writes into ``__consumer_offsets``, and what it reads there.
 
-The formats are declared in `klamm.protocol.group_records`. Offsets are written at value version 4, which has the
-topic's id; version 1 is the only one with an expiry of its own, so commits with a retention time (OffsetCommit v2-4)
-use it. Metadata of classic groups is written at version 3, as Kafka 4.4 does. Kinds of records that are not known here
-are left to others. A compacted log keeps the last value of each key.
+The formats are declared in `klamm.protocol.coordinator_records.group`. Offsets are written at value version 4, which
+has the topic's id; version 1 is the only one with an expiry of its own, so commits with a retention time (OffsetCommit
+v2-4) use it. Metadata of classic groups is written at version 3, as Kafka 4.4 does. Kinds of records that are not known
+here are left to others. A compacted log keeps the last value of each key.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from klamm.broker.coordinator.group.offsets import CommittedOffset
-from klamm.broker.coordinator.runtime.machine import KeyValue
-from klamm.protocol.group_records import (
+from klamm.broker.coordinator.runtime.types import KeyValue
+from klamm.protocol.coordinator_records.group import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,

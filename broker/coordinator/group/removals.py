@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.groups import Groups, is_empty
 from klamm.broker.coordinator.group.offsets import Offset, OffsetTable
-from klamm.broker.coordinator.group.pending import PendingOffsets
+from klamm.broker.coordinator.group.pending_transactional_offsets import PendingTransactionalOffsets
 from klamm.broker.coordinator.group.records import batches, offset_key
-from klamm.broker.coordinator.runtime.answer import Answer
-from klamm.broker.coordinator.runtime.machine import KeyValue, Now, told
+from klamm.broker.coordinator.runtime.completable_result import CompletableResult
 from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime
+from klamm.broker.coordinator.runtime.types import KeyValue, Now, coordinator_error
 from klamm.broker.coordinator.runtime.write_timeouts import Outcome, WriteTimeouts
 from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.broker.turns import in_turns
@@ -35,7 +35,7 @@ class Removals:
     def __init__(
         self,
         offsets: OffsetTable,
-        pending: PendingOffsets,
+        pending: PendingTransactionalOffsets,
         groups: Groups,
         *,
         runtime: CoordinatorRuntime[Any],
@@ -52,7 +52,7 @@ class Removals:
     def remove(self, group_id: str, offsets: Sequence[Offset], *, group_too: bool = False) -> Outcome:
         """Write tombstones, and forget the offsets when they are durable; with ``group_too`` the group goes, too."""
         now = self._runtime.now()
-        answer: Answer[ErrorCode] = Answer()
+        answer: CompletableResult[ErrorCode] = CompletableResult()
         codes: list[ErrorCode] = []
         pieces = batches([*offsets])
         count = len(pieces) + group_too
@@ -62,7 +62,7 @@ class Removals:
         def stored(code: ErrorCode) -> None:
             codes.append(code)
             if len(codes) == count:
-                answer.give(_worst(codes))
+                answer.complete(_worst(codes))
 
         for piece in pieces:
 
@@ -135,4 +135,4 @@ def _worst(codes: Sequence[ErrorCode]) -> ErrorCode:
 
 def commit_error(code: ErrorCode) -> ErrorCode:
     """What a client is told of offsets that cannot be stored."""
-    return told(code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    return coordinator_error(code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from klamm.broker.coordinator.runtime.machine import Done, Now, Records
+from klamm.broker.coordinator.runtime.types import Done, Now, Records
 
 
 class Store(Protocol):

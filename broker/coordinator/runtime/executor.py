@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from klamm.broker.coordinator.runtime.machine import Now
+from klamm.broker.coordinator.runtime.types import Now
 
 if TYPE_CHECKING:
     from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime

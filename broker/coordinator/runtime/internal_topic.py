@@ -107,7 +107,7 @@ class InternalTopic(Generic[R]):
         return partition_of(key, self.partition_count) if self.partition_count else -1
 
     def partition_for(self, key: str) -> Partition | None:
-        return self._partitions.get(self.name, self.index_of(key))
+        return self._partitions.get_partition(self.name, self.index_of(key))
 
     def check(self, key: str) -> None:
         """Raise NotCoordinator, CoordinatorNotAvailable or CoordinatorLoadInProgress unless the key is looked after
@@ -137,7 +137,7 @@ class InternalTopic(Generic[R]):
         return True
 
     def _is_readable(self, index: int) -> bool:
-        partition = self._partitions.get(self.name, index)
+        partition = self._partitions.get_partition(self.name, index)
         return partition is not None and partition.log is not None and index not in self._pauses
 
     # -- making it ----------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class InternalTopic(Generic[R]):
 
     def _load_what_is_empty(self) -> None:
         for index in range(self.partition_count):
-            partition = self._partitions.get(self.name, index)
+            partition = self._partitions.get_partition(self.name, index)
             if partition is not None and partition.log is not None and not _has_data(partition):
                 self._loaded.add(index)
 
@@ -222,7 +222,7 @@ class InternalTopic(Generic[R]):
 
     async def _load_each(self, topic_id: bytes) -> None:
         for index in range(self.partition_count):
-            partition = self._partitions.get(self.name, index)
+            partition = self._partitions.get_partition(self.name, index)
             if index in self._loaded or partition is None or not self._is_readable(index):
                 continue
             try:
@@ -274,7 +274,7 @@ class InternalTopic(Generic[R]):
         offset, end = storage_log.log_start_offset, storage_log.log_end_offset
         cut = False  # the last piece ended within a batch
         while offset < end:
-            region = storage_log.read(offset, max_bytes=size, max_offset=end).region
+            region = storage_log.read_records(offset, max_bytes=size, max_offset=end).region
             if region is None and not cut:
                 break  # all that was behind is compacted away
             following = offset

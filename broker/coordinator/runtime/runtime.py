@@ -5,7 +5,8 @@ change of the metadata. Records and answers go out. The runtime brings the event
 is for the coordinator to say, which is a `Coordinator` here.
 
     start           reads the partitions of the topic back (`InternalTopic`), and begins to look at the clock
-    append          stores the records of one key; `done` comes when they are durable or have failed (`Journal`)
+    append          stores the records of one key (`CoordinatorWriter`); `done` comes when they are durable or have
+                    failed
     when            says who is called when a deadline of a kind in `timers` has come; `arm` after one may have been set
     read_again      memory may be ahead of the log: the partition of a key is unloaded, and read again
     close           no more deadlines; who asks from then on is sent elsewhere
@@ -21,11 +22,11 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from klamm.broker.coordinator.runtime import internal_topic
-from klamm.broker.coordinator.runtime.alarm import Alarm
+from klamm.broker.coordinator.runtime.coordinator_writer import CoordinatorWriter, TransactionalProducer, nothing
 from klamm.broker.coordinator.runtime.internal_topic import InternalTopic
-from klamm.broker.coordinator.runtime.journal import Journal, TransactionalProducer, nothing
-from klamm.broker.coordinator.runtime.machine import Done, Now, Records, TimerKey
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime.timer import CoordinatorTimer
+from klamm.broker.coordinator.runtime.timer_queue import TimerQueue
+from klamm.broker.coordinator.runtime.types import Done, Now, Records, TimerKey
 from klamm.broker.turns import Tasks
 from klamm.protocol.errors import ErrorCode
 
@@ -85,9 +86,9 @@ class CoordinatorRuntime(Generic[R]):
         executor: Executor,
     ) -> None:
         self.config = config
-        self.timers: Timers[TimerKey] = Timers()
-        self.alarm = Alarm(self.timers, self.now, self._due)
-        self.arm = self.alarm.arm
+        self.timers: TimerQueue[TimerKey] = TimerQueue()
+        self.timer = CoordinatorTimer(self.timers, self.now, self._due)
+        self.arm = self.timer.arm
         self.tasks = Tasks()
         self.topic: InternalTopic[R] = InternalTopic(
             topic,
@@ -103,7 +104,7 @@ class CoordinatorRuntime(Generic[R]):
         self._coordinator = coordinator
         self._clock = clock
         self._expiry_key = expiry_key
-        self._journal = Journal(flusher, self.now, codec)
+        self._writer = CoordinatorWriter(flusher, self.now, codec)
         self._whom: dict[str, Callable[[TimerKey, Now], None]] = {EXPIRY: lambda _, now: coordinator.expire(now)}
 
     def now(self) -> Now:
@@ -124,7 +125,7 @@ class CoordinatorRuntime(Generic[R]):
 
     def close(self) -> None:
         """No more deadlines; who waits, and who asks from now on, is sent elsewhere."""
-        self.alarm.close()
+        self.timer.close()
         self.tasks.cancel()
         self.topic.close()
 
@@ -151,7 +152,7 @@ class CoordinatorRuntime(Generic[R]):
         appended: Callable[[], None] = nothing,
         producer: TransactionalProducer | None = None,
     ) -> None:
-        """Store records in the partition of a key: see `Journal.append`."""
+        """Store records in the partition of a key: see `CoordinatorWriter.append`."""
         partition = self.topic.partition_for(key)
         if partition is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER, now)
@@ -161,7 +162,7 @@ class CoordinatorRuntime(Generic[R]):
             done(code, now)
             self.arm(now)
 
-        self._journal.append(partition, records, stored, now, appended=appended, producer=producer)
+        self._writer.append(partition, records, stored, now, appended=appended, producer=producer)
 
     # -- time ---------------------------------------------------------------------------------------------------
 

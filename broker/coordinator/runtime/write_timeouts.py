@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from klamm.broker.coordinator.runtime.answer import Answer
-from klamm.broker.coordinator.runtime.machine import Now, TimerKey
+from klamm.broker.coordinator.runtime.completable_result import CompletableResult
+from klamm.broker.coordinator.runtime.types import Now, TimerKey
 from klamm.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class WriteTimeouts:
         self._number = 0
         runtime.when((WRITE,), self._due)
 
-    def limited(self, answer: Answer[ErrorCode], now: Now) -> Outcome:
+    def limited(self, answer: CompletableResult[ErrorCode], now: Now) -> Outcome:
         """The answer; after the timeout it is COORDINATOR_NOT_AVAILABLE."""
-        outcome = answer.now_or_later()
+        outcome = answer.value_or_future()
         if isinstance(outcome, asyncio.Future):
             self._number += 1
             key = (WRITE, str(self._number))

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.controller.features import TRANSACTION_VERSION
 from klamm.broker.coordinator.names import check_names
-from klamm.broker.coordinator.runtime.answer import Answer
-from klamm.broker.coordinator.runtime.machine import Done, KeyValue, Now
+from klamm.broker.coordinator.runtime.completable_result import CompletableResult
 from klamm.broker.coordinator.runtime.runtime import CoordinatorRuntime
+from klamm.broker.coordinator.runtime.types import Done, KeyValue, Now
 from klamm.broker.coordinator.transaction.loader import Replay
 from klamm.broker.coordinator.transaction.markers import EndsTransactions, MarkerWriter, Unmarked
 from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from klamm.broker.partitions.partition_manager import PartitionManager
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
-    from klamm.storage.log.verification import VerificationGuard
+    from klamm.storage.log.transaction_verification import VerificationGuard
 
 log = logging.getLogger(__name__)
 
@@ -95,13 +95,13 @@ class TransactionCoordinator:
         )
         self.topic, self.now = runtime.topic, runtime.now
         self.markers = MarkerWriter(partitions, flusher, offsets, self.now)
-        self.machine = Transactions(
+        self.state_machine = Transactions(
             store=self._store,
             write_markers=self.write_markers,
             take_producer_id=producer_ids.take,
             timers=runtime.timers,
         )
-        runtime.when(KINDS, self.machine.due)
+        runtime.when(KINDS, self.state_machine.due)
         self.configure(config)
         self._take_version(controller.image)
 
@@ -129,7 +129,7 @@ class TransactionCoordinator:
             self._take_version(new)
 
     def _take_version(self, image: MetadataImage) -> None:
-        self.machine.version = image.features.finalized.get(TRANSACTION_VERSION, 0)
+        self.state_machine.version = image.features.finalized.get(TRANSACTION_VERSION, 0)
 
     def make_replay(self, partition: Partition) -> Replay:
         return Replay(partition.name, partition.rules.max_decompressed_bytes)
@@ -139,9 +139,9 @@ class TransactionCoordinator:
         now = self.now()
         alive = [found for found in replay.transactions.values() if found.state is not State.DEAD]
         async for transaction in in_turns(alive):
-            self.machine.take(transaction, now)
+            self.state_machine.take(transaction, now)
         async for transaction in in_turns(alive):
-            self.machine.resume(transaction.transactional_id, now)
+            self.state_machine.resume(transaction.transactional_id, now)
         log.info(
             "%s-%d: loaded, transactional_ids=%d records=%d skipped=%d",
             TRANSACTION_TOPIC,
@@ -153,15 +153,15 @@ class TransactionCoordinator:
 
     def unload(self, index: int | None) -> None:
         """Forget the transactional ids of a partition; None: all."""
-        for transactional_id in [transaction.transactional_id for transaction in self.machine]:
+        for transactional_id in [transaction.transactional_id for transaction in self.state_machine]:
             if index is None or self.topic.index_of(transactional_id) == index:
-                self.machine.forget(transactional_id)
+                self.state_machine.forget(transactional_id)
 
     def expire(self, now: Now) -> None:
         """Forget transactional ids that nobody uses, some of them at a time."""
         self.runtime.set_expiry(now)
         before_ms = self._trusted.now_ms() - self.runtime.config.integer("transactional.id.expiration.ms")
-        expired = self.machine.expire(before_ms, now, EXPIRED_TOGETHER)
+        expired = self.state_machine.expire(before_ms, now, EXPIRED_TOGETHER)
         if expired:
             log.info("%d transactional id(s) expired", len(expired))
         if len(expired) == EXPIRED_TOGETHER:  # there may be more
@@ -175,9 +175,9 @@ class TransactionCoordinator:
         """Raises what `InternalTopic.check` does."""
         fresh_id = await self._fresh_id(transactional_id)
         now = self.now()
-        answer: Answer[Outcome] = Answer()
-        self.machine.init_producer_id(
-            transactional_id, timeout_ms, expected, fresh_id, now, lambda code, who: answer.give((code, who))
+        answer: CompletableResult[Outcome] = CompletableResult()
+        self.state_machine.init_producer_id(
+            transactional_id, timeout_ms, expected, fresh_id, now, lambda code, who: answer.complete((code, who))
         )
         self.runtime.arm(now)
         return await answer.wait()
@@ -188,17 +188,17 @@ class TransactionCoordinator:
         """Raises what `InternalTopic.check` does."""
         self._check(transactional_id)
         now = self.now()
-        answer: Answer[ErrorCode] = Answer()
-        self.machine.add_partitions(transactional_id, who, partitions, version, now, answer.give)
+        answer: CompletableResult[ErrorCode] = CompletableResult()
+        self.state_machine.add_partitions(transactional_id, who, partitions, version, now, answer.complete)
         self.runtime.arm(now)
-        return answer.now_or_later()
+        return answer.value_or_future()
 
     def verify(self, transactional_id: str, who: ProducerIdAndEpoch, partition: TopicPartition) -> ErrorCode:
         """Whether a partition is part of the transaction. Raises what `InternalTopic.check` does."""
         self._check(transactional_id)
-        return self.machine.verify(transactional_id, who, partition)
+        return self.state_machine.verify(transactional_id, who, partition)
 
-    def admit(
+    def add_or_verify_partition(
         self,
         partition: Partition,
         transactional_id: str,
@@ -223,7 +223,7 @@ class TransactionCoordinator:
             return guard
         outcome = self.add_partitions(transactional_id, who, frozenset((key,)), EPOCH_BUMP_FROM)
         if isinstance(outcome, asyncio.Future):
-            return asyncio.ensure_future(_admitted(outcome, guard))
+            return asyncio.ensure_future(_verified(outcome, guard))
         _refuse(outcome)
         return guard
 
@@ -231,9 +231,9 @@ class TransactionCoordinator:
         """Raises what `InternalTopic.check` does."""
         fresh_id = await self._fresh_id(transactional_id, ends=True)
         now = self.now()
-        answer: Answer[Outcome] = Answer()
-        self.machine.end(
-            transactional_id, who, version, fresh_id, now, lambda code, who: answer.give((code, who)), commit=commit
+        answer: CompletableResult[Outcome] = CompletableResult()
+        self.state_machine.end(
+            transactional_id, who, version, fresh_id, now, lambda code, who: answer.complete((code, who)), commit=commit
         )
         self.runtime.arm(now)
         return await answer.wait()
@@ -242,7 +242,7 @@ class TransactionCoordinator:
         """A producer id, if the machine is going to need one. Raises what `InternalTopic.check` does."""
         self._check(transactional_id)
         fresh_id = NO_PRODUCER_ID
-        while fresh_id == NO_PRODUCER_ID and self.machine.needs_producer_id(transactional_id, ends=ends):
+        while fresh_id == NO_PRODUCER_ID and self.state_machine.needs_producer_id(transactional_id, ends=ends):
             fresh_id = await self._producer_ids.next()
             self._check(transactional_id)
         return fresh_id
@@ -253,7 +253,7 @@ class TransactionCoordinator:
 
     def transactions(self) -> Iterator[Transaction]:
         """All that are looked after here."""
-        return iter(self.machine)
+        return iter(self.state_machine)
 
     # -- what the machine asks for ------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class TransactionCoordinator:
         self.markers.write(markers, _epoch(partition), written, now)
 
 
-async def _admitted(outcome: asyncio.Future[ErrorCode], guard: VerificationGuard) -> VerificationGuard | None:
+async def _verified(outcome: asyncio.Future[ErrorCode], guard: VerificationGuard) -> VerificationGuard | None:
     _refuse(await outcome)
     return guard
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from klamm.broker.coordinator.transaction.entry import Entry
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM, ProducerIdAndEpoch, Transaction
+from klamm.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
 from klamm.protocol.errors import ErrorCode
 
 
-def refusal(entry: Entry, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> ErrorCode | None:
+def refusal(entry: TransactionMetadata, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> ErrorCode | None:
     """What an EndTxn that ends nothing is told: NONE when it has been carried out before. None: go on.
 
     The version is that of the request: the broker's own abort, for one, has bumped the epoch of a producer that knows
@@ -26,7 +26,7 @@ def refusal(entry: Entry, who: ProducerIdAndEpoch, version: int, *, commit: bool
     return _repeated(current, commit=commit)
 
 
-def _refusal_of_version_2(entry: Entry, who: ProducerIdAndEpoch, *, commit: bool) -> ErrorCode | None:
+def _refusal_of_version_2(entry: TransactionMetadata, who: ProducerIdAndEpoch, *, commit: bool) -> ErrorCode | None:
     """A repeated request has the epoch before; one with the current epoch is about the next transaction."""
     current = entry.current
     repeated = current.is_repeated_end(*who)

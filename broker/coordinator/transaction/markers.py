@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from klamm.broker.coordinator.runtime.machine import Now
+from klamm.broker.coordinator.runtime.types import Now
 from klamm.broker.coordinator.transaction.transaction import Markers, TopicPartition
 from klamm.broker.metadata.image import OFFSETS_TOPIC
 from klamm.broker.turns import MOST, Tasks, in_turns
@@ -103,7 +103,7 @@ class MarkerWriter:
 
     def _write(self, key: TopicPartition, round_: _Round, now: Now) -> None:
         markers = round_.markers
-        partition = self._partitions.get(*key)
+        partition = self._partitions.get_partition(*key)
         if partition is None:
             return  # deleted
         try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(metrics: Metrics, transactions: TransactionCoordinator) -> None:
     """Let the metrics ask this coordinator."""
-    machine = transactions.machine
+    machine = transactions.state_machine
 
     def by_state() -> Iterable[tuple[str, int]]:
         counts = Counter(transaction.state for transaction in machine)

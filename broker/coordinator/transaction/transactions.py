@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
 
-from klamm.broker.coordinator.runtime import machine
-from klamm.broker.coordinator.runtime.machine import Done, Now, TimerKey
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime import types
+from klamm.broker.coordinator.runtime.timer_queue import TimerQueue
+from klamm.broker.coordinator.runtime.types import Done, Now, TimerKey
 from klamm.broker.coordinator.transaction.end_checks import refusal
-from klamm.broker.coordinator.transaction.entry import Entry
 from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
 from klamm.broker.coordinator.transaction.states import State
 from klamm.broker.coordinator.transaction.transaction import (
@@ -31,6 +30,7 @@ from klamm.broker.coordinator.transaction.transaction import (
     TopicPartition,
     Transaction,
 )
+from klamm.broker.coordinator.transaction.transaction_metadata import TransactionMetadata
 from klamm.protocol.errors import ErrorCode
 
 TIMEOUT, RETRY = "timeout", "retry"  # of keys: (TIMEOUT, transactional id), (RETRY, transactional id)
@@ -39,8 +39,8 @@ RETRY_MS = 100
 """How long to wait before a record or a marker that could not be written is tried again."""
 
 
-Told = Callable[[ErrorCode], None]
-ToldWho = Callable[[ErrorCode, ProducerIdAndEpoch], None]
+ErrorCallback = Callable[[ErrorCode], None]
+ProducerIdCallback = Callable[[ErrorCode, ProducerIdAndEpoch], None]
 
 
 class Store(Protocol):
@@ -64,7 +64,7 @@ class Transactions:
         store: Store,
         write_markers: WriteMarkers,
         take_producer_id: Callable[[], int],
-        timers: Timers[TimerKey],
+        timers: TimerQueue[TimerKey],
         version: int = EPOCH_BUMP_FROM,
     ) -> None:
         self.version = version
@@ -72,7 +72,7 @@ class Transactions:
         self._take_producer_id = take_producer_id
         self._write_markers = write_markers
         self._timers = timers
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, TransactionMetadata] = {}
         self.committed_count = 0
         self.aborted_count = 0
         self.timed_out_count = 0
@@ -108,38 +108,38 @@ class Transactions:
         expected: ProducerIdAndEpoch | None,
         fresh_id: int,
         now: Now,
-        told: ToldWho,
+        callback: ProducerIdCallback,
     ) -> None:
         """A producer starts, or starts over (`expected`: who it was). Whoever had the id before is fenced."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             assert fresh_id >= 0
-            entry = Entry(Transaction(transactional_id, fresh_id, timeout_ms, now.wall_ms))
+            entry = TransactionMetadata(Transaction(transactional_id, fresh_id, timeout_ms, now.wall_ms))
             self._entries[transactional_id] = entry
         current = entry.current
         if entry.pending is not None:
-            told(ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
+            callback(ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
         elif expected is not None and not current.knows(*expected):
-            told(ErrorCode.PRODUCER_FENCED, NOBODY)
+            callback(ErrorCode.PRODUCER_FENCED, NOBODY)
         elif current.state.is_preparing:
-            told(ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
+            callback(ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
         elif current.state is State.ONGOING:
 
             def aborted(code: ErrorCode, _: ProducerIdAndEpoch) -> None:
-                told(code or ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
+                callback(code or ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
 
             self._fence(entry, fresh_id, now, aborted)
         else:
-            self._renew(entry, timeout_ms, expected, fresh_id, now, told)
+            self._renew(entry, timeout_ms, expected, fresh_id, now, callback)
 
     def _renew(
         self,
-        entry: Entry,
+        entry: TransactionMetadata,
         timeout_ms: int,
         expected: ProducerIdAndEpoch | None,
         fresh_id: int,
         now: Now,
-        told: ToldWho,
+        callback: ProducerIdCallback,
     ) -> None:
         current = entry.current
         following: Transaction | None
@@ -149,10 +149,10 @@ class Transactions:
             epoch = expected.producer_epoch if expected is not None else None
             following = current.renewed(timeout_ms, epoch, now.wall_ms)
         if following is None:
-            told(ErrorCode.PRODUCER_FENCED, NOBODY)
+            callback(ErrorCode.PRODUCER_FENCED, NOBODY)
             return
         who = ProducerIdAndEpoch(following.producer_id, following.producer_epoch)
-        self._step(entry, following, now, lambda code, _: told(code, NOBODY if code else who))
+        self._step(entry, following, now, lambda code, _: callback(code, NOBODY if code else who))
 
     # -- AddPartitionsToTxn -------------------------------------------------------------------------------------
 
@@ -163,19 +163,19 @@ class Transactions:
         partitions: frozenset[TopicPartition],
         version: int,
         now: Now,
-        told: Told,
+        callback: ErrorCallback,
     ) -> None:
         """Partitions become part of the transaction; the first ones begin it."""
         code, entry = self._find(transactional_id, who)
         if entry is None:
-            told(code)
+            callback(code)
         elif entry.pending is not None or entry.current.state.is_preparing:
-            told(ErrorCode.CONCURRENT_TRANSACTIONS)
+            callback(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif entry.current.state is State.ONGOING and partitions <= entry.current.partitions:
-            told(ErrorCode.NONE)
+            callback(ErrorCode.NONE)
         else:
             following = entry.current.with_partitions(partitions, version, now.wall_ms)
-            self._step(entry, following, now, lambda code, _: told(code))
+            self._step(entry, following, now, lambda code, _: callback(code))
 
     def verify(self, transactional_id: str, who: ProducerIdAndEpoch, partition: TopicPartition) -> ErrorCode:
         """Whether a partition is part of the transaction (KIP-890): NONE, or why its records must not be appended."""
@@ -186,7 +186,7 @@ class Transactions:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         return ErrorCode.NONE if partition in entry.current.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
-    def _find(self, transactional_id: str, who: ProducerIdAndEpoch) -> tuple[ErrorCode, Entry | None]:
+    def _find(self, transactional_id: str, who: ProducerIdAndEpoch) -> tuple[ErrorCode, TransactionMetadata | None]:
         entry = self._entries.get(transactional_id)
         if entry is None or entry.current.producer_id != who.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
@@ -203,46 +203,48 @@ class Transactions:
         version: int,
         fresh_id: int,
         now: Now,
-        told: ToldWho,
+        callback: ProducerIdCallback,
         *,
         commit: bool,
     ) -> None:
         """The producer commits or aborts. It is told when that is decided, with the epoch to go on with."""
         entry = self._entries.get(transactional_id)
         if entry is None:
-            told(ErrorCode.INVALID_PRODUCER_ID_MAPPING, NOBODY)
+            callback(ErrorCode.INVALID_PRODUCER_ID_MAPPING, NOBODY)
             return
         code = refusal(entry, who, version, commit=commit)
         current = entry.current
         if code is not None:
-            told(code, NOBODY if code else ProducerIdAndEpoch(current.producer_id, current.producer_epoch))
+            callback(code, NOBODY if code else ProducerIdAndEpoch(current.producer_id, current.producer_epoch))
             return
         next_id = _next_id(current, version, fresh_id)
         following = current.ended(version, now.wall_ms, commit=commit, next_producer_id=next_id)
-        self._decide(entry, following, now, told)
+        self._decide(entry, following, now, callback)
 
-    def _fence(self, entry: Entry, fresh_id: int, now: Now, told: ToldWho) -> None:
+    def _fence(self, entry: TransactionMetadata, fresh_id: int, now: Now, callback: ProducerIdCallback) -> None:
         """Abort a transaction whose producer must not go on."""
         next_id = _next_id(entry.current, self.version, fresh_id)
-        self._decide(entry, entry.current.fenced(self.version, now.wall_ms, next_producer_id=next_id), now, told)
+        self._decide(entry, entry.current.fenced(self.version, now.wall_ms, next_producer_id=next_id), now, callback)
 
-    def _decide(self, entry: Entry, following: Transaction, now: Now, told: ToldWho) -> None:
+    def _decide(
+        self, entry: TransactionMetadata, following: Transaction, now: Now, callback: ProducerIdCallback
+    ) -> None:
         def decided(code: ErrorCode, now: Now) -> None:
             if code is not ErrorCode.NONE:
-                told(code, NOBODY)
+                callback(code, NOBODY)
                 return
             if following.state is State.PREPARE_COMMIT:
                 self.committed_count += 1
             else:
                 self.aborted_count += 1
             after = following.completed(now.wall_ms)
-            told(ErrorCode.NONE, ProducerIdAndEpoch(after.producer_id, after.producer_epoch))
+            callback(ErrorCode.NONE, ProducerIdAndEpoch(after.producer_id, after.producer_epoch))
             self._timers.cancel((TIMEOUT, following.transactional_id))
             self._complete(entry, following.partitions, now)
 
         self._step(entry, following, now, decided)
 
-    def _complete(self, entry: Entry, partitions: frozenset[TopicPartition], now: Now) -> None:
+    def _complete(self, entry: TransactionMetadata, partitions: frozenset[TopicPartition], now: Now) -> None:
         """Write the markers that are missing, then the record that says so."""
         current = entry.current
         assert current.state.is_preparing
@@ -276,7 +278,7 @@ class Transactions:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _step(self, entry: Entry, following: Transaction, now: Now, done: Done) -> None:
+    def _step(self, entry: TransactionMetadata, following: Transaction, now: Now, done: Done) -> None:
         """Take a step once it is in the log; nothing else may happen to this id before."""
         assert entry.pending is None
         entry.pending = following.state
@@ -292,7 +294,7 @@ class Transactions:
                     self._set_timeout(following, now)
             elif entry.current.producer_epoch == NO_EPOCH:  # of this id nothing is in the log
                 del self._entries[following.transactional_id]
-            done(machine.told(code, too_large=ErrorCode.UNKNOWN_SERVER_ERROR), now)
+            done(types.coordinator_error(code, too_large=ErrorCode.UNKNOWN_SERVER_ERROR), now)
 
         self._store(following.transactional_id, following, stored, now)
 
@@ -313,7 +315,7 @@ class Transactions:
         elif kind == TIMEOUT and entry.current.state is State.ONGOING:
             self._time_out(entry, key, now)
 
-    def _time_out(self, entry: Entry, key: TimerKey, now: Now) -> None:
+    def _time_out(self, entry: TransactionMetadata, key: TimerKey, now: Now) -> None:
         """Abort a transaction that took too long; try again where that cannot be done yet."""
         fresh_id = NO_PRODUCER_ID
         if entry.current.is_exhausted:
@@ -345,7 +347,7 @@ class Transactions:
         ids = [entry.current.transactional_id for entry in expired]
         return [name for name, entry in zip(ids, expired, strict=True) if entry.pending or name not in self._entries]
 
-    def _forget_expired(self, entry: Entry, now: Now) -> None:
+    def _forget_expired(self, entry: TransactionMetadata, now: Now) -> None:
         transactional_id = entry.current.transactional_id
         entry.pending = State.DEAD
 
@@ -360,7 +362,7 @@ class Transactions:
 
     def take(self, transaction: Transaction, now: Now) -> None:
         """Look after an id as the log has it; `resume` when all are here."""
-        self._entries[transaction.transactional_id] = Entry(transaction)
+        self._entries[transaction.transactional_id] = TransactionMetadata(transaction)
 
     def resume(self, transactional_id: str, now: Now) -> None:
         """Go on with a transaction that was taken over: a decided one is completed, another gets its time."""

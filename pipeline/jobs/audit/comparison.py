@@ -27,8 +27,8 @@ class Row:
         return len(set(self.counts)) <= 1
 
     def line(self, tiers: Sequence[str]) -> str:
-        told = " ".join(f"{tier}={count}" for tier, count in zip(tiers, self.counts, strict=True))
-        return f"{self.topic} {moment(self.window_start_ms)} {told}{'' if self.is_equal else ' MISMATCH'}"
+        text = " ".join(f"{tier}={count}" for tier, count in zip(tiers, self.counts, strict=True))
+        return f"{self.topic} {moment(self.window_start_ms)} {text}{'' if self.is_equal else ' MISMATCH'}"
 
 
 def compare(tiers: Mapping[str, Counts], windows: Mapping[str, range]) -> list[Row]:

@@ -47,13 +47,13 @@ def count_range(job: CountJob) -> Counted:
     """Count the committed records of a range by window. Those without a timestamp are left out."""
     import numpy as np
 
-    from klamm.pipeline.kafka.wire import read_wire
+    from klamm.pipeline.kafka.fetcher import fetch_columns
 
     windows: Counter[int] = Counter()
     records = size_bytes = 0
     first_ms: int | None = None
     with Cluster(job.servers) as cluster:
-        for part in read_wire(cluster, job.wanted):
+        for part in fetch_columns(cluster, job.wanted):
             times = part.timestamps[part.timestamps >= 0]
             records += len(part)
             size_bytes += int(part.tails.ends[-1] - part.keys.starts[0])
@@ -98,7 +98,7 @@ def summed(counted: Iterable[Counted]) -> Counts:
 
 def first_whole_windows(cluster: Cluster, names: Sequence[str], window_ms: int) -> dict[str, int]:
     """Of each topic, the first window of which no record can have been deleted at the beginning of a log."""
-    from klamm.pipeline.kafka.wire import read_wire
+    from klamm.pipeline.kafka.fetcher import fetch_columns
 
     found = dict.fromkeys(names, 0)
     topics = cluster.topics(names)
@@ -108,25 +108,25 @@ def first_whole_windows(cluster: Cluster, names: Sequence[str], window_ms: int) 
         if start == 0 or start >= ends[one]:
             continue
         wanted = OffsetRange(*one, start, min(start + 1, ends[one]), topics[one.topic].topic_id)
-        for part in read_wire(cluster, wanted):
+        for part in fetch_columns(cluster, wanted):
             first_ms = int(part.timestamps[0])
             found[one.topic] = max(found[one.topic], (first_ms // window_ms + 1) * window_ms)
     return found
 
 
-def told_by_topic(cluster: Cluster, topic: str) -> Iterator[bytes]:
+def producer_counts_of_topic(cluster: Cluster, topic: str) -> Iterator[bytes]:
     """All audit messages of a topic."""
     from klamm.pipeline.arrow import record_batch
-    from klamm.pipeline.kafka.wire import read_wire
+    from klamm.pipeline.kafka.fetcher import fetch_columns
 
     partitions = cluster.topics([topic])[topic].topic_partitions
     starts, ends = cluster.earliest(partitions), cluster.latest(partitions)
     for one in partitions:
-        for part in read_wire(cluster, OffsetRange(*one, starts[one], ends[one])):
+        for part in fetch_columns(cluster, OffsetRange(*one, starts[one], ends[one])):
             yield from (value for value in record_batch(part, *one)["value"].to_pylist() if value is not None)
 
 
-def told_by_file(path: str) -> Iterator[bytes]:
+def producer_counts_of_file(path: str) -> Iterator[bytes]:
     """All audit messages of a file, a line each. Raises BadOption."""
     try:
         lines = Path(path).read_bytes().splitlines()
@@ -140,17 +140,17 @@ def producers(messages: Iterable[bytes], window_ms: int, where: str) -> Counts:
     seen: set[tuple[str, int]] = set()
     rows: list[tuple[str, int, int]] = []
     for message in messages:
-        told = _message(message, where)
-        if told["tier"] != TIER:
+        parsed = _message(message, where)
+        if parsed["tier"] != TIER:
             continue
-        if window_ms % told["window_ms"]:
+        if window_ms % parsed["window_ms"]:
             raise BadOption(
-                f"--window {window_ms // 1000}: producers have told windows of {told['window_ms'] // 1000} s"
+                f"--window {window_ms // 1000}: producers have told windows of {parsed['window_ms'] // 1000} s"
             )
-        identity = told["counter"], told["sequence"]
+        identity = parsed["counter"], parsed["sequence"]
         if identity not in seen:
             seen.add(identity)
-            rows.append((told["topic"], told["window_start_ms"], told["count"]))
+            rows.append((parsed["topic"], parsed["window_start_ms"], parsed["count"]))
     return coarser(rows, window_ms)
 
 
@@ -176,7 +176,7 @@ def put_aside(cluster: Cluster, dead_letter_topic: str, names: Sequence[str], wi
     """The records that `load` could not use, once each. Raises UnknownTopic."""
     from klamm.pipeline.jobs.replaying import letters
 
-    told = (
+    parsed = (
         (topic, letter.timestamp_ms, 1)
         for letter in letters(cluster, dead_letter_topic)
         if (topic := letter.reason.topic) is not None
@@ -184,7 +184,7 @@ def put_aside(cluster: Cluster, dead_letter_topic: str, names: Sequence[str], wi
         and letter.reason.job == "load"
         and not letter.is_double
     )
-    return coarser(told, window_ms)
+    return coarser(parsed, window_ms)
 
 
 def _message(message: bytes, where: str) -> dict[str, Any]:
@@ -198,11 +198,11 @@ def _message(message: bytes, where: str) -> dict[str, Any]:
         "count": int,
     }
     try:
-        told = json.loads(message)
+        parsed = json.loads(message)
     except ValueError:
-        told = None
-    if not isinstance(told, dict) or not all(type(told.get(name)) is kind for name, kind in kinds.items()):
+        parsed = None
+    if not isinstance(parsed, dict) or not all(type(parsed.get(name)) is kind for name, kind in kinds.items()):
         raise PipelineError(f"{where}: {message[:80]!r} is no audit message")
-    if told["window_ms"] < 1:
-        raise PipelineError(f"{where}: a window of {told['window_ms']} ms")
-    return told
+    if parsed["window_ms"] < 1:
+        raise PipelineError(f"{where}: a window of {parsed['window_ms']} ms")
+    return parsed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from klamm.pipeline.errors import BadRecord, NotATable, SourceReplaced, UnknownTopic
 from klamm.pipeline.jobs.load.plan import Plan
 from klamm.pipeline.jobs.load.rows import Rows
-from klamm.pipeline.jobs.verify.story import current_files, story_of
+from klamm.pipeline.jobs.verify.commit_history import current_files, read_commit_history
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.pipeline.spark.source.options import SourceOptions
 from klamm.pipeline.table import DataFile, Location, Table
@@ -115,7 +115,7 @@ class LoadedTable:
 
     def files_of(self, plan: Plan) -> dict[TopicPartition, tuple[DataFile, ...]]:
         """Those that have something of each range."""
-        files = current_files(self.table, story_of(self.table))
+        files = current_files(self.table, read_commit_history(self.table))
         found = {}
         for item in plan.ranges:
             mine = [file for file in files if file.topic == item.topic and file.partition in (item.partition, MIXED)]

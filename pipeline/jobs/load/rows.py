@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.pipeline.errors import BadOption, PipelineError
 from klamm.pipeline.table.files import DAY_US, FIRST_DAY, LAST_DAY
-from klamm.pipeline.values import Binary, Form
-from klamm.pipeline.values.forms import Bad, without
+from klamm.pipeline.values import Binary, ValueFormat
+from klamm.pipeline.values.value_format import Bad, without
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +35,8 @@ BINARY: Final = Binary()
 class Rows:
     """How records become rows. Sent to tasks; `transform` is "module:function"."""
 
-    key: Form = BINARY
-    value: Form = BINARY
+    key: ValueFormat = BINARY
+    value: ValueFormat = BINARY
     headers: bool = True
     transform: str | None = None
 

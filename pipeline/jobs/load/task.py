@@ -60,18 +60,18 @@ def load_range(recipe: Recipe, wanted: Task) -> Loaded:
             rows, bad = recipe.rows.convert(batch)
             if bad:
                 dead += letters.take(batch, bad)
-            with _told(wanted):
+            with _write_errors_named(wanted):
                 writer.write(rows)
             records += len(rows)
             size_bytes += batch.nbytes
         letters.finish()
-        with _told(wanted):
+        with _write_errors_named(wanted):
             files = tuple(writer.close())
     return Loaded(wanted, files, records, size_bytes, tuple(sorted(set(dead))))
 
 
 @contextmanager
-def _told(wanted: Task) -> Iterator[None]:
+def _write_errors_named(wanted: Task) -> Iterator[None]:
     """A full disk, a store that refuses: in one line."""
     try:
         yield

@@ -22,12 +22,12 @@ from klamm.pipeline.arrow import Contents
 from klamm.pipeline.jobs.mirror.syncs import Run
 from klamm.pipeline.kafka.delivery import UNFIT, Batch
 from klamm.pipeline.kafka.encoding import BATCH_BYTES, encode_batches
+from klamm.pipeline.kafka.fetcher import Fetched
 from klamm.pipeline.kafka.partitioner import murmur2, of_hashes
-from klamm.pipeline.kafka.wire import Fetched
 from klamm.protocol.records.batch import ATTRIBUTES_POSITION
-from klamm.protocol.records.columnar import Columns, DamagedBatch, Heads, columns
+from klamm.protocol.records.columnar import BatchHeaders, Columns, DamagedBatch, columns
 from klamm.protocol.records.columnar.aborts import Aborts
-from klamm.protocol.records.columnar.heads import Bools, Int64s
+from klamm.protocol.records.columnar.batch_headers import Bools, Int64s
 from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of
 from klamm.protocol.records.crc import crc32c
 
@@ -59,32 +59,36 @@ class Outgoing:
 
 def outgoing(fetched: Fetched, way: Way, end_offset: int) -> Iterator[Outgoing]:
     """In order, for each partition of the target. Raises DamagedBatch."""
-    heads = fetched.heads
-    kept = Aborts(fetched.aborted).kept(fetched.data, heads)
-    kept &= (heads.last_offsets >= fetched.offset) & (heads.base_offsets < end_offset)
-    whole = kept & _whole(heads, fetched.offset, end_offset, way) if way.keep else np.zeros(len(heads), np.bool_)
-    for rows, untouched in _stretches(heads, kept, whole):
+    batch_headers = fetched.batch_headers
+    kept = Aborts(fetched.aborted).kept(fetched.data, batch_headers)
+    kept &= (batch_headers.last_offsets >= fetched.offset) & (batch_headers.base_offsets < end_offset)
+    whole = (
+        kept & _whole(batch_headers, fetched.offset, end_offset, way)
+        if way.keep
+        else np.zeros(len(batch_headers), np.bool_)
+    )
+    for rows, untouched in _stretches(batch_headers, kept, whole):
         if untouched:
-            yield from _untouched(fetched, heads[rows], way)
+            yield from _untouched(fetched, batch_headers[rows], way)
         else:
-            yield from _encoded(fetched, heads[rows], way, end_offset)
+            yield from _encoded(fetched, batch_headers[rows], way, end_offset)
 
 
-def _whole(heads: Heads, offset: int, end_offset: int, way: Way) -> Bools:
+def _whole(batch_headers: BatchHeaders, offset: int, end_offset: int, way: Way) -> Bools:
     whole: Bools = (
-        (heads.magics == MAGIC)
-        & (heads.attributes & UNFIT == 0)
-        & (heads.counts == heads.last_offsets - heads.base_offsets + 1)
-        & (heads.sizes <= way.max_message_bytes)
-        & (heads.base_offsets >= offset)
-        & (heads.last_offsets < end_offset)
+        (batch_headers.magics == MAGIC)
+        & (batch_headers.attributes & UNFIT == 0)
+        & (batch_headers.counts == batch_headers.last_offsets - batch_headers.base_offsets + 1)
+        & (batch_headers.sizes <= way.max_message_bytes)
+        & (batch_headers.base_offsets >= offset)
+        & (batch_headers.last_offsets < end_offset)
     )
     return whole
 
 
-def _stretches(heads: Heads, kept: Bools, whole: Bools) -> Iterator[tuple[Bools, bool]]:
+def _stretches(batch_headers: BatchHeaders, kept: Bools, whole: Bools) -> Iterator[tuple[Bools, bool]]:
     """Rows next to each other that are treated alike: untouched, or encoded with one codec."""
-    codecs = np.where(whole, -1, heads.attributes & CODEC_MASK)
+    codecs = np.where(whole, -1, batch_headers.attributes & CODEC_MASK)
     rows = np.flatnonzero(kept)
     if not len(rows):
         return
@@ -95,14 +99,14 @@ def _stretches(heads: Heads, kept: Bools, whole: Bools) -> Iterator[tuple[Bools,
         yield mask, bool(whole[stretch[0]])
 
 
-def _untouched(fetched: Fetched, heads: Heads, way: Way) -> Iterator[Outgoing]:
+def _untouched(fetched: Fetched, batch_headers: BatchHeaders, way: Way) -> Iterator[Outgoing]:
     view = fetched.data.data
     for position, size, crc, base, count in zip(
-        heads.positions.tolist(),
-        heads.sizes.tolist(),
-        heads.crcs.tolist(),
-        heads.base_offsets.tolist(),
-        heads.counts.tolist(),
+        batch_headers.positions.tolist(),
+        batch_headers.sizes.tolist(),
+        batch_headers.crcs.tolist(),
+        batch_headers.base_offsets.tolist(),
+        batch_headers.counts.tolist(),
         strict=True,
     ):
         data = view[position : position + size]
@@ -111,10 +115,10 @@ def _untouched(fetched: Fetched, heads: Heads, way: Way) -> Iterator[Outgoing]:
         yield Outgoing(way.partition, data, count, (Run(base, 0, count),), untouched=True)
 
 
-def _encoded(fetched: Fetched, heads: Heads, way: Way, end_offset: int) -> Iterator[Outgoing]:
-    codec = codec_of(int(heads.attributes[0]))
+def _encoded(fetched: Fetched, batch_headers: BatchHeaders, way: Way, end_offset: int) -> Iterator[Outgoing]:
+    codec = codec_of(int(batch_headers.attributes[0]))
     gathered = _Gathered(way, codec)
-    for part in columns(fetched.data, heads, start_offset=fetched.offset, end_offset=end_offset):
+    for part in columns(fetched.data, batch_headers, start_offset=fetched.offset, end_offset=end_offset):
         gathered.add(part)
         if gathered.size_bytes >= GATHERED_BYTES:
             yield from gathered.batches()

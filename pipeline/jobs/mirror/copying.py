@@ -16,8 +16,8 @@ from klamm.pipeline.jobs.mirror.batches import Outgoing, outgoing
 from klamm.pipeline.jobs.mirror.progress import Flow, position
 from klamm.pipeline.jobs.mirror.syncs import NOWHERE, Run, sync_key, sync_value, syncs_topic
 from klamm.pipeline.kafka.cluster import READ_UNCOMMITTED, Cluster
+from klamm.pipeline.kafka.fetcher import fetches
 from klamm.pipeline.kafka.producer import TRANSACTION_TIMEOUT_S, Producer
-from klamm.pipeline.kafka.wire import fetches
 from klamm.pipeline.ranges import TopicPartition
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.protocol.records.columnar import DamagedBatch
@@ -138,7 +138,7 @@ class _Copy:
             except DamagedBatch as error:
                 at = f"{flow.source} offset {error.base_offset} from {self._source.bootstrap_servers}"
                 raise PoisonedBatch(f"{at}: {error.reason}") from None
-            done.end = min(int(fetched.heads.last_offsets[-1]) + 1, wanted.end)
+            done.end = min(int(fetched.batch_headers.last_offsets[-1]) + 1, wanted.end)
             if self._open_bytes >= job.commit_bytes or monotonic() - self._open_s >= COMMIT_S:
                 self._commit(done)
         if done.end < wanted.end:  # what is at the end of the range is lost

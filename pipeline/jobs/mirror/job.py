@@ -14,7 +14,7 @@ from typing import Final
 
 from klamm.pipeline.jobs.mirror.checkpoints import Checkpoints
 from klamm.pipeline.jobs.mirror.copying import Chunk, ChunkCopied, Mirroring, copy_chunk
-from klamm.pipeline.jobs.mirror.plan import TopicsPlan, Wishes, flows, internal_topics, read_syncs, topics_plan
+from klamm.pipeline.jobs.mirror.plan import MirrorSettings, TopicsPlan, flows, internal_topics, read_syncs, topics_plan
 from klamm.pipeline.jobs.mirror.progress import Flow
 from klamm.pipeline.jobs.mirror.rules import Rules
 from klamm.pipeline.jobs.mirror.syncs import COMPACTED, Run, Translation, syncs_topic
@@ -54,10 +54,10 @@ class Mirror:
     """See the module."""
 
     def __init__(
-        self, sources: Sequence[Source], target_servers: str, wishes: Wishes, tasks: Tasks, report: Report
+        self, sources: Sequence[Source], target_servers: str, settings: MirrorSettings, tasks: Tasks, report: Report
     ) -> None:
         self.sources = sources
-        self.wishes = wishes
+        self.settings = settings
         self._target = Cluster(target_servers, timeout_s=sources[0].job.timeout_s)
         self._clusters = {
             one.job.alias: Cluster(one.job.source_servers, timeout_s=one.job.timeout_s) for one in sources
@@ -96,7 +96,7 @@ class Mirror:
         taken: set[str] = set()
         for source in self.sources:
             cluster = self._clusters[source.job.alias]
-            found = topics_plan(cluster, self._target, source.rules, self.wishes)
+            found = topics_plan(cluster, self._target, source.rules, self.settings)
             for name in taken.intersection(found.targets.values()):
                 found.configure.pop(name, None)
                 found.grow.pop(name, None)
@@ -105,10 +105,10 @@ class Mirror:
 
     def _flows(self, source: Source, topics: TopicsPlan) -> tuple[Flow, ...]:
         cluster = self._clusters[source.job.alias]
-        return tuple(flows(cluster, self._target, topics, source.job, self.wishes))
+        return tuple(flows(cluster, self._target, topics, source.job, self.settings))
 
     def _carry_out(self, source: Source, topics: TopicsPlan) -> None:
-        factor = self.wishes.replication_factor
+        factor = self.settings.replication_factor
         internal = internal_topics(source.job.alias)
         there = self._target.topics(internal, missing_ok=True)
         wanted = [NewTopic(name, 1, COMPACTED) for name in internal if name not in there]

@@ -13,10 +13,10 @@ from klamm.pipeline.jobs.mirror.progress import Flow, group_of, is_of
 from klamm.pipeline.jobs.mirror.rules import Rules, changes
 from klamm.pipeline.jobs.mirror.syncs import NOWHERE, checkpoints_topic, read_sync, syncs_topic
 from klamm.pipeline.kafka.cluster import READ_UNCOMMITTED, Cluster, Topic
+from klamm.pipeline.kafka.fetcher import fetch_columns
 from klamm.pipeline.kafka.groups import Committed, committed
 from klamm.pipeline.kafka.producer import TRANSACTION_TIMEOUT_S, Producer
 from klamm.pipeline.kafka.topics import TOPIC_RESOURCE, topic_configs
-from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
@@ -26,7 +26,7 @@ MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class MirrorSettings:
     """What the user has chosen. `begin`: earliest, latest or a time in ms, for what was never mirrored.
 
     `partitioning` is one of `mirror.PARTITIONING`.
@@ -53,8 +53,8 @@ class TopicsPlan:
     def lines(self) -> Iterator[str]:
         """For people."""
         for name, (partitions, configs) in self.create.items():
-            told = "".join(f" {key}={value}" for key, value in sorted(configs.items()))
-            yield f"create topic {name} partitions={partitions}{told}"
+            text = "".join(f" {key}={value}" for key, value in sorted(configs.items()))
+            yield f"create topic {name} partitions={partitions}{text}"
         for name, count in self.grow.items():
             yield f"add partitions to {name}: {count} in all"
         for name, configs_ in self.configure.items():
@@ -68,7 +68,9 @@ class TopicsPlan:
         return self.grow.get(target, len(self.there[target].partitions))
 
 
-def topics_plan(source: Cluster, target: Cluster, rules: Rules, wishes: Wishes, *, owned: bool = True) -> TopicsPlan:
+def topics_plan(
+    source: Cluster, target: Cluster, rules: Rules, settings: MirrorSettings, *, owned: bool = True
+) -> TopicsPlan:
     """Raises UnknownTopic when no topic is meant. `owned` False: another source looks after configs and partitions."""
     all_ = source.topics()
     targets = rules.targets(name for name, topic in all_.items() if not topic.is_internal)
@@ -81,13 +83,13 @@ def topics_plan(source: Cluster, target: Cluster, rules: Rules, wishes: Wishes, 
     present = topic_configs(target, there)
     for name, new in targets.items():
         count = len(all_[name].partitions)
-        wanted = rules.configs(configs[name]) if wishes.sync_configs else {}
+        wanted = rules.configs(configs[name]) if settings.sync_configs else {}
         if new not in there:
             plan.create[new] = count, wanted
         elif owned:
-            if wishes.add_partitions and count > len(there[new].partitions):
+            if settings.add_partitions and count > len(there[new].partitions):
                 plan.grow[new] = count
-            if wishes.sync_configs and (changed := changes(wanted, present[new], rules)):
+            if settings.sync_configs and (changed := changes(wanted, present[new], rules)):
                 plan.configure[new] = changed
     return plan
 
@@ -97,24 +99,24 @@ def internal_topics(alias: str) -> tuple[str, str]:
     return syncs_topic(alias), checkpoints_topic(alias)
 
 
-def flows(source: Cluster, target: Cluster, plan: TopicsPlan, job: Mirroring, wishes: Wishes) -> list[Flow]:
+def flows(source: Cluster, target: Cluster, plan: TopicsPlan, job: Mirroring, settings: MirrorSettings) -> list[Flow]:
     """The partitions in which there is something to do, largest first. Raises DataLoss, BadOption, ClusterError."""
     partitions = [one for name in plan.targets for one in plan.sources[name].topic_partitions]
     starts, ends = source.earliest(partitions), source.latest(partitions)
-    begins = _begins(source, partitions, starts, ends, wishes)
+    begins = _begins(source, partitions, starts, ends, settings)
     limits = _limits(target, plan.there)
     known = _settled(target, plan, job)
     fallback = _fallback(target, plan, job, [one for one in partitions if one not in known and starts[one] < ends[one]])
     found = []
     for one in partitions:
-        way = _way(one, plan, limits, wishes)
+        way = _way(one, plan, limits, settings)
         topic = plan.sources[one.topic]
         begin = fallback.get(one, begins[one])
         at = begin
         if one in known:
             at = _checked(one, known[one], topic, starts[one], ends[one], job)
         wanted = OffsetRange(one.topic, one.partition, at, ends[one], topic.topic_id)
-        pin = one not in known and wishes.begin != EARLIEST
+        pin = one not in known and settings.begin != EARLIEST
         if at < ends[one] or pin:
             found.append(Flow(wanted, plan.targets[one.topic], way, begin, pin))
     return sorted(found, key=lambda flow: (-flow.wanted.count, flow.source))
@@ -132,14 +134,14 @@ def _begins(
     partitions: list[TopicPartition],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-    wishes: Wishes,
+    settings: MirrorSettings,
 ) -> Mapping[TopicPartition, int]:
-    if wishes.begin == EARLIEST:
+    if settings.begin == EARLIEST:
         return starts
-    if wishes.begin == LATEST:
+    if settings.begin == LATEST:
         return ends
-    assert isinstance(wishes.begin, int)
-    times = source.offsets_for_times(dict.fromkeys(partitions, wishes.begin))
+    assert isinstance(settings.begin, int)
+    times = source.offsets_for_times(dict.fromkeys(partitions, settings.begin))
     return {one: ends[one] if (at := times[one]) is None else at for one in partitions}
 
 
@@ -228,7 +230,7 @@ def read_syncs(target: Cluster, topic: str) -> Iterator[tuple[TopicPartition, in
     partition = TopicPartition(topic, 0)
     end = target.latest([partition])[partition]
     start = target.earliest([partition])[partition]
-    for part in read_wire(target, OffsetRange(topic, 0, start, end)):
+    for part in fetch_columns(target, OffsetRange(topic, 0, start, end)):
         data = part.data.data
         for key_start, key_end, value_start, value_end in zip(
             part.keys.starts.tolist(),
@@ -243,12 +245,12 @@ def read_syncs(target: Cluster, topic: str) -> Iterator[tuple[TopicPartition, in
                 continue  # a tombstone, or somebody else's
 
 
-def _way(one: TopicPartition, plan: TopicsPlan, limits: Mapping[str, int], wishes: Wishes) -> Way:
+def _way(one: TopicPartition, plan: TopicsPlan, limits: Mapping[str, int], settings: MirrorSettings) -> Way:
     new = plan.targets[one.topic]
     count, sources = plan.partitions(new), len(plan.sources[one.topic].partitions)
-    if wishes.partitioning == "keep" and count < sources:
+    if settings.partitioning == "keep" and count < sources:
         raise BadOption(f"{new} has {count} partitions, too few to keep the {sources} of {one.topic}")
-    keep = wishes.partitioning == "keep" or (wishes.partitioning == "auto" and count == sources)
+    keep = settings.partitioning == "keep" or (settings.partitioning == "auto" and count == sources)
     return Way(one.partition, count, keep, limits.get(new, 1 << 20))
 
 

@@ -73,9 +73,9 @@ def position(target: Cluster, flow: Flow, group: str, *, fail_on_data_loss: bool
     if found is None:
         return None
     if not is_of(found, flow.wanted.topic, flow.wanted.topic_id, flow.group(group)):
-        told = f"{flow.source}: the topic was deleted and made anew since offset {found.offset} was mirrored"
+        text = f"{flow.source}: the topic was deleted and made anew since offset {found.offset} was mirrored"
         if fail_on_data_loss:
-            raise DataLoss(told)
+            raise DataLoss(text)
         return 0
     return found.offset
 

@@ -1,1 +1,2 @@
-"""Whether a loaded table has exactly the records of the log: `story` is what its commits say, `compare` looks."""
+"""Whether a loaded table has exactly the records of the log: `commit_history` is what its commits say, `compare`
+looks."""

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
+from klamm.pipeline.jobs.verify.commit_history import PartitionHistory, current_files, read_commit_history
 from klamm.pipeline.jobs.verify.intervals import Interval, Offsets, common, count, merged, runs, without
-from klamm.pipeline.jobs.verify.story import Told, current_files, story_of
 from klamm.pipeline.kafka.topics import effective_configs
 from klamm.pipeline.ranges import OffsetRange, TopicPartition, split
 from klamm.pipeline.report import Report
@@ -88,14 +88,14 @@ class Verifier:
         self._logs = logs
         self._source = source
         self._report = report
-        self._story = story_of(table)
+        self._commit_history = read_commit_history(table)
 
     def pieces(self) -> list[Piece]:
         """Of all topic partitions that are both meant and loaded."""
         loaded = self._table.next_offsets
         partitions = {item: number for item, number in subscribed(self._logs, self._source).items() if item in loaded}
         starts, ends = self._logs.earliest(partitions), self._logs.latest(partitions, self._source.isolation)
-        files = _by_topic(current_files(self._table, self._story))
+        files = _by_topic(current_files(self._table, self._commit_history))
         found: list[Piece] = []
         for item, topic_id in sorted(partitions.items()):
             mine = [file for file in files.get(item.topic, ()) if file.partition in (item.partition, MIXED)]
@@ -119,7 +119,7 @@ class Verifier:
         return [self._verdict(item, results, item.topic in compacted) for item, results in sorted(by_partition.items())]
 
     def _verdict(self, partition: TopicPartition, results: list[Compared], is_compacted: bool) -> Verdict:
-        told = self._story.partitions.get(partition, Told())
+        history = self._commit_history.partitions.get(partition, PartitionHistory())
         start, end = min(item.wanted.start for item in results), max(item.wanted.end for item in results)
         missing = merged(interval for item in results for interval in item.missing)
         surplus = merged(interval for item in results for interval in item.surplus)
@@ -129,11 +129,11 @@ class Verifier:
             end,
             in_log=sum(item.records for item in results),
             in_table=sum(item.in_table for item in results),
-            missing=without(missing, told.dead),
+            missing=without(missing, history.dead),
             surplus=surplus,
             duplicates=merged(interval for item in results for interval in item.duplicates),
-            dead=count(common(missing, told.dead)),
-            gaps=count(common([(start, end)], told.gaps)),
+            dead=count(common(missing, history.dead)),
+            gaps=count(common([(start, end)], history.gaps)),
         )
         if is_compacted:
             verdict.compacted, verdict.surplus = count(common(surplus, [(0, end)])), without(surplus, [(0, end)])
@@ -141,13 +141,13 @@ class Verifier:
 
     def _begun(self, partition: TopicPartition, files: list[DataFile]) -> int:
         """Where loading began; by the files when the log of the table does not reach back so far."""
-        told = self._story.partitions.get(partition)
+        history = self._commit_history.partitions.get(partition)
         if (
-            told is not None
-            and told.begun is not None
-            and (self._story.is_complete or partition.topic in self._story.since)
+            history is not None
+            and history.begun is not None
+            and (self._commit_history.is_complete or partition.topic in self._commit_history.since)
         ):
-            return told.begun
+            return history.begun
         lowest = [file.first for file in files if file.partition == partition.partition]
         return min([*lowest, self._table.next_offsets[partition]])
 

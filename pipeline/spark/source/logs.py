@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from klamm.pipeline.kafka.cluster import READ_COMMITTED
-from klamm.pipeline.kafka.wire import read_wire
+from klamm.pipeline.kafka.fetcher import fetch_columns
 from klamm.pipeline.ranges import OffsetRange
 from klamm.pipeline.segments import LogDirs, Piece, read_columns
 from klamm.pipeline.spark.source.directory_logs import DirectoryLogs
@@ -48,7 +48,7 @@ def columns_of(options: SourceOptions, task: Task) -> Iterator[Columns]:
         return
     assert options.connection is not None
     with options.connection.cluster() as cluster:
-        yield from read_wire(
+        yield from fetch_columns(
             cluster,
             task,
             isolation=options.isolation,

@@ -34,8 +34,8 @@ from typing import Final, Literal
 
 from klamm.pipeline.errors import BadOption
 from klamm.pipeline.kafka.cluster import READ_COMMITTED, READ_UNCOMMITTED, TIMEOUT_S, Cluster, parse_servers
+from klamm.pipeline.kafka.fetcher import FETCH_BYTES
 from klamm.pipeline.kafka.topics import compiled
-from klamm.pipeline.kafka.wire import FETCH_BYTES
 from klamm.pipeline.ranges import EARLIEST, LATEST, TopicPartition, parse_assignment, parse_offsets
 from klamm.pipeline.spark.source.parsing import Options, boolean, duration_s, named_list, not_negative, one_of, positive
 

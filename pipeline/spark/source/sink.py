@@ -6,7 +6,7 @@ What is promised, for readers with read_committed:
   attempt has the same transactional id and aborts what is left of it.
 - The driver commits all tasks of the job (of the micro-batch), when all are done: a job that fails has written
   nothing, and ends the transactions of its tasks. Before it commits it makes sure that every transaction is still open
-  (`klamm.pipeline.kafka.handover`).
+  (`klamm.pipeline.kafka.two_phase_commit`).
 - The commits follow each other. A driver that is killed between the first and the last of them, or a coordinator that
   fails just then, leaves a part of the tasks of a batch job committed; the others are aborted by the next run with the
   same option `transactionalId` and as many tasks, or when their transactions time out.
@@ -39,8 +39,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from klamm.pipeline.errors import BadOption, NotWritten
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.groups import committed
-from klamm.pipeline.kafka.handover import abort_all, commit_all, fence_all
 from klamm.pipeline.kafka.producer import OpenTransaction, Producer
+from klamm.pipeline.kafka.two_phase_commit import abort_all, commit_all, fence_all
 from klamm.pipeline.spark.source.rows import Encoder, check_columns
 from klamm.pipeline.spark.source.sink_options import SinkOptions
 

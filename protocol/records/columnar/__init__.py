@@ -18,21 +18,21 @@
 The buffer must stay as it is while columns are in use. Nothing is copied but what is compressed (or old).
 """
 
+from klamm.protocol.records.columnar.batch_headers import PADDING_BYTES, BatchHeaders, DamagedBatch, padded, scan
 from klamm.protocol.records.columnar.decode import (
     CHUNK_RECORDS,
     Columns,
     columns,
 )
 from klamm.protocol.records.columnar.fields import Headers, Spans
-from klamm.protocol.records.columnar.heads import PADDING_BYTES, DamagedBatch, Heads, padded, scan
 
 __all__ = [
     "CHUNK_RECORDS",
     "PADDING_BYTES",
+    "BatchHeaders",
     "Columns",
     "DamagedBatch",
     "Headers",
-    "Heads",
     "Spans",
     "columns",
     "padded",

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from klamm.protocol.records.columnar.batch_headers import Bools, Bytes, Int64s
 from klamm.protocol.records.columnar.fields import MIN_RECORD_BYTES, STEPS
-from klamm.protocol.records.columnar.heads import Bools, Bytes, Int64s
 from klamm.protocol.records.columnar.varints import decoded, raw_varints
 
 CHAINS: Final = 256

@@ -1,8 +1,8 @@
 """Where the records of many batches begin, and where their parts are. Formats: `protocol/records/batch.py`.
 
-Everything here is given positions in one buffer whose padding (`heads.PADDING_BYTES`) may be read. No position is
-followed before it is known to lie in its record, nor a record before it is known to begin in its batch; what a record
-of a few wrong bytes can read too far is less than the padding.
+Everything here is given positions in one buffer whose padding (`batch_headers.PADDING_BYTES`) may be read. No position
+is followed before it is known to lie in its record, nor a record before it is known to begin in its batch; what a
+record of a few wrong bytes can read too far is less than the padding.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from klamm.protocol.errors import InvalidRecord
 from klamm.protocol.records.batch import read_varint
-from klamm.protocol.records.columnar.heads import Bools, Bytes, Int64s
+from klamm.protocol.records.columnar.batch_headers import Bools, Bytes, Int64s
 from klamm.protocol.records.columnar.varints import Malformed, refuse, varints
 
 FEW: Final = 12

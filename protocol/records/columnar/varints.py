@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from klamm.protocol.records.columnar.heads import Bools, Bytes, Int64s
+from klamm.protocol.records.columnar.batch_headers import Bools, Bytes, Int64s
 
 Uint64s = npt.NDArray[np.uint64]
 

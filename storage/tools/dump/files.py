@@ -17,7 +17,7 @@ from klamm.protocol.wire import uuid_to_text
 from klamm.storage import checkpoints, paths
 from klamm.storage.checkpoints import CheckpointError, MetaProperties
 from klamm.storage.filesystem import Filesystem, OsFilesystem, describe
-from klamm.storage.log.producer import Producer, SnapshotError, parse_snapshot
+from klamm.storage.log.producer_state_entry import ProducerStateEntry, SnapshotError, parse_snapshot
 from klamm.storage.tools.dump.decoders import RecordDecoder, strings
 from klamm.storage.tools.dump.findings import Findings
 from klamm.storage.tools.dump.index_files import (
@@ -157,7 +157,7 @@ class Dump:
         self._findings.problem(path, "do not know how to read a file of this name")
 
 
-def producer_line(producer: Producer) -> str:
+def producer_line(producer: ProducerStateEntry) -> str:
     first_offset = producer.first_transaction_offset
     line = (
         f"producerId: {producer.producer_id} producerEpoch: {producer.epoch} "

@@ -40,30 +40,30 @@ class Findings:
         self._add(f"{MISMATCHES}{path.absolute()}", f"  Index offset: {offset}, log offset: {found}")
 
     def time_mismatch(self, path: Path, timestamp: int, found: int) -> None:
-        head = f"{TIME_MISMATCHES}{path.absolute()}"
-        self._add(head, f"  Index timestamp: {timestamp}, log timestamp: {found}")
+        header = f"{TIME_MISMATCHES}{path.absolute()}"
+        self._add(header, f"  Index timestamp: {timestamp}, log timestamp: {found}")
 
     def time_not_ascending(self, path: Path, timestamp: int, before: int) -> None:
-        head = f"{NOT_ASCENDING}{path.absolute()}"
-        self._add(head, f"  Index timestamp: {timestamp}, Previously indexed timestamp: {before}")
+        header = f"{NOT_ASCENDING}{path.absolute()}"
+        self._add(header, f"  Index timestamp: {timestamp}, Previously indexed timestamp: {before}")
 
     def offset_not_found(self, offset: int, found: int) -> None:
         self._add(NOT_FOUND, f"Indexed offset: {offset}, found log offset: {found}")
 
     def gap(self, path: Path, offset: int, following: int) -> None:
-        head = f"{GAPS}{path.absolute()}"
-        self._add(head, f"  {offset} is followed by {following}", is_problem=False)
+        header = f"{GAPS}{path.absolute()}"
+        self._add(header, f"  {offset} is followed by {following}", is_problem=False)
 
-    def _add(self, head: str, line: str, *, is_problem: bool = True) -> None:
-        self._lists.setdefault((head, is_problem), []).append(line)
+    def _add(self, header: str, line: str, *, is_problem: bool = True) -> None:
+        self._lists.setdefault((header, is_problem), []).append(line)
 
     def lines(self) -> Iterator[str]:
         """Ours first, then the others in the order of Kafka's tool."""
         yield from self._problems
-        for (head, _), lines in sorted(self._lists.items(), key=lambda item: _rank(item[0][0])):
-            yield head
+        for (header, _), lines in sorted(self._lists.items(), key=lambda item: _rank(item[0][0])):
+            yield header
             yield from lines
 
 
-def _rank(head: str) -> int:
-    return next(rank for rank, beginning in enumerate(HEADS) if head.startswith(beginning))
+def _rank(header: str) -> int:
+    return next(rank for rank, beginning in enumerate(HEADS) if header.startswith(beginning))

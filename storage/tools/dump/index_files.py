@@ -125,10 +125,10 @@ def _check_timestamp(
     if found is None or found[1].last_offset != offset:
         findings.offset_not_found(offset, found[1].last_offset if found is not None else -1)
         return
-    position, head = found
+    position, header = found
     try:
-        _, _, data = next(batches(log, position, position + head.size_bytes))
-        largest = largest_timestamp(head, data)
+        _, _, data = next(batches(log, position, position + header.size_bytes))
+        largest = largest_timestamp(header, data)
     except KafkaError as error:
         findings.problem(index.path, f"offset {offset}: {error}")
         return

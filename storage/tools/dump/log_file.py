@@ -45,81 +45,81 @@ def dump_log(file: File, path: Path, base_offset: int, options: LogOptions, find
     position = 0
     next_offset = base_offset
     last_offset = -1
-    for position, head, data in batches(file, 0, end):
-        valid = crc_is_valid(data, head)
-        yield batch_line(position, head, valid)
+    for position, header, data in batches(file, 0, end):
+        valid = crc_is_valid(data, header)
+        yield batch_line(position, header, valid)
         if not valid:
             findings.problem(path, f"batch at position {position}: wrong CRC")
-        if head.last_offset < next_offset:
-            what = f"offset {head.base_offset} where {next_offset} is due"
+        if header.last_offset < next_offset:
+            what = f"offset {header.base_offset} where {next_offset} is due"
             findings.problem(path, f"batch at position {position}: {what}")
         if options.deep and valid:
             try:
-                for offset, line in _record_lines(head, data, options):
+                for offset, line in _record_lines(header, data, options):
                     if last_offset >= 0 and offset != last_offset + 1:
                         findings.gap(path, last_offset, offset)
                     last_offset = offset
                     yield line
             except (KafkaError, DecoderError) as error:
                 findings.problem(path, f"batch at position {position}: {error}")
-        next_offset = head.next_offset
-        position += head.size_bytes
+        next_offset = header.next_offset
+        position += header.size_bytes
     if position != size and options.max_bytes is None:
         yield f"Found {size - position} invalid bytes at the end of {path.name}"
         findings.problem(path, f"{size - position} bytes at position {position} are not a batch")
 
 
-def batch_line(position: int, head: BatchHeader, valid: bool) -> str:
-    if head.magic < 2:
-        line = f"offset: {head.last_offset}"
+def batch_line(position: int, header: BatchHeader, valid: bool) -> str:
+    if header.magic < 2:
+        line = f"offset: {header.last_offset}"
     else:
-        horizon = head.delete_horizon_ms
+        horizon = header.delete_horizon_ms
         line = (
-            f"baseOffset: {head.base_offset} lastOffset: {head.last_offset} count: {head.record_count} "
-            f"baseSequence: {head.base_sequence} lastSequence: {head.last_sequence} "
-            f"producerId: {head.producer_id} producerEpoch: {head.producer_epoch} "
-            f"partitionLeaderEpoch: {head.leader_epoch} isTransactional: {_bool(head.is_transactional)} "
-            f"isControl: {_bool(head.is_control)} deleteHorizonMs: {optional_long(horizon)}"
+            f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
+            f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} "
+            f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
+            f"partitionLeaderEpoch: {header.leader_epoch} isTransactional: {_bool(header.is_transactional)} "
+            f"isControl: {_bool(header.is_control)} deleteHorizonMs: {optional_long(horizon)}"
         )
     return (
-        f"{line} position: {position} {_timestamp_type(head)}: {head.max_timestamp} size: {head.size_bytes} "
-        f"magic: {head.magic} compresscodec: {_codec(head)} crc: {head.crc} isvalid: {_bool(valid)}"
+        f"{line} position: {position} {_timestamp_type(header)}: {header.max_timestamp} size: {header.size_bytes} "
+        f"magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc} isvalid: {_bool(valid)}"
     )
 
 
-def _record_lines(head: BatchHeader, data: memoryview, options: LogOptions) -> Iterator[tuple[int, str]]:
-    crcs = _message_crcs(head, data) if head.magic < 2 else None
-    found = records(data, head, DECOMPRESS_LIMIT)
+def _record_lines(header: BatchHeader, data: memoryview, options: LogOptions) -> Iterator[tuple[int, str]]:
+    crcs = _message_crcs(header, data) if header.magic < 2 else None
+    found = records(data, header, DECOMPRESS_LIMIT)
     for number, record in enumerate(found):
         words = []
         if options.show_metadata:
-            words.append(_metadata(head, record, number, crcs))
-            if head.is_control:
+            words.append(_metadata(header, record, number, crcs))
+            if header.is_control:
                 words.append(_control(record))
-        if options.decode is not None and not head.is_control:
+        if options.decode is not None and not header.is_control:
             text = options.decode(record)
             words += [f"key: {text.key}"] if text.key is not None else []
             words += [f"payload: {text.value}"] if text.value is not None else []
         yield record.offset, f"| {' '.join(words)}" if words else ""
 
 
-def _metadata(head: BatchHeader, record: Record, number: int, crcs: list[int] | None) -> str:
+def _metadata(header: BatchHeader, record: Record, number: int, crcs: list[int] | None) -> str:
     line = (
-        f"offset: {record.offset} {_timestamp_type(head)}: {record.timestamp} "
+        f"offset: {record.offset} {_timestamp_type(header)}: {record.timestamp} "
         f"keySize: {_size(record.key)} valueSize: {_size(record.value)}"
     )
     if crcs is not None:
         return f"{line} isValid: true crc: {crcs[number]}"
-    sequence = head.base_sequence
+    sequence = header.base_sequence
     if sequence >= 0:
-        sequence = sequence + record.offset - head.base_offset & 0x7FFFFFFF
+        sequence = sequence + record.offset - header.base_offset & 0x7FFFFFFF
     return f"{line} sequence: {sequence} headerKeys: [{','.join(name for name, _ in record.headers)}]"
 
 
-def _message_crcs(head: BatchHeader, data: memoryview) -> list[int]:
+def _message_crcs(header: BatchHeader, data: memoryview) -> list[int]:
     """Of the messages in an entry of the old formats, as they stand there (`records` has checked them)."""
-    if not head.attributes & CODEC_MASK:
-        return [head.crc]
+    if not header.attributes & CODEC_MASK:
+        return [header.crc]
     (wrapper,) = message_set.messages(data)
     return [_crc(message) for message in message_set.inner_messages(wrapper, DECOMPRESS_LIMIT)]
 
@@ -155,10 +155,10 @@ def _kraft_message(kind: int, value: bytes) -> str:
     return compact_json(to_json(message, version))
 
 
-def largest_timestamp(head: BatchHeader, data: memoryview) -> int:
+def largest_timestamp(header: BatchHeader, data: memoryview) -> int:
     """Of the records in a batch; a batch that lost all of them keeps what its header says."""
-    found: Iterable[Record] = records(data, head, DECOMPRESS_LIMIT)
-    return max((record.timestamp for record in found), default=head.max_timestamp)
+    found: Iterable[Record] = records(data, header, DECOMPRESS_LIMIT)
+    return max((record.timestamp for record in found), default=header.max_timestamp)
 
 
 def optional_long(value: int | None) -> str:
@@ -166,15 +166,15 @@ def optional_long(value: int | None) -> str:
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
 
 
-def _timestamp_type(head: BatchHeader) -> str:
-    if head.magic == 0:
+def _timestamp_type(header: BatchHeader) -> str:
+    if header.magic == 0:
         return "NoTimestampType"
-    return "LogAppendTime" if head.is_log_append_time else "CreateTime"
+    return "LogAppendTime" if header.is_log_append_time else "CreateTime"
 
 
-def _codec(head: BatchHeader) -> str:
+def _codec(header: BatchHeader) -> str:
     try:
-        return head.codec.name.lower()
+        return header.codec.name.lower()
     except KafkaError:
         return "unknown"
 

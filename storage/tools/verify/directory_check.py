@@ -42,7 +42,7 @@ class LogDirCheck:
         check._read_meta(filesystem)
         known = check._read_checkpoints(filesystem)
         names: set[TopicPartition] = set()
-        for entry in sorted(filesystem.list(path), key=lambda entry: entry.name):
+        for entry in sorted(filesystem.list_directory(path), key=lambda entry: entry.name):
             if not entry.is_directory:
                 if entry.name.endswith(paths.TEMPORARY_SUFFIX):
                     check.findings.append(Finding(path / entry.name, "left over; it is not read any more", True))

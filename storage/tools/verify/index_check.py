@@ -27,15 +27,15 @@ class OffsetIndexCheck:
     def __bool__(self) -> bool:
         return self._next < len(self._entries)
 
-    def pass_batch(self, position: int, head: BatchHeader) -> None:
+    def pass_batch(self, position: int, header: BatchHeader) -> None:
         while self._next < len(self._entries):
             relative, at = self._entries[self._next]
             if at > position:
                 return
             offset = self._base_offset + relative
             # Before 0.11 Kafka put the first offset of what was appended there.
-            if at != position or offset > head.last_offset or (offset < head.last_offset and head.magic == 2):
-                self._tell(relative, at, f"the batch at {position} has the last offset {head.last_offset}")
+            if at != position or offset > header.last_offset or (offset < header.last_offset and header.magic == 2):
+                self._tell(relative, at, f"the batch at {position} has the last offset {header.last_offset}")
             self._next += 1
 
     def finish(self) -> None:
@@ -75,18 +75,20 @@ class TimeIndexCheck:
     def __bool__(self) -> bool:
         return self._next < len(self._entries)
 
-    def pass_batch(self, position: int, head: BatchHeader) -> None:
+    def pass_batch(self, position: int, header: BatchHeader) -> None:
         while self._next < len(self._entries):
             timestamp, relative = self._entries[self._next]
-            if self._base_offset + relative > head.last_offset:
+            if self._base_offset + relative > header.last_offset:
                 break
-            if timestamp != head.max_timestamp or self._largest > timestamp:
-                self._tell(timestamp, relative, f"the batch has {head.max_timestamp}, the ones before {self._largest}")
+            if timestamp != header.max_timestamp or self._largest > timestamp:
+                self._tell(
+                    timestamp, relative, f"the batch has {header.max_timestamp}, the ones before {self._largest}"
+                )
             elif timestamp <= self._before:
                 self._tell(timestamp, relative, f"not above the one before, {self._before}")
             self._before = timestamp
             self._next += 1
-        self._largest = max(self._largest, head.max_timestamp)
+        self._largest = max(self._largest, header.max_timestamp)
 
     def finish(self) -> None:
         for timestamp, relative in self._entries[self._next :]:

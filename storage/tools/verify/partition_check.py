@@ -50,7 +50,7 @@ class PartitionCheck:
     ) -> PartitionCheck:
         """Look at the names of the files. Raises OSError."""
         check = cls(name, directory, is_clean, known, deep)
-        entries = {entry.name: entry for entry in filesystem.list(directory)}
+        entries = {entry.name: entry for entry in filesystem.list_directory(directory)}
         check._plan_segments(entries)
         check._check_names(filesystem, entries)
         check._read_topic_id(filesystem)

@@ -20,8 +20,8 @@ from klamm.protocol.records.control import read_end_marker
 from klamm.storage import paths
 from klamm.storage.filesystem import File, Filesystem, OsFilesystem
 from klamm.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
-from klamm.storage.log.producer import Producer, SnapshotError, parse_snapshot
-from klamm.storage.log.producer_state import ProducerState
+from klamm.storage.log.producer_state_entry import ProducerStateEntry, SnapshotError, parse_snapshot
+from klamm.storage.log.producer_state_manager import ProducerStateManager
 from klamm.storage.log.scan import batches, problem_of
 from klamm.storage.log.transaction_index import ENTRY as TRANSACTION_ENTRY
 from klamm.storage.log.transaction_index import AbortedTransaction
@@ -75,7 +75,7 @@ class _Check:
         self._filesystem = filesystem
         self._report = SegmentReport(job.base_offset, job.size_bytes, job.base_offset)
         self._log = self._path(paths.LOG_SUFFIX)
-        self._producers = ProducerState(job.directory.name, FOR_EVER_MS)
+        self._producers = ProducerStateManager(job.directory.name, FOR_EVER_MS)
         self._aborted: list[AbortedTransaction] = []
         self._largest = NO_TIMESTAMP
 
@@ -100,21 +100,21 @@ class _Check:
         offset_index, time_index = self._offset_entries(), self._time_entries()
         size = min(file.size(), job.size_bytes) if job.next_base is None else file.size()
         end = 0
-        for position, head, data in batches(file, 0, size):
-            problem = problem_of(head, data, report.next_offset, job.base_offset)
-            if problem is None and job.next_base is not None and head.last_offset >= job.next_base:
-                problem = f"last offset {head.last_offset} where the next segment begins with {job.next_base}"
+        for position, header, data in batches(file, 0, size):
+            problem = problem_of(header, data, report.next_offset, job.base_offset)
+            if problem is None and job.next_base is not None and header.last_offset >= job.next_base:
+                problem = f"last offset {header.last_offset} where the next segment begins with {job.next_base}"
             if problem is not None:
                 break
-            self._account(head)
+            self._account(header)
             if offset_index or time_index:
-                offset_index.pass_batch(position, head)
-                time_index.pass_batch(position, head)
-            if replays and head.has_producer_id:
-                self._replay(head, data)
+                offset_index.pass_batch(position, header)
+                time_index.pass_batch(position, header)
+            if replays and header.has_producer_id:
+                self._replay(header, data)
             if job.deep:
-                self._check_records(position, head, data)
-            end = position + head.size_bytes
+                self._check_records(position, header, data)
+            end = position + header.size_bytes
         if end < size:
             self._tell_damage(file, size)
             return
@@ -125,20 +125,20 @@ class _Check:
             self._check_transactions()
             self._check_snapshot()
 
-    def _account(self, head: BatchHeader) -> None:
+    def _account(self, header: BatchHeader) -> None:
         report = self._report
         report.batches += 1
-        if head.record_count != UNKNOWN_COUNT:
-            report.records += head.record_count
-        if head.magic == 2:
-            report.missing_offsets += head.base_offset - report.next_offset
+        if header.record_count != UNKNOWN_COUNT:
+            report.records += header.record_count
+        if header.magic == 2:
+            report.missing_offsets += header.base_offset - report.next_offset
         epochs = report.epochs
-        if epochs and epochs[-1][0] == head.leader_epoch:
-            epochs[-1] = (head.leader_epoch, epochs[-1][1], head.last_offset)
+        if epochs and epochs[-1][0] == header.leader_epoch:
+            epochs[-1] = (header.leader_epoch, epochs[-1][1], header.last_offset)
         else:
-            epochs.append((head.leader_epoch, head.base_offset, head.last_offset))
-        report.next_offset = head.last_offset + 1
-        self._largest = max(self._largest, head.max_timestamp)
+            epochs.append((header.leader_epoch, header.base_offset, header.last_offset))
+        report.next_offset = header.last_offset + 1
+        self._largest = max(self._largest, header.max_timestamp)
 
     def _tell_damage(self, file: File, size: int) -> None:
         """All of it; what is behind the last good batch of an unsettled segment is a write that did not finish."""
@@ -149,24 +149,26 @@ class _Check:
             words = "; a start cuts it" if is_tail else ""
             self._problem(self._log, f"{damage}{words}", is_note=is_tail)
 
-    def _check_records(self, position: int, head: BatchHeader, data: memoryview) -> None:
+    def _check_records(self, position: int, header: BatchHeader, data: memoryview) -> None:
         where = f"batch at position {position}"
-        largest, count, last = NO_TIMESTAMP, 0, head.base_offset - 1
+        largest, count, last = NO_TIMESTAMP, 0, header.base_offset - 1
         try:
-            if head.magic == 2 and head.record_count == head.last_offset_delta + 1:  # none is missing: the quick way
-                _, delta, _, _ = check_records(payload(data, head, DECOMPRESS_LIMIT), head.record_count)
-                if not head.is_log_append_time and head.base_timestamp + delta > head.max_timestamp:
+            if (
+                header.magic == 2 and header.record_count == header.last_offset_delta + 1
+            ):  # none is missing: the quick way
+                _, delta, _, _ = check_records(payload(data, header, DECOMPRESS_LIMIT), header.record_count)
+                if not header.is_log_append_time and header.base_timestamp + delta > header.max_timestamp:
                     self._problem(self._log, f"{where}: a record has a later timestamp than the batch")
                 return
-            for record in records(data, head, DECOMPRESS_LIMIT):
-                if head.magic == 2 and not last < record.offset <= head.last_offset:
+            for record in records(data, header, DECOMPRESS_LIMIT):
+                if header.magic == 2 and not last < record.offset <= header.last_offset:
                     self._problem(self._log, f"{where}: record offset {record.offset} behind {last}")
                 last, count, largest = record.offset, count + 1, max(largest, record.timestamp)
         except KafkaError as error:
             self._problem(self._log, f"{where}: {error}")
             return
-        if count and head.magic == 2 and largest > head.max_timestamp:
-            self._problem(self._log, f"{where}: a record has timestamp {largest}, the batch {head.max_timestamp}")
+        if count and header.magic == 2 and largest > header.max_timestamp:
+            self._problem(self._log, f"{where}: a record has timestamp {largest}, the batch {header.max_timestamp}")
 
     # Indexes
 
@@ -217,13 +219,13 @@ class _Check:
             return False
         return True
 
-    def _replay(self, head: BatchHeader, data: memoryview) -> None:
+    def _replay(self, header: BatchHeader, data: memoryview) -> None:
         try:
-            marker = read_end_marker(data, head) if head.is_control else None
+            marker = read_end_marker(data, header) if header.is_control else None
         except KafkaError as error:
-            self._problem(self._log, f"control batch at offset {head.base_offset}: {error}")
+            self._problem(self._log, f"control batch at offset {header.base_offset}: {error}")
             return
-        aborted = self._producers.replay(head, marker)
+        aborted = self._producers.replay(header, marker)
         if aborted is not None:
             self._aborted.append(aborted)
 
@@ -276,7 +278,7 @@ class _Check:
                 self._problem(path, what)
 
 
-def _facts(producer: Producer) -> str:
+def _facts(producer: ProducerStateEntry) -> str:
     last_offset = producer.batches[-1].last_offset if producer.batches else -1
     return (
         f"epoch={producer.epoch} last_sequence={producer.last_sequence} last_offset={last_offset} "

@@ -33,7 +33,7 @@ def fill(broker: EmbeddedBroker, count: int = 5) -> None:
 def test_records_below_the_offset_are_gone(broker: EmbeddedBroker, version: int) -> None:
     fill(broker)
     assert delete(broker, 3, version=version) == (0, 3)
-    partition = broker.broker.partitions.get("t", 0)
+    partition = broker.broker.partitions.get_partition("t", 0)
     assert partition is not None and (partition.log_start_offset, partition.log_end_offset) == (3, 5)
     assert delete(broker, 2, version=version) == (0, 3)
     assert delete(broker, -1, version=version) == (0, 5)
@@ -66,7 +66,7 @@ def test_deleted_records_do_not_come_back_after_a_crash(tmp_path: Path) -> None:
     assert delete(broker, 4) == (0, 4)
     broker.crash()
     with EmbeddedBroker(tmp_path) as again:
-        partition = again.broker.partitions.get("t", 0)
+        partition = again.broker.partitions.get_partition("t", 0)
         assert partition is not None and (partition.log_start_offset, partition.log_end_offset) == (4, 5)
 
 
@@ -75,7 +75,7 @@ def test_segments_below_the_offset_leave_the_disk(tmp_path: Path) -> None:
         broker.create_topic("t", config={"segment.bytes": 1024 * 1024})
         for _ in range(5):
             broker.produce("t", batch(bytes(500_000)))
-        partition = broker.broker.partitions.get("t", 0)
+        partition = broker.broker.partitions.get_partition("t", 0)
         assert partition is not None and partition.log is not None and len(partition.log.local.segments.all) > 1
         assert delete(broker, -1) == (0, 5)
         assert len(partition.log.local.segments.all) == 1

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from klamm.broker.apis import create_partitions, metadata
-from klamm.broker.network.reply import CloseConnection
+from klamm.broker.network.response import CloseConnection
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.create_partitions import CreatePartitionsRequest
 from klamm.protocol.messages.metadata import MetadataRequest

@@ -10,7 +10,7 @@ import pytest
 
 from klamm.broker.controller.topics import TopicKey
 from klamm.broker.network.file_pieces import FilePiece
-from klamm.broker.network.reply import PendingReply
+from klamm.broker.network.response import PendingResponse
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from klamm.protocol.records import message_set
@@ -229,7 +229,7 @@ def test_a_fetch_that_nobody_waits_for_any_more_leaves_nothing(broker: EmbeddedB
         frame = encode_frame(request(broker, 12, 0, max_wait_ms=10_000), 12)
         answer = broker._dispatcher(broker.connection, memoryview(frame))  # type: ignore[arg-type]
         assert len(waiters) == 1
-        assert isinstance(answer, PendingReply) and answer.is_wait and answer.lets_pass is None
+        assert isinstance(answer, PendingResponse) and answer.is_wait and answer.lets_pass is None
         answer.future.cancel()
         assert not waiters
 
@@ -316,7 +316,7 @@ def test_records_with_headers_survive_the_conversion_without_them(broker: Embedd
 def test_nobody_waits_while_the_broker_stops(broker: EmbeddedBroker) -> None:
     waiting = broker.start(request(broker, 11, 0, max_wait_ms=20_000, min_bytes=1 << 30), 11)
     assert not waiting.done()
-    broker.loop.call_soon(broker.broker.stop_waiting)
+    broker.loop.call_soon(broker.broker.complete_delayed_fetches)
     assert partitions(broker.run(waiting))[0].error_code == 0
     late = broker.start(request(broker, 11, 0, max_wait_ms=20_000, min_bytes=1 << 30), 11)
     assert partitions(broker.run(late))[0].error_code == 0

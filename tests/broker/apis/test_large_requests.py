@@ -15,7 +15,7 @@ from klamm.broker.apis.config_resources import MAX_KEYS
 from klamm.broker.apis.dispatcher import SMALL_ELEMENTS, Route
 from klamm.broker.apis.pieces import PATHS, PIECE_ELEMENTS
 from klamm.broker.apis.registry import HANDLERS
-from klamm.broker.network.reply import CloseConnection
+from klamm.broker.network.response import CloseConnection
 from klamm.protocol.apis import ApiKey
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.fields import Struct

@@ -100,11 +100,11 @@ def produce_here(
     broker: EmbeddedBroker, records: bytes, producer_id: int, epoch: int, sequence: int
 ) -> tuple[int, int]:
     """A transactional batch at Klamm, verified by nobody, as Kafka here has its verification switched off."""
-    partition = broker.broker.partitions.get("t", 0)
+    partition = broker.broker.partitions.get_partition("t", 0)
     assert partition is not None and partition.log is not None
     try:
         guard = partition.begin_verification(producer_id, epoch, sequence, begins_at_zero=False, now_ms=NOW_MS)
-        result = partition.append(
+        result = partition.append_records(
             memoryview(bytearray(records)), produce_version=11, now_ms=NOW_MS, transactional_id="x", guard=guard
         )
     except KafkaError as error:

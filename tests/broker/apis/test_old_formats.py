@@ -22,7 +22,7 @@ TIMELESS = [record._replace(timestamp=-1) for record in ROWS]
 
 
 def store(broker: EmbeddedBroker, *sets: bytes) -> None:
-    partition = broker.broker.partitions.get("t", 0)
+    partition = broker.broker.partitions.get_partition("t", 0)
     assert partition is not None
     log = partition.online_log()
     append_assigned(log, b"".join(sets))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from klamm.broker.network.reply import PendingReply
+from klamm.broker.network.response import PendingResponse
 from klamm.protocol.errors import ErrorCode, KafkaError, KafkaStorageError
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -23,7 +23,7 @@ BATCH_VERSIONS = range(3, 13)
 def stored(broker: EmbeddedBroker, partition: int = 0) -> bytes:
     log = broker.broker.partitions.topics["t"].partitions[partition].log
     assert log is not None
-    region = log.read(0, max_bytes=1 << 20, max_offset=log.log_end_offset).region
+    region = log.read_records(0, max_bytes=1 << 20, max_offset=log.log_end_offset).region
     return b"" if region is None else region.read()
 
 
@@ -241,7 +241,7 @@ def test_a_request_that_takes_long_lets_others_have_their_turn(
         frame[:] = bytes(len(frame))  # the connection uses its buffer again
         partitions = broker.broker.partitions.topics["t"].partitions
         before = [partition.high_watermark for partition in partitions]
-        assert isinstance(answer, PendingReply) and not answer.is_wait and answer.lets_pass is None
+        assert isinstance(answer, PendingResponse) and not answer.is_wait and answer.lets_pass is None
         return await answer.future, before
 
     reply, before = broker.run(dispatch())

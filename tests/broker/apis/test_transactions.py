@@ -62,7 +62,7 @@ class Room:
 
     async def ticked(self) -> None:
         """What is due is done."""
-        self.broker.broker.transactions.runtime.alarm.tick()
+        self.broker.broker.transactions.runtime.timer.tick()
 
     def aborted(self) -> list[int]:
         """First offsets of the aborted transactions that a reader of partition 0 is told."""
@@ -270,9 +270,9 @@ def test_a_transaction_in_one_of_the_last_epochs_is_over_in_the_end(
 ) -> None:
     client, transactions = room.client, room.broker.broker.transactions
     first, _ = client.started("x", version)
-    current = transactions.machine.get("x")
+    current = transactions.state_machine.get("x")
     assert current is not None
-    transactions.machine.take(replace(current, producer_epoch=epoch), transactions.now())
+    transactions.state_machine.take(replace(current, producer_epoch=epoch), transactions.now())
     who = (first, epoch)
     if version == 4:
         client.add("x", who, 3, 0)

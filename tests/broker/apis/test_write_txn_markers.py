@@ -25,7 +25,7 @@ UNCOMMITTED, COMMITTED = 0, 1
 
 
 def partition_of(broker: EmbeddedBroker, index: int = 0) -> Partition:
-    partition = broker.broker.partitions.get("t", index)
+    partition = broker.broker.partitions.get_partition("t", index)
     assert partition is not None
     return partition
 
@@ -37,7 +37,7 @@ def transact(
     partition = partition_of(broker)
     guard = partition.begin_verification(producer_id, epoch, sequence, begins_at_zero=begins_at_zero, now_ms=NOW_MS)
     sent = batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True)
-    return partition.append(
+    return partition.append_records(
         memoryview(bytearray(sent)), produce_version=11, now_ms=NOW_MS, transactional_id="x", guard=guard
     ).base_offset
 
@@ -179,7 +179,7 @@ def test_a_transaction_begins_with_the_guard_of_its_verification_only(broker: Em
     sent = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
 
     def append(guard: Any) -> None:
-        partition.append(
+        partition.append_records(
             memoryview(bytearray(sent)), produce_version=11, now_ms=NOW_MS, transactional_id="x", guard=guard
         )
 
@@ -206,7 +206,7 @@ def test_the_next_epoch_of_a_producer_does_not_join_the_open_transaction_of_the_
     partition = partition_of(broker)
     early = batch(b"b", producer_id=7, producer_epoch=1, base_sequence=0, transactional=True)
     with pytest.raises(InvalidTxnState):
-        partition.append(memoryview(bytearray(early)), produce_version=12, now_ms=NOW_MS, transactional_id="x")
+        partition.append_records(memoryview(bytearray(early)), produce_version=12, now_ms=NOW_MS, transactional_id="x")
     assert partition.begin_verification(7, 1, 0, begins_at_zero=True, now_ms=NOW_MS) is not None
     assert mark(broker, 7, 1, commit=True, version=2, tv=2) == ErrorCode.NONE
     assert partition.last_stable_offset == partition.log_end_offset == 2

@@ -23,7 +23,7 @@ CONFIG = {"cleanup.policy": "compact", "segment.bytes": 1 << 20, "min.cleanable.
 
 
 def partition_of(broker: EmbeddedBroker) -> Partition:
-    partition = broker.broker.partitions.get("t", 0)
+    partition = broker.broker.partitions.get_partition("t", 0)
     assert partition is not None and partition.log is not None
     return partition
 
@@ -265,9 +265,9 @@ def test_a_partition_moves_when_its_compaction_has_ended(tmp_path: Path) -> None
         (target,) = (each for each in broker.broker.partitions.logs.log_dirs if each is not source)
         with under_way(broker, busy):
             broker.run(busy.began.wait())
-            broker.run(broker.broker.relocations.alter(partition, target))
+            broker.run(broker.broker.log_dir_mover.move_partition(partition, target))
             assert busy.ended == [("t-0", True)]
-        while (task := broker.broker.relocations._task) is not None:
+        while (task := broker.broker.log_dir_mover._task) is not None:
             broker.run(task)
         assert broker.broker.partitions.logs.directory_of(partition.key) is target
         broker.broker.compaction._worker = run_worker
@@ -295,7 +295,7 @@ def test_a_swap_that_has_begun_is_finished_before_its_compaction_ends(tmp_path: 
         broker.broker.compaction._worker = end_in_the_swap
         compact(broker)
         assert not partition.file_work
-        assert storage_log.local.segments.all[0] is not before and not storage_log.local.replacement.is_under_way
+        assert storage_log.local.segments.all[0] is not before and not storage_log.local.segment_swap.is_under_way
         assert fetch(broker, 8) == [(8, b"2"), (9, b"2"), (10, b"2"), (11, b"2")]
 
 

@@ -142,7 +142,7 @@ def rolled(broker: EmbeddedBroker, **config: object) -> Any:
     broker.create_topic("t", config={"segment.bytes": 1 << 20, **config})
     for _ in range(2):
         assert broker.produce("t", batch(bytes(600_000))).error_code == 0
-    partition: Any = broker.broker.partitions.get("t", 0)
+    partition: Any = broker.broker.partitions.get_partition("t", 0)
     assert len(partition.log.local.segments.all) == 2
     return partition
 

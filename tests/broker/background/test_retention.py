@@ -28,15 +28,15 @@ DELAY_MS = 60_000
 
 
 def check(broker: EmbeddedBroker) -> None:
-    broker.run(broker.broker.retention.check())
+    broker.run(broker.broker.retention.delete_old_segments())
 
 
 def sweep(broker: EmbeddedBroker) -> None:
-    broker.run(broker.broker.retention.sweep())
+    broker.run(broker.broker.retention.delete_due_files())
 
 
 def partition_of(broker: EmbeddedBroker, topic: str = "t") -> Partition:
-    partition = broker.broker.partitions.get(topic, 0)
+    partition = broker.broker.partitions.get_partition(topic, 0)
     assert partition is not None and partition.log is not None
     return partition
 
@@ -112,7 +112,9 @@ def test_a_full_disk_is_emptied_with_a_reserve_and_without(reserve_bytes: int) -
         asyncio.run(retention.drop({served: 7}))
         assert log.log_start_offset == 7
         assert filesystem.space_bytes > 200, "without a delay"
-        assert not [entry for entry in filesystem.list(log.local.directory) if entry.name.endswith(".deleted")]
+        assert not [
+            entry for entry in filesystem.list_directory(log.local.directory) if entry.name.endswith(".deleted")
+        ]
     filesystem.crash()
     again = LogDir.open(Path("/data"), node_id=1, filesystem=filesystem, reserve_bytes=reserve_bytes)
     load_logs(again, lambda topic: LogConfig())

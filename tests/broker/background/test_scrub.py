@@ -57,7 +57,7 @@ def scrubber(broker: EmbeddedBroker) -> tuple[Scrubber, Inline]:
 
 
 def partition_of(broker: EmbeddedBroker, topic: str = "t") -> tuple[Partition, Log, LogDir]:
-    partition = broker.broker.partitions.get(topic, 0)
+    partition = broker.broker.partitions.get_partition(topic, 0)
     assert partition is not None and partition.log is not None
     return partition, partition.log, broker.broker.partitions.logs.directory_of(partition.key)
 
@@ -76,7 +76,7 @@ def damage(log: Log, segment: int, batch_number: int, at: int = 500) -> int:
     """Flip a bit of a batch; its offset."""
     found = log.local.segments.all[segment]
     offset = found.base_offset + batch_number
-    position = found.find(offset)
+    position = found.find_batch(offset)
     assert position is not None
     byte = found.file.read_at(1, position[0] + at)
     found.file.write_at(bytes([byte[0] ^ 4]), position[0] + at)
@@ -87,7 +87,7 @@ def base_offsets(log: Log) -> list[int]:
     found, offset = [], 0
     while offset < log.log_end_offset:
         try:
-            read = log.read(offset, max_bytes=1 << 30, max_offset=log.high_watermark)
+            read = log.read_records(offset, max_bytes=1 << 30, max_offset=log.high_watermark)
         except CorruptMessage:
             offset += 1
             continue
@@ -183,7 +183,7 @@ def test_damage_is_told_and_the_rest_is_served(tmp_path: Path, caplog: pytest.Lo
         assert base_offsets(log) == good
         for offset in bad:
             with pytest.raises(CorruptMessage):
-                log.read(offset, max_bytes=1 << 20, max_offset=log.high_watermark)
+                log.read_records(offset, max_bytes=1 << 20, max_offset=log.high_watermark)
         assert log_dir.scrub.damaged_count == 3
         lines = [record.getMessage() for record in caplog.records if "damaged: segment=" in record.getMessage()]
         assert len(lines) == 3 and "offsets=[1, 2)" in lines[0]
@@ -275,7 +275,7 @@ def test_a_segment_that_goes_while_it_is_read_is_no_damage(tmp_path: Path, caplo
                 delete_unreachable(log)
             elif job.base_offset == bases[1]:  # cut and written anew
                 log.truncate_to(bases[1] + 2)
-                partition.append_own(bytearray(batch(bytes(200_000))), now_ms=broker.clock.wall_ms())
+                partition.append_coordinator_records(bytearray(batch(bytes(200_000))), now_ms=broker.clock.wall_ms())
                 log.local.flush()
 
         inline.before = go

@@ -272,7 +272,7 @@ def sync(member_id: str, instance: str) -> SyncGroupRequest:
 
 def tick(broker: EmbeddedBroker) -> None:
     async def work() -> None:
-        broker.broker.groups.runtime.alarm.tick()
+        broker.broker.groups.runtime.timer.tick()
 
     broker.run(work())
 

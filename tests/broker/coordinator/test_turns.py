@@ -13,12 +13,12 @@ import pytest
 
 from klamm.broker import turns
 from klamm.broker.controller.topics import TopicKey
-from klamm.broker.coordinator.group.consumer import target
+from klamm.broker.coordinator.group.consumer import target_assignment_builder
 from klamm.broker.coordinator.group.consumer.assignors import uniform
 from klamm.broker.coordinator.group.coordinator import GroupCoordinator
 from klamm.broker.coordinator.group.loader import Replay
 from klamm.broker.coordinator.group.offsets import CommittedOffset
-from klamm.broker.coordinator.group.pending import PendingOffsets
+from klamm.broker.coordinator.group.pending_transactional_offsets import PendingTransactionalOffsets
 from klamm.broker.coordinator.group.removals import PIECE, Removals
 from klamm.broker.coordinator.transaction.transaction import Markers
 from klamm.broker.partitions.partition import Partition
@@ -130,7 +130,7 @@ def test_the_offsets_of_deleted_topics_go_in_turns_a_batch_for_each_group(broker
         broker.create_topic(name)
         fill(groups, 3 * MOST, 1, name)
     groups.pending.add(0, 7, ("g0", "t", 3), CommittedOffset(1))
-    partition = broker.broker.partitions.get("__consumer_offsets", 0)
+    partition = broker.broker.partitions.get_partition("__consumer_offsets", 0)
     assert partition is not None and partition.log is not None
     before = partition.log.log_end_offset
     work = broker.broker.controller.delete_topics([TopicKey("t"), TopicKey("u")])
@@ -146,7 +146,7 @@ def test_no_group_is_answered_for_before_all_of_its_partition_is_taken(broker: E
     replay = Replay("__consumer_offsets-0", 0, 1 << 20)
     for number in range(4 * PIECE):
         replay.offsets["g", "t", number] = CommittedOffset(5, commit_timestamp_ms=NOW_MS)
-    partition = broker.broker.partitions.get("__consumer_offsets", 0)
+    partition = broker.broker.partitions.get_partition("__consumer_offsets", 0)
     assert partition is not None
     groups.commits.commit("other", [("t", 0, CommittedOffset(1))])  # so that there is something to read
 
@@ -260,8 +260,8 @@ def test_the_target_of_a_large_group_is_computed_in_a_thread(
         assert may_go.wait(30)
         return uniform(*arguments)
 
-    monkeypatch.setattr(target, "SMALL", 0)
-    monkeypatch.setitem(target.ASSIGNORS, "uniform", assign)
+    monkeypatch.setattr(target_assignment_builder, "SMALL", 0)
+    monkeypatch.setitem(target_assignment_builder.ASSIGNORS, "uniform", assign)
     assert beat("b").assignment.topic_partitions == []
     assert beat("a", first.member_epoch).error_code == 0  # the assignor is at work, and the loop is free
     assert len(threads) == 1 and threads[0] is not threading.current_thread()
@@ -278,7 +278,7 @@ def test_pending_offsets_of_a_group_are_those_that_a_look_at_all_finds() -> None
     seed = random.randrange(1 << 30)
     print(f"seed={seed}")
     dice = random.Random(seed)
-    pending = PendingOffsets()
+    pending = PendingTransactionalOffsets()
     model: dict[tuple[int, int], set[tuple[str, str, int]]] = {}
     for _ in range(2000):
         key = (f"g{dice.randrange(3)}", f"t{dice.randrange(2)}", dice.randrange(3))

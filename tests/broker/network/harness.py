@@ -19,7 +19,7 @@ from klamm.broker.network.connection import Connection
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits
 from klamm.broker.network.listener import Listener
 from klamm.broker.network.network import Network
-from klamm.broker.network.reply import Answer, CloseConnection, PendingReply, Reply
+from klamm.broker.network.response import CloseConnection, DispatchResult, PendingResponse, Response
 from klamm.protocol.regions import FileRegion
 from tests.support.manual_clock import ManualClock
 
@@ -42,13 +42,13 @@ class Node:
         self.seen: list[bytes] = []
         self.connections: list[Connection] = []
         self.clients: list[Client] = []
-        self.waiting: dict[str, asyncio.Future[Reply | None]] = {}
+        self.waiting: dict[str, asyncio.Future[Response | None]] = {}
         self.file: BinaryIO | None = None
         self.network = Network(self.dispatch, limits or NetworkLimits(), clock=self.clock)
         self.listener: Listener = self.network.listen("PLAINTEXT", "127.0.0.1", 0, listener_limits)
         self.listener.start()
 
-    def dispatch(self, connection: Connection, view: memoryview) -> Answer:
+    def dispatch(self, connection: Connection, view: memoryview) -> DispatchResult:
         payload = bytes(view)
         self.seen.append(payload)
         if connection not in self.connections:
@@ -57,11 +57,11 @@ class Node:
         match command:
             case "wait":
                 future = self.waiting[rest] = asyncio.get_running_loop().create_future()
-                return PendingReply(future, lets_pass=PRODUCE if payload.startswith(PRODUCE) else None, is_wait=True)
+                return PendingResponse(future, lets_pass=PRODUCE if payload.startswith(PRODUCE) else None, is_wait=True)
             case "task":
                 self.waiting[rest] = asyncio.get_running_loop().create_future()
                 task = asyncio.get_running_loop().create_task(self._await(rest))
-                return PendingReply(task, lets_pass=None, is_wait=False)
+                return PendingResponse(task, lets_pass=None, is_wait=False)
             case "none":
                 return None
             case "refuse":
@@ -71,17 +71,17 @@ class Node:
             case "close":
                 connection.close("closed by the test")
             case "big":
-                return Reply(frame(b"b" * int(rest)))
+                return Response(frame(b"b" * int(rest)))
             case "region":
                 position, size = map(int, rest.split())
                 assert self.file is not None
-                return Reply(struct.pack(">i", size + 2) + b"<>", [(5, FileRegion(self.file, position, size))])
-        return Reply(frame(payload))
+                return Response(struct.pack(">i", size + 2) + b"<>", [(5, FileRegion(self.file, position, size))])
+        return Response(frame(payload))
 
     def answer(self, name: str) -> None:
-        self.waiting[name].set_result(Reply(frame(b"answer " + name.encode())))
+        self.waiting[name].set_result(Response(frame(b"answer " + name.encode())))
 
-    async def _await(self, name: str) -> Reply | None:
+    async def _await(self, name: str) -> Response | None:
         return await self.waiting[name]
 
     async def connect(self) -> Client:

@@ -15,8 +15,8 @@ from klamm.broker.network.connection import TURN_FRAMES, Connection
 from klamm.broker.network.deadlines import RENEWAL_BYTES
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits
 from klamm.broker.network.network import SEND_TOGETHER
-from klamm.broker.network.outbox import Outbox
-from klamm.broker.network.reply import Reply
+from klamm.broker.network.response import Response
+from klamm.broker.network.send_queue import SendQueue
 from tests.broker.network.harness import PRODUCE, Node, frame, node, run, spin, until
 
 
@@ -47,13 +47,13 @@ def test_replies_of_one_read_leave_in_one_send() -> None:
 
 def note_sends(one: Node, seen_at_send: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """At each send from now on, note how many requests the node has seen."""
-    original = Outbox.send
+    original = SendQueue.send
 
-    def send(outbox: Outbox, replies: list[Reply]) -> None:
+    def send(send_queue: SendQueue, responses: list[Response]) -> None:
         seen_at_send.append(len(one.seen))
-        original(outbox, replies)
+        original(send_queue, responses)
 
-    monkeypatch.setattr(Outbox, "send", send)
+    monkeypatch.setattr(SendQueue, "send", send)
 
 
 def test_short_replies_leave_when_all_readable_connections_were_served(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_connection_that_is_alone_sends_at_once(monkeypatch: pytest.MonkeyPatc
 def test_a_connection_that_is_alone_is_closed_when_sending_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(outbox: Outbox, replies: list[Reply]) -> None:
+    def fail(send_queue: SendQueue, responses: list[Response]) -> None:
         raise ValueError("planted")
 
     async def main() -> None:
@@ -111,7 +111,7 @@ def test_a_connection_that_is_alone_is_closed_when_sending_fails(
             client = await one.connect()
             for _ in range(2):
                 assert await client.ask(b"echo x") == b"echo x"
-            monkeypatch.setattr(Outbox, "send", fail)
+            monkeypatch.setattr(SendQueue, "send", fail)
             client.send(b"echo y")
             assert await client.at_end()
             assert one.network.counters.closed == {"bug": 1}
@@ -255,7 +255,7 @@ def test_a_slow_reader_is_muted_and_others_are_served() -> None:
             await spin(200)
             reached = len(one.seen)
             assert reached < 40
-            unsent = one.connections[0]._outbox.unsent_bytes
+            unsent = one.connections[0]._send_queue.unsent_bytes
             assert one.network.limits.unsent_high_water_bytes < unsent < 4_000_000
             assert await quick.ask(b"echo quick") == b"echo quick"
             slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
@@ -500,7 +500,7 @@ def test_a_peer_that_never_reads_is_closed_when_idle() -> None:
             one.sweep_after(0)
             one.sweep_after(1000)
             assert one.network.counters.closed == {"idle": 1}
-            assert one.connections[0]._outbox.unsent_bytes == 0
+            assert one.connections[0]._send_queue.unsent_bytes == 0
             plain.close()
 
     run(main())

@@ -10,10 +10,10 @@ from tests.support.embedded import EmbeddedBroker, batch
 
 def filled(broker: EmbeddedBroker) -> Partition:
     broker.create_topic("t")
-    partition = broker.broker.partitions.get("t", 0)
+    partition = broker.broker.partitions.get_partition("t", 0)
     assert partition is not None
     for _ in range(3):
-        partition.append_own(bytearray(batch(b"v")), now_ms=broker.clock.wall_ms())
+        partition.append_coordinator_records(bytearray(batch(b"v")), now_ms=broker.clock.wall_ms())
     return partition
 
 

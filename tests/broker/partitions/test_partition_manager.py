@@ -14,7 +14,7 @@ from klamm.broker import turns
 from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
 from klamm.broker.controller.topics import NewPartitions, NewTopic, TopicKey
 from klamm.broker.metadata.sqlite_store import FILE_NAME
-from klamm.broker.partitions.directories import DirectoryRecord
+from klamm.broker.partitions.directory_assignments import DirectoryAssignments
 from klamm.broker.partitions.partition import Partition
 from klamm.broker.partitions.partition_manager import TOPICS
 from klamm.broker.turns import MOST
@@ -273,9 +273,9 @@ def test_what_no_log_dir_takes_is_made_when_there_is_space(tmp_path: Path, monke
         codes = [broker.produce("t", batch(b"x"), partition=index).error_code for index in range(3)]
         assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR]
         broker.run(broker.broker.partitions.retry())
-        assert broker.broker.partitions.offline("t") == {1, 2}
+        assert broker.broker.partitions.offline_partitions("t") == {1, 2}
     with two(tmp_path) as broker:
-        assert broker.broker.partitions.offline("t") == {1, 2}
+        assert broker.broker.partitions.offline_partitions("t") == {1, 2}
         disk.full = []
         broker.run(broker.broker.partitions.retry())
         assert broker.broker.partitions.offline_count() == 0
@@ -283,7 +283,9 @@ def test_what_no_log_dir_takes_is_made_when_there_is_space(tmp_path: Path, monke
     lost = in_directory(tmp_path / "b", "t")
     (tmp_path / "b").rename(tmp_path / "away")
     with two(tmp_path) as broker:
-        assert broker.broker.partitions.offline("t") == set(lost), "where they were made at last is on record"
+        assert broker.broker.partitions.offline_partitions("t") == set(lost), (
+            "where they were made at last is on record"
+        )
 
 
 def test_a_topic_that_could_not_be_made_can_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,14 +307,14 @@ def test_where_partitions_are_is_written_down_when_that_works_again(
     broker = EmbeddedBroker(tmp_path)
     with broker:
         with monkeypatch.context() as patch:
-            patch.setattr(DirectoryRecord, "_write", refuse)
+            patch.setattr(DirectoryAssignments, "_write", refuse)
             broker.create_topic("t")
         assert broker.produce("t", batch(b"x")).error_code == 0
-    record = DirectoryRecord._write
+    record = DirectoryAssignments._write
     with monkeypatch.context() as patch:
-        patch.setattr(DirectoryRecord, "_write", refuse)
+        patch.setattr(DirectoryAssignments, "_write", refuse)
         with EmbeddedBroker(tmp_path) as broker:
-            patch.setattr(DirectoryRecord, "_write", record)
+            patch.setattr(DirectoryAssignments, "_write", record)
             broker.run(broker.broker.partitions.retry())
     (tmp_path / "data" / "t-0").rename(tmp_path / "elsewhere")
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):

@@ -45,7 +45,7 @@ def make_partition(
     log = open_log(LogSource(directory, LogConfig(), clock=SystemClock(), filesystem=OsFilesystem(), clean=True))
     for number in range(count):
         producer = {"producer_id": producer_id, "epoch": 0, "sequence": number} if producer_id >= 0 else {}
-        log.append(batch(NOW_MS + number, **producer), leader_epoch=epoch)
+        log.append_as_leader(batch(NOW_MS + number, **producer), leader_epoch=epoch)
     log.close()
     if topic is not None:
         (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_to_text(topic)}\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from klamm.broker.tools.cluster_state import ClusterState
-from klamm.broker.tools.export import FEATURES
+from klamm.broker.tools.kafka_export import FEATURES
 from klamm.broker.tools.kraft_log import KraftLogError, read_state
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord, NoOpRecord
 from klamm.protocol.records.batch import Record, encode_batch

@@ -22,7 +22,7 @@ from klamm.broker.coordinator.transaction.transactions import Transactions
 from klamm.broker.partitions.partition import Partition
 from klamm.protocol.errors import KafkaError, OutOfOrderSequenceNumber
 from klamm.storage.log.log import Log
-from klamm.storage.log.producer_state import Producer, ProducerState
+from klamm.storage.log.producer_state_manager import ProducerStateEntry, ProducerStateManager
 from klamm.storage.log.results import AppendResult
 from klamm.storage.log.segment_list import SegmentList
 from klamm.storage.recovery import loader
@@ -33,7 +33,7 @@ RARELY: Final = 0.05
 
 def ack_before_write(rng: random.Random) -> Iterator[Patch]:
     """The acknowledgement goes out at once, the write comes later; unless the broker dies in between."""
-    append = Partition.append
+    append = Partition.append_records
 
     def early(self: Partition, records: memoryview | None, **options: Any) -> AppendResult:
         if rng.random() > RARELY or records is None or self.log is None:
@@ -47,7 +47,7 @@ def ack_before_write(rng: random.Random) -> Iterator[Patch]:
         asyncio.get_running_loop().call_later(0.05, write)
         return AppendResult(self.log.log_end_offset, self.log.log_end_offset, -1, False)
 
-    yield patch.object(Partition, "append", early)
+    yield patch.object(Partition, "append_records", early)
 
 
 def flush_skipped(rng: random.Random) -> Iterator[Patch]:
@@ -57,26 +57,26 @@ def flush_skipped(rng: random.Random) -> Iterator[Patch]:
 
 def no_deduplication(rng: random.Random) -> Iterator[Patch]:
     """A batch that is sent again is appended again."""
-    check = ProducerState.check
+    check = ProducerStateManager.check_batch
 
-    def blind(self: ProducerState, *what: Any, **options: Any) -> Any:
+    def blind(self: ProducerStateManager, *what: Any, **options: Any) -> Any:
         found = check(self, *what, **options)
         return None if found is not None else found
 
-    yield patch.object(ProducerState, "check", blind)
+    yield patch.object(ProducerStateManager, "check_batch", blind)
 
 
 def no_sequence_check(rng: random.Random) -> Iterator[Patch]:
     """A batch may overtake the one before it."""
-    check = ProducerState.check
+    check = ProducerStateManager.check_batch
 
-    def blind(self: ProducerState, *what: Any, **options: Any) -> Any:
+    def blind(self: ProducerStateManager, *what: Any, **options: Any) -> Any:
         try:
             return check(self, *what, **options)
         except OutOfOrderSequenceNumber:
             return None
 
-    yield patch.object(ProducerState, "check", blind)
+    yield patch.object(ProducerStateManager, "check_batch", blind)
 
 
 def stable_offset_off_by_one(rng: random.Random) -> Iterator[Patch]:
@@ -101,7 +101,7 @@ def marker_twice(rng: random.Random) -> Iterator[Patch]:
 
         def again() -> None:
             for key in markers.partitions:
-                partition = self._partitions.get(*key)
+                partition = self._partitions.get_partition(*key)
                 if partition is None or partition.log is None:
                     continue
                 producer = partition.log.producers.get(markers.producer_id)
@@ -123,7 +123,7 @@ def marker_twice(rng: random.Random) -> Iterator[Patch]:
 
 def old_epoch_accepted(rng: random.Random) -> Iterator[Patch]:
     """A producer whose successor has started goes on as if nothing were."""
-    find, check, check_epoch = Transactions._find, ProducerState.check, ProducerState.check_epoch
+    find, check, check_epoch = Transactions._find, ProducerStateManager.check_batch, ProducerStateManager.check_epoch
 
     def careless(self: Transactions, transactional_id: str, who: Any) -> Any:
         entry = self._entries.get(transactional_id)
@@ -131,20 +131,20 @@ def old_epoch_accepted(rng: random.Random) -> Iterator[Patch]:
             who = who._replace(producer_epoch=entry.current.producer_epoch)
         return find(self, transactional_id, who)
 
-    def blind(self: ProducerState, producer_id: int, epoch: int, *what: Any, **options: Any) -> Any:
-        producer: Producer | None = self.get(producer_id)
+    def blind(self: ProducerStateManager, producer_id: int, epoch: int, *what: Any, **options: Any) -> Any:
+        producer: ProducerStateEntry | None = self.get(producer_id)
         if producer is not None and epoch < producer.epoch:
             return None
         return check(self, producer_id, epoch, *what, **options)
 
-    def any_epoch(self: ProducerState, producer_id: int, epoch: int) -> None:
+    def any_epoch(self: ProducerStateManager, producer_id: int, epoch: int) -> None:
         producer = self.get(producer_id)
         if producer is None or epoch >= producer.epoch:
             check_epoch(self, producer_id, epoch)
 
     yield patch.object(Transactions, "_find", careless)
-    yield patch.object(ProducerState, "check", blind)
-    yield patch.object(ProducerState, "check_epoch", any_epoch)
+    yield patch.object(ProducerStateManager, "check_batch", blind)
+    yield patch.object(ProducerStateManager, "check_epoch", any_epoch)
 
 
 def offsets_before_commit(rng: random.Random) -> Iterator[Patch]:
@@ -163,7 +163,7 @@ def stale_generation(rng: random.Random) -> Iterator[Patch]:
 
 def offset_twice(rng: random.Random) -> Iterator[Patch]:
     """The same offset is given to two batches."""
-    append = Log.append
+    append = Log.append_as_leader
 
     def careless(self: Log, *what: Any, **options: Any) -> AppendResult:
         if rng.random() < RARELY and self.log_end_offset > self.log_start_offset and not self.name.startswith("__"):
@@ -171,7 +171,7 @@ def offset_twice(rng: random.Random) -> Iterator[Patch]:
             self.high_watermark = min(self.high_watermark, self.log_end_offset)
         return append(self, *what, **options)
 
-    yield patch.object(Log, "append", careless)
+    yield patch.object(Log, "append_as_leader", careless)
 
 
 def truncation_in_the_middle(rng: random.Random) -> Iterator[Patch]:
@@ -180,7 +180,7 @@ def truncation_in_the_middle(rng: random.Random) -> Iterator[Patch]:
 
     def short(segment: Any, next_offset: int, *what: Any, **options: Any) -> Any:
         scan = scan_segment(segment, next_offset, *what, **options)
-        last = [(position, head) for position, head in segment.heads() if head.base_offset >= next_offset][-1:]
+        last = [(position, head) for position, head in segment.batch_headers() if head.base_offset >= next_offset][-1:]
         if last and not segment.directory.name.startswith("__") and segment.size_bytes == scan.end_position:
             position, head = last[0]
             return replace(scan, end_position=position, next_offset=head.base_offset, problem="planted")

@@ -16,7 +16,7 @@ from typing import Any
 
 from klamm.broker.apis.dispatcher import Dispatcher
 from klamm.broker.broker import Broker
-from klamm.broker.network.reply import PendingReply
+from klamm.broker.network.response import PendingResponse
 from klamm.broker.server import Server
 from klamm.config.broker_config import BrokerConfig
 from klamm.storage.clock import SystemClock
@@ -100,7 +100,7 @@ class SimulatedBroker:
             raise Gone
         frame = encode_frame(request, version, "history")
         answer = self._dispatcher(self._connection, frame)  # type: ignore[arg-type]
-        if isinstance(answer, PendingReply):
+        if isinstance(answer, PendingResponse):
             future = answer.future
             await asyncio.wait((future, death), return_when=asyncio.FIRST_COMPLETED)
             answer = future.result() if future.done() else None

@@ -13,9 +13,9 @@ from klamm.pipeline.errors import NotWritten, ProducerFenced
 from klamm.pipeline.kafka.cluster import READ_UNCOMMITTED, Cluster
 from klamm.pipeline.kafka.coordinator import Coordinator, KeyType
 from klamm.pipeline.kafka.delivery import rewrite
+from klamm.pipeline.kafka.fetcher import fetch_columns
 from klamm.pipeline.kafka.producer import Producer
 from klamm.pipeline.kafka.topics import create_topic
-from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -71,7 +71,7 @@ def values(cluster: Cluster, partition: TopicPartition, isolation: int = 1) -> l
     wanted = OffsetRange(*partition, start=0, end=end)
     return [
         bytes(part.data[start:end])
-        for part in read_wire(cluster, wanted, isolation=isolation)
+        for part in fetch_columns(cluster, wanted, isolation=isolation)
         for start, end in zip(part.values.starts.tolist(), part.values.ends.tolist(), strict=True)
     ]
 

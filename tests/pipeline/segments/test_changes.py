@@ -17,7 +17,7 @@ from klamm.pipeline.ranges import OffsetRange
 from klamm.pipeline.segments import LogDirs, files, read_piece, reading, retries
 from klamm.protocol.records.batch import Record, encode_batch
 from klamm.storage.filesystem import OsFilesystem
-from klamm.storage.log.swap import Swap, announce, carry_out
+from klamm.storage.log.swap_manifest import SwapManifest, announce, carry_out
 from klamm.storage.paths import SEGMENT_SUFFIXES, offset_file
 from tests.pipeline.segments.building import T0, Partition, Row, rows, stored, whole
 
@@ -111,7 +111,7 @@ def test_at_every_step_of_a_swap(tmp_path: Path) -> None:
     partition, sources = compacted(tmp_path)
     readers = Readers(partition)
     filesystem = Watched(readers.step)
-    swap = Swap(sources[0], tuple(sources))
+    swap = SwapManifest(sources[0], tuple(sources))
     announce(filesystem, partition.directory, swap)
     for path in carry_out(filesystem, partition.directory, swap):
         filesystem.unlink(path)
@@ -158,7 +158,7 @@ def test_at_every_step_of_a_split(tmp_path: Path) -> None:
         content = b"".join(encode_batch([row], base_offset=row.offset) for row in part)
         partition.file(".log.cleaned", target).write_bytes(content)
     readers = Readers(partition)
-    swap = Swap(base, (base,), (half,))
+    swap = SwapManifest(base, (base,), (half,))
     announce(Watched(readers.step), partition.directory, swap)
     carry_out(Watched(readers.step), partition.directory, swap)
     readers.finish()

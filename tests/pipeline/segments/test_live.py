@@ -21,8 +21,8 @@ from confluent_kafka import Message, Producer
 from klamm.pipeline.arrow import record_batches
 from klamm.pipeline.errors import DataLoss
 from klamm.pipeline.kafka.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
+from klamm.pipeline.kafka.fetcher import fetch_columns
 from klamm.pipeline.kafka.topics import create_topic
-from klamm.pipeline.kafka.wire import read_wire
 from klamm.pipeline.ranges import OffsetRange, TopicPartition
 from klamm.pipeline.segments import LogDirs, read_piece
 from tests.pipeline.segments.building import Row
@@ -161,7 +161,7 @@ def range_of(cluster: Cluster, partition: TopicPartition, isolation: int = READ_
 def over_the_wire(
     cluster: Cluster, wanted: OffsetRange, isolation: int = READ_COMMITTED, *, headers: bool = False
 ) -> list[dict[str, Any]]:
-    parts = read_wire(cluster, wanted, isolation=isolation)
+    parts = fetch_columns(cluster, wanted, isolation=isolation)
     batches = record_batches(parts, *wanted.topic_partition, headers=headers)
     return [row for batch in batches for row in batch.to_pylist()]
 

@@ -186,7 +186,9 @@ def test_heads_are_found_however_large_batches_are(tmp_path: Path, size: int) ->
     data = partition.file(".log").read_bytes()
     (segment,) = partition.logs().segments(T0)
     with OpenSegment(segment) as file:
-        found = [(position, head) for position, head, first in file.heads(0) if first[:61] == data[position:][:61]]
+        found = [
+            (position, head) for position, head, first in file.batch_headers(0) if first[:61] == data[position:][:61]
+        ]
     assert found == list(batches(data))
 
 
@@ -382,12 +384,12 @@ def test_beyond_the_last_stable_offset_read_committed_is_refused(tmp_path: Path)
 
 
 def test_a_producer_snapshot_shortens_the_search(tmp_path: Path) -> None:
-    from klamm.storage.log.producer import Producer, format_snapshot
+    from klamm.storage.log.producer_state_entry import ProducerStateEntry, format_snapshot
 
     partition = Partition(tmp_path)
     partition.produce([b"x"] * 3, producer=9)
     partition.produce([b"x"] * 3)
-    known = Producer(9, 0)
+    known = ProducerStateEntry(9, 0)
     known.first_transaction_offset = 2  # not what the batches say, so that it shows where the answer is from
     (partition.directory / f"{3:020d}.snapshot").write_bytes(format_snapshot([known]))
     (partition.directory / f"{99:020d}.snapshot").write_bytes(b"of another time")

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from klamm.pipeline.errors import NotATable, PipelineError, RivalLoader
+from klamm.pipeline.errors import ConcurrentCommit, NotATable, PipelineError
 from klamm.pipeline.table import Change, Location, Table
 from klamm.pipeline.table.log import Log
 from klamm.pipeline.table.table import first_line
@@ -32,7 +32,7 @@ def test_a_rival_that_loaded_the_same_partition_is_told_and_nothing_is_visible(t
     rival = Table.open(table.location)
     loaded(rival, range(5, 8))
     with pytest.raises(
-        RivalLoader, match="another job has loaded orders-0 meanwhile, up to 8 where this one began at 5"
+        ConcurrentCommit, match="another job has loaded orders-0 meanwhile, up to 8 where this one began at 5"
     ):
         table.commit(Change({P0: 5}, {P0: 9}, written(table, range(5, 9))))
     assert offsets_of(Table.open(table.location)) == [(0, offset) for offset in range(8)]
@@ -58,7 +58,7 @@ def test_a_commit_between_the_check_and_ours_is_seen(tmp_path: Path, monkeypatch
         create(self, *arguments, **keywords)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", late)
-    with pytest.raises(RivalLoader):
+    with pytest.raises(ConcurrentCommit):
         table.commit(Change({P0: None}, {P0: 3}, written(table, range(3))))
     assert offsets_of(Table.open(table.location)) == [(0, 0), (0, 1)]
 
@@ -86,7 +86,7 @@ def test_files_are_replaced_and_offsets_set_back_in_one_commit(tmp_path: Path) -
     assert table.next_offsets == {P0: 8}
     assert offsets_of(table) == [(0, offset) for offset in range(8)]
     assert len(offsets_of(Table.open(table.location, 2))) == 10
-    with pytest.raises(RivalLoader, match="has replaced"):
+    with pytest.raises(ConcurrentCommit, match="has replaced"):
         table.commit(Change({P0: 8}, {P0: 8}, [], removed))
 
 
@@ -182,7 +182,7 @@ def test_a_file_that_is_not_where_the_table_is(tmp_path: Path) -> None:
 
 def test_two_jobs_that_create_the_same_table(tmp_path: Path) -> None:
     new_table(tmp_path / "t")
-    with pytest.raises(RivalLoader, match="another job has created it meanwhile"):
+    with pytest.raises(ConcurrentCommit, match="another job has created it meanwhile"):
         new_table(tmp_path / "t")
 
 

@@ -71,8 +71,8 @@ def as_records(parts: Iterable[Columns]) -> Iterator[Record]:
 
 def decoded(data: bytes, **options: object) -> list[Record]:
     buf = buffer(data)
-    heads = scan(buf, len(data))
-    return list(as_records(columns(buf, heads, limit=LIMIT, **options)))  # type: ignore[arg-type]
+    scanned = scan(buf, len(data))
+    return list(as_records(columns(buf, scanned, limit=LIMIT, **options)))  # type: ignore[arg-type]
 
 
 def plain(data: bytes) -> list[Record]:
@@ -139,22 +139,22 @@ def test_offsets_cut_within_batches(log: bytes, data: st.DataObject) -> None:
 def test_a_last_batch_that_is_cut_short_ends_the_scan(log: bytes, cut: int) -> None:
     short = log[: max(len(log) - cut, 0)]
     whole = [(position, head.size_bytes) for position, head in batches(short)]
-    heads = scan(buffer(short), len(short))
-    assert list(zip(heads.positions.tolist(), heads.sizes.tolist(), strict=True)) == whole
-    assert heads.end == sum(size for _, size in whole)
+    scanned = scan(buffer(short), len(short))
+    assert list(zip(scanned.positions.tolist(), scanned.sizes.tolist(), strict=True)) == whole
+    assert scanned.end == sum(size for _, size in whole)
 
 
 def test_heads_are_those_of_the_plain_reader() -> None:
     listed = [Record(i, 1000 + i, None, b"v") for i in range(3)]
     log = encode_batch(listed, producer_id=7, producer_epoch=2, base_sequence=9, leader_epoch=4, transactional=True)
-    (_, head), heads = next(iter(batches(log))), scan(buffer(log), len(log))
+    (_, head), scanned = next(iter(batches(log))), scan(buffer(log), len(log))
     row = [
-        heads.base_offsets, heads.sizes, heads.leader_epochs, heads.magics, heads.crcs, heads.attributes,
-        heads.last_offsets - heads.base_offsets, heads.base_timestamps, heads.max_timestamps, heads.producer_ids,
-        heads.producer_epochs, heads.base_sequences, heads.counts,
+        scanned.base_offsets, scanned.sizes, scanned.leader_epochs, scanned.magics, scanned.crcs, scanned.attributes,
+        scanned.last_offsets - scanned.base_offsets, scanned.base_timestamps, scanned.max_timestamps,
+        scanned.producer_ids, scanned.producer_epochs, scanned.base_sequences, scanned.counts,
     ]  # fmt: skip
     assert tuple(int(column[0]) for column in row) == tuple(head)
-    assert heads.timestamp_types.tolist() == [0]
+    assert scanned.timestamp_types.tolist() == [0]
 
 
 def reseal(log: bytearray) -> None:

@@ -93,8 +93,8 @@ def test_mutated_data_raises_only_kafka_errors(codec: Codec, data: st.DataObject
 @pytest.mark.parametrize("codec", PACKED)
 @given(junk=st.binary(max_size=200))
 def test_random_data_raises_only_invalid_record(codec: Codec, junk: bytes) -> None:
-    heads = {Codec.GZIP: b"\x1f\x8b\x08", Codec.SNAPPY: XERIAL_HEAD, Codec.LZ4: b"\x04\x22\x4d\x18\x60"}
-    for data in (junk, heads.get(codec, b"\x28\xb5\x2f\xfd") + junk):
+    batch_headers = {Codec.GZIP: b"\x1f\x8b\x08", Codec.SNAPPY: XERIAL_HEAD, Codec.LZ4: b"\x04\x22\x4d\x18\x60"}
+    for data in (junk, batch_headers.get(codec, b"\x28\xb5\x2f\xfd") + junk):
         with contextlib.suppress(InvalidRecord):
             decompress(codec, data, 1000)
 

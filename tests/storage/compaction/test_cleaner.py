@@ -35,7 +35,7 @@ Pairs = list[tuple[bytes, bytes | None]]
 def append(log: Log, *pairs: tuple[bytes | None, bytes | None], codec: Codec = Codec.NONE, **options: int) -> int:
     """One batch; returns its base offset."""
     new = [Record(index, START_MS + index, key, value) for index, (key, value) in enumerate(pairs)]
-    result = log.append(valid(encode_batch(new, codec=codec, **options)), leader_epoch=0)  # type: ignore[arg-type]
+    result = log.append_as_leader(valid(encode_batch(new, codec=codec, **options)), leader_epoch=0)  # type: ignore[arg-type]
     log.high_watermark = log.log_end_offset
     return result.base_offset
 
@@ -112,7 +112,7 @@ def test_a_fetch_from_an_offset_that_is_gone_finds_the_next_batch() -> None:
     compact(log, filesystem)
     for offset in range(60):
         assert [head.base_offset for _, head in batches(read_bytes(log, offset))] == [59]
-    assert log.read(59, max_bytes=1000, max_offset=60).next_offset == 60
+    assert log.read_records(59, max_bytes=1000, max_offset=60).next_offset == 60
     assert log.timestamp_search(START_MS).run() is not None
 
 
@@ -134,7 +134,7 @@ def test_neighbours_become_one_segment_as_long_as_they_fit() -> None:
     assert len(log.local.segments.all) == before - 7
     assert all(segment.size_bytes <= CONFIG.segment_bytes for segment in log.local.segments.all)
     assert [record.key for record in contents(log)] == [key for key, _ in pairs] + [b"again"]
-    names = {entry.name for entry in filesystem.list(DIRECTORY)}
+    names = {entry.name for entry in filesystem.list_directory(DIRECTORY)}
     bases = {segment.base_offset for segment in log.local.segments.all}
     for name in names:
         parsed = paths.parse_offset_file(name)
@@ -146,7 +146,7 @@ def test_a_segment_that_would_be_the_same_is_left_alone() -> None:
     before = log.local.segments.all
     assert compact(log, filesystem) == 2
     assert log.local.segments.all is before
-    assert not [entry.name for entry in filesystem.list(DIRECTORY) if "cleaned" in entry.name]
+    assert not [entry.name for entry in filesystem.list_directory(DIRECTORY) if "cleaned" in entry.name]
 
 
 def test_a_tombstone_stays_until_its_horizon_has_passed() -> None:
@@ -221,7 +221,7 @@ def test_a_damaged_batch_stops_the_run_and_nothing_is_changed() -> None:
     path = paths.offset_file(DIRECTORY, 0, ".log")
     content = bytearray(filesystem.read_bytes(path))
     content[-1] ^= 1
-    filesystem.open(path).write_at(content, 0)
+    filesystem.open_file(path).write_at(content, 0)
     with pytest.raises(CorruptMessage, match="wrong CRC"):
         compact(log, filesystem)
     assert filesystem.read_bytes(path) == content
@@ -397,12 +397,12 @@ def check(filesystem: MemoryFilesystem, least: int) -> None:
     assert sorted(record.offset for record in table.values()) == list(
         range(max(0, log.log_end_offset - 5), log.log_end_offset)
     )
-    names = {entry.name for entry in filesystem.list(DIRECTORY)}
+    names = {entry.name for entry in filesystem.list_directory(DIRECTORY)}
     assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted", ".compaction"))]
     end = log.log_end_offset
     if end:
         duplicate = batch(START_MS, producer_id=5, epoch=0, sequence=end - 1)
-        assert log.append(duplicate, leader_epoch=0).duplicate
+        assert log.append_as_leader(duplicate, leader_epoch=0).duplicate
     assert log_dir.close()
     assert start(filesystem).logs[KEY].log_end_offset == end
 
@@ -431,7 +431,7 @@ def transacted(log: Log, producer_id: int, sequence: int, *keys: bytes, value: b
     guard = log.verifications.begin(producer_id, 0, sequence, begins_at_zero=False, now_ms=START_MS)
     new = [Record(index, START_MS, key, value) for index, key in enumerate(keys)]
     data = encode_batch(new, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
-    log.append(valid(data), leader_epoch=0, guard=guard)
+    log.append_as_leader(valid(data), leader_epoch=0, guard=guard)
     log.set_high_watermark(log.log_end_offset)
 
 

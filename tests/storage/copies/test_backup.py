@@ -57,7 +57,7 @@ def restore(filesystem: MemoryFilesystem, taken: Taken, target: Path = RESTORED)
 
 
 def contents(filesystem: MemoryFilesystem, directory: Path = SNAPSHOT) -> dict[str, bytes]:
-    return {entry.name: filesystem.read_bytes(directory / entry.name) for entry in filesystem.list(directory)}
+    return {entry.name: filesystem.read_bytes(directory / entry.name) for entry in filesystem.list_directory(directory)}
 
 
 def reopened(filesystem: MemoryFilesystem) -> Log:
@@ -143,7 +143,7 @@ def test_a_batch_that_is_being_written_is_left_out(size: int) -> None:
     fill(log, 2)
     path = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)
     content = filesystem.read_bytes(path)
-    filesystem.open(path).write_at(content[: len(content) // 2][:size], len(content))
+    filesystem.open_file(path).write_at(content[: len(content) // 2][:size], len(content))
     taken = take(filesystem)
     assert taken.end_offset == 2
     assert filesystem.read_bytes(SNAPSHOT / path.name) == content
@@ -155,7 +155,7 @@ def test_a_batch_whose_bytes_are_not_all_there_is_left_out() -> None:
     fill(log, 3)
     path = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)
     size = len(filesystem.read_bytes(path))
-    filesystem.open(path).write_at(bytes(10), size - 10)
+    filesystem.open_file(path).write_at(bytes(10), size - 10)
     assert take(filesystem).end_offset == 2
 
 
@@ -164,7 +164,7 @@ def test_damage_in_the_middle_is_not_taken_for_the_end() -> None:
     log = open_log(filesystem)
     fill(log, 3)
     path = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)
-    filesystem.open(path).write_at(bytes(5), 70)
+    filesystem.open_file(path).write_at(bytes(5), 70)
     with pytest.raises(BackupError, match="damaged at position 0, a good batch follows"):
         take(filesystem)
 
@@ -175,11 +175,11 @@ class Interrupted(MemoryFilesystem):
     at = -1
     then: Callable[[], object] = staticmethod(lambda: None)
 
-    def link(self, path: Path, new: Path) -> None:
+    def hard_link(self, path: Path, new: Path) -> None:
         self.at -= 1
         if self.at == 0:
             self.then()
-        super().link(path, new)
+        super().hard_link(path, new)
 
 
 @pytest.mark.parametrize("at", range(1, 7))
@@ -228,7 +228,7 @@ def test_another_file_under_the_same_name_is_noticed() -> None:
 
     def replace() -> None:
         content = filesystem.read_bytes(path)
-        filesystem.open(path.with_name("new"), create=True).write_at(content, 0)
+        filesystem.open_file(path.with_name("new"), create=True).write_at(content, 0)
         filesystem.rename(path.with_name("new"), path)
 
     filesystem.at, filesystem.then = 2, replace
@@ -251,7 +251,7 @@ def test_a_partition_that_is_deleted_meanwhile_is_gone() -> None:
 def test_a_compaction_that_does_not_end_is_told() -> None:
     filesystem = MemoryFilesystem()
     fill(open_log(filesystem), 1)
-    filesystem.open(DIRECTORY / paths.COMPACTION_MANIFEST, create=True)
+    filesystem.open_file(DIRECTORY / paths.COMPACTION_MANIFEST, create=True)
     pauses: list[None] = []
     with pytest.raises(BackupError, match="20 tries"):
         take(filesystem, lambda: pauses.append(None))
@@ -280,7 +280,7 @@ def test_open_transactions_are_aborted_and_producers_remembered() -> None:
             transactional=True,
         )
         guard = log.verifications.begin(producer_id, 1, 0, begins_at_zero=False, now_ms=START_MS)
-        log.append(valid(data), leader_epoch=0, guard=guard)
+        log.append_as_leader(valid(data), leader_epoch=0, guard=guard)
     taken = take(filesystem)
     assert taken.end_offset == 4
     done = restore(filesystem, taken)
@@ -301,7 +301,7 @@ def test_a_snapshot_that_was_changed_is_refused() -> None:
     fill(log, 2)
     taken = take(filesystem)
     path = paths.offset_file(SNAPSHOT, 2, paths.LOG_SUFFIX)
-    filesystem.open(path).truncate(len(filesystem.read_bytes(path)) - 3)
+    filesystem.open_file(path).truncate(len(filesystem.read_bytes(path)) - 3)
     with pytest.raises(BackupError, match="ends at offset 3, but 4 was taken"):
         restore(filesystem, taken)
 
@@ -312,7 +312,7 @@ def test_every_moment_of_a_log_is_a_prefix(steps: list[str]) -> None:
     log = open_log(filesystem)
     for number, step in enumerate([*steps, "take"]):
         if step == "append":
-            log.append(batch(START_MS + number, START_MS), leader_epoch=number)
+            log.append_as_leader(batch(START_MS + number, START_MS), leader_epoch=number)
         elif step == "roll":
             log.roll()
         else:

@@ -113,9 +113,9 @@ def test_messages_of_old_formats_are_taken_as_they_are() -> None:
 def test_producers_are_noted_but_not_asked() -> None:
     log = open_log(MemoryFilesystem(), config=CONFIG)
     append_assigned(log, at(0, sequence=5) + at(3, sequence=9))
-    again = log.append(batch(producer_id=7, epoch=0, sequence=9), leader_epoch=0)
+    again = log.append_as_leader(batch(producer_id=7, epoch=0, sequence=9), leader_epoch=0)
     assert (again.duplicate, again.base_offset) == (True, 3)
-    assert log.append(batch(producer_id=7, epoch=0, sequence=10), leader_epoch=0).base_offset == 4
+    assert log.append_as_leader(batch(producer_id=7, epoch=0, sequence=10), leader_epoch=0).base_offset == 4
 
 
 def test_rolls_by_size_by_age_and_before_a_relative_offset_overflows() -> None:

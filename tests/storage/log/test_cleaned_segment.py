@@ -12,17 +12,17 @@ from klamm.storage.compaction.cleanable import cleanable
 from klamm.storage.compaction.cleaner import Cleaner
 from klamm.storage.filesystem import replace_file
 from klamm.storage.log.cleaned_segment import Cleaned, check
-from klamm.storage.log.swap import Swap
+from klamm.storage.log.swap_manifest import SwapManifest
 from klamm.storage.recovery.loader import LogDamaged
 from tests.storage.batches import DIRECTORY, open_log
 from tests.storage.compaction.test_cleaner import CONFIG, append, contents, job_of
-from tests.storage.log.test_swap import cleaned_log, names_of, reopen
+from tests.storage.log.test_swap_manifest import cleaned_log, names_of, reopen
 from tests.support.manual_clock import START_MS
 from tests.support.memory_filesystem import MemoryFile, MemoryFilesystem
 
 
 def cleaned_file(filesystem: MemoryFilesystem, group: Cleaned) -> MemoryFile:
-    return filesystem.open(paths.offset_file(DIRECTORY, group.base_offset, ".log.cleaned"))
+    return filesystem.open_file(paths.offset_file(DIRECTORY, group.base_offset, ".log.cleaned"))
 
 
 def compacted() -> tuple[MemoryFilesystem, Cleaned]:
@@ -109,8 +109,8 @@ def test_what_was_made_of_a_log_before_it_was_cut_is_not_swapped_in() -> None:
 @pytest.mark.parametrize("mark", [".cleaned", ".swap", ""])
 def test_a_start_does_not_finish_with_a_segment_that_is_not_the_one_of_the_manifest(mark: str) -> None:
     _, filesystem, group = cleaned_log()
-    swap = Swap(group.base_offset, group.sources, size_bytes=group.size_bytes, record_count=group.record_count)
-    assert Swap.parse(swap.format()) == swap
+    swap = SwapManifest(group.base_offset, group.sources, size_bytes=group.size_bytes, record_count=group.record_count)
+    assert SwapManifest.parse(swap.format()) == swap
     replace_file(filesystem, DIRECTORY / paths.COMPACTION_MANIFEST, swap.format())
     cleaned_file(filesystem, group).write_at(bytes(80), 0)
     old, new = (paths.offset_file(DIRECTORY, group.base_offset, ".log" + end) for end in (".cleaned", mark))

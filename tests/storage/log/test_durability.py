@@ -68,7 +68,11 @@ def test_a_segment_that_is_begun_while_a_flush_runs_has_its_name_synced_by_this_
     log.local.durability.looks_left = 0  # type: ignore[attr-defined]
     log.local.flush()
     filesystem.crash()
-    found = [name for name in (entry.name for entry in filesystem.list(DIRECTORY)) if name.endswith(paths.LOG_SUFFIX)]
+    found = [
+        name
+        for name in (entry.name for entry in filesystem.list_directory(DIRECTORY))
+        if name.endswith(paths.LOG_SUFFIX)
+    ]
     assert len(found) == len(log.local.segments.all)
 
 

@@ -46,7 +46,7 @@ def test_time_index_format() -> None:
 
 def test_write_out_cuts_a_preallocated_file() -> None:
     filesystem = MemoryFilesystem()
-    filesystem.open(PATH, create=True).truncate(10 << 20)
+    filesystem.open_file(PATH, create=True).truncate(10 << 20)
     index = OffsetIndex(filesystem, PATH, 0)
     index.append(5, 0)
     index.write_out()

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.storage.log.leader_epochs import EpochCache
+from klamm.storage.log.leader_epochs import LeaderEpochCache
 from tests.support.jars import run_java
 from tests.support.memory_filesystem import MemoryFilesystem
 
 
-def cache(*entries: tuple[int, int]) -> EpochCache:
-    epochs = EpochCache(MemoryFilesystem(), Path("/"))
+def cache(*entries: tuple[int, int]) -> LeaderEpochCache:
+    epochs = LeaderEpochCache(MemoryFilesystem(), Path("/"))
     for entry in entries:
         epochs.assign(*entry)
     return epochs
@@ -23,7 +23,7 @@ def test_file_format() -> None:
     epochs = cache((0, 0), (5, 1200))
     epochs.write()
     assert epochs.content() == b"0\n2\n0 0\n5 1200\n"
-    again = EpochCache(epochs._filesystem, Path("/"))
+    again = LeaderEpochCache(epochs._filesystem, Path("/"))
     assert again.load()
     assert (list(again), again.latest) == ([(0, 0), (5, 1200)], 5)
 

@@ -40,13 +40,13 @@ SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 
 
 def names(filesystem: MemoryFilesystem, directory: Path = DIRECTORY) -> set[str]:
-    return {entry.name for entry in filesystem.list(directory)}
+    return {entry.name for entry in filesystem.list_directory(directory)}
 
 
 def test_append_stamps_offset_and_epoch_in_place() -> None:
     log = open_log(MemoryFilesystem())
-    first = log.append(batch(START_MS, START_MS), leader_epoch=3)
-    second = log.append(batch(), leader_epoch=3)
+    first = log.append_as_leader(batch(START_MS, START_MS), leader_epoch=3)
+    second = log.append_as_leader(batch(), leader_epoch=3)
     assert (first.base_offset, first.last_offset, first.duplicate) == (0, 1, False)
     assert (second.base_offset, second.last_offset) == (2, 2)
     header = read_header(read_bytes(log, 2))
@@ -63,34 +63,34 @@ def test_read_begins_with_the_batch_that_holds_the_offset() -> None:
 def test_read_at_the_end_is_empty_and_beyond_is_an_error() -> None:
     log = open_log(MemoryFilesystem())
     fill(log, 2)
-    assert log.read(2, max_bytes=100, max_offset=EVERYTHING) == NOTHING
+    assert log.read_records(2, max_bytes=100, max_offset=EVERYTHING) == NOTHING
     with pytest.raises(OffsetOutOfRange, match=r"t-0: offset 3 not in \[0, 2\]"):
-        log.read(3, max_bytes=100, max_offset=EVERYTHING)
+        log.read_records(3, max_bytes=100, max_offset=EVERYTHING)
     with pytest.raises(OffsetOutOfRange):
-        log.read(-1, max_bytes=100, max_offset=EVERYTHING)
+        log.read_records(-1, max_bytes=100, max_offset=EVERYTHING)
 
 
 def test_read_gives_the_first_batch_whole_however_large() -> None:
     log = open_log(MemoryFilesystem())
     fill(log, 2, value=bytes(1000))
     size = read_header(read_bytes(log, 0)).size_bytes
-    assert log.read(0, max_bytes=1, max_offset=EVERYTHING).size == size
-    assert log.read(0, max_bytes=0, max_offset=EVERYTHING).size == size
+    assert log.read_records(0, max_bytes=1, max_offset=EVERYTHING).size == size
+    assert log.read_records(0, max_bytes=0, max_offset=EVERYTHING).size == size
 
 
 def test_read_without_min_one_is_cut_at_max_bytes() -> None:
     log = open_log(MemoryFilesystem())
     fill(log, 2, value=bytes(1000))
-    cut = log.read(0, max_bytes=10, max_offset=EVERYTHING, min_one=False)
+    cut = log.read_records(0, max_bytes=10, max_offset=EVERYTHING, min_one=False)
     assert (cut.size, cut.truncated) == (10, True)
-    assert log.read(0, max_bytes=0, max_offset=EVERYTHING, min_one=False).region is None
+    assert log.read_records(0, max_bytes=0, max_offset=EVERYTHING, min_one=False).region is None
 
 
 def test_cuts_of_many_lengths_are_not_all_kept() -> None:
     log = open_log(MemoryFilesystem(), config=LogConfig(index_interval_bytes=100))
     fill(log, 10, value=bytes(1000))
     for max_bytes in range(2000, 9000):
-        found = log.read(0, max_bytes=max_bytes, max_offset=EVERYTHING)
+        found = log.read_records(0, max_bytes=max_bytes, max_offset=EVERYTHING)
         assert found.region is not None
         *_, (_, last) = batches(found.region.read())
         assert found.next_offset == last.next_offset
@@ -102,8 +102,8 @@ def test_a_segment_that_is_closed_forgets_its_readers() -> None:
     log = open_log(MemoryFilesystem(), config=LogConfig(index_interval_bytes=100))
     fill(log, 10, value=bytes(1000))
     segment = log.local.segments.all[0]
-    log.read(0, max_bytes=5000, max_offset=EVERYTHING)
-    log.read(9, max_bytes=5000, max_offset=EVERYTHING)
+    log.read_records(0, max_bytes=5000, max_offset=EVERYTHING)
+    log.read_records(9, max_bytes=5000, max_offset=EVERYTHING)
     assert segment._next_reads and segment._next_offsets
     log.roll()
     assert not segment._next_reads and not segment._next_offsets
@@ -115,7 +115,7 @@ def test_few_closed_segments_know_their_readers(monkeypatch: pytest.MonkeyPatch)
     fill(log, 40, value=bytes(1000))
     assert len(log.local.segments.all) == 10
     for segment in log.local.segments.all:
-        assert log.read(segment.base_offset, max_bytes=2500, max_offset=EVERYTHING).size == 2500
+        assert log.read_records(segment.base_offset, max_bytes=2500, max_offset=EVERYTHING).size == 2500
     knowing = [
         segment.base_offset for segment in log.local.segments.all if segment._next_reads or segment._next_offsets
     ]
@@ -132,7 +132,7 @@ def test_reads_that_go_on_where_the_last_was_cut_give_the_same_bytes() -> None:
     def in_steps(max_bytes: int) -> bytes:
         data, offset = b"", 0
         while offset < log.log_end_offset:
-            found = log.read(offset, max_bytes=max_bytes, max_offset=EVERYTHING)
+            found = log.read_records(offset, max_bytes=max_bytes, max_offset=EVERYTHING)
             assert found.region is not None
             content = found.region.read()
             whole = [(at, header) for at, header in batches(content) if at + header.size_bytes <= len(content)]
@@ -168,19 +168,19 @@ def test_rolls_by_size_and_reads_across_segments() -> None:
 
 def test_rolls_by_record_time_of_the_first_batch() -> None:
     log = open_log(MemoryFilesystem(), config=LogConfig(segment_ms=1000))
-    log.append(batch(START_MS), leader_epoch=0)
-    log.append(batch(START_MS + 1000), leader_epoch=0)
+    log.append_as_leader(batch(START_MS), leader_epoch=0)
+    log.append_as_leader(batch(START_MS + 1000), leader_epoch=0)
     assert len(log.local.segments.all) == 1
-    log.append(batch(START_MS + 1001), leader_epoch=0)
+    log.append_as_leader(batch(START_MS + 1001), leader_epoch=0)
     assert [segment.base_offset for segment in log.local.segments.all] == [0, 2]
 
 
 def test_rolls_by_age_when_records_have_no_timestamp() -> None:
     clock = ManualClock()
     log = open_log(MemoryFilesystem(clock.wall_ms), config=LogConfig(segment_ms=1000), clock=clock)
-    log.append(batch(-1), leader_epoch=0)
+    log.append_as_leader(batch(-1), leader_epoch=0)
     clock.advance(1001)
-    log.append(batch(-1), leader_epoch=0)
+    log.append_as_leader(batch(-1), leader_epoch=0)
     assert [segment.base_offset for segment in log.local.segments.all] == [0, 1]
 
 
@@ -195,8 +195,8 @@ def test_roll_jitter_makes_segments_roll_earlier() -> None:
             jitter=lambda limit: limit - 1,
         )
     )
-    log.append(batch(START_MS), leader_epoch=0)
-    log.append(batch(START_MS + 902), leader_epoch=0)
+    log.append_as_leader(batch(START_MS), leader_epoch=0)
+    log.append_as_leader(batch(START_MS + 902), leader_epoch=0)
     assert len(log.local.segments.all) == 2
 
 
@@ -224,7 +224,7 @@ DAY_MS = 86_400_000
 
 def retried(log: Log, *timestamps: int) -> bool:
     """Whether the first batch of producer 7 is known for one that is there already."""
-    return log.append(batch(*timestamps, producer_id=7, epoch=0, sequence=0), leader_epoch=0).duplicate
+    return log.append_as_leader(batch(*timestamps, producer_id=7, epoch=0, sequence=0), leader_epoch=0).duplicate
 
 
 @pytest.mark.parametrize("age_ms", [0, DAY_MS, 400 * DAY_MS])
@@ -269,7 +269,7 @@ def test_producers_that_are_silent_for_long_do_not_outlive_restarts() -> None:
     clock = ManualClock()
     filesystem = MemoryFilesystem(clock.wall_ms)
     log = open_log(filesystem, clock=clock)
-    log.append(batch(START_MS - DAY_MS, producer_id=7, epoch=0, sequence=0), leader_epoch=0)
+    log.append_as_leader(batch(START_MS - DAY_MS, producer_id=7, epoch=0, sequence=0), leader_epoch=0)
     for _ in range(3):
         fill(log, 1)
         log.forget_idle_producers()
@@ -285,40 +285,40 @@ def test_producers_that_are_silent_for_long_do_not_outlive_restarts() -> None:
 def test_a_duplicate_is_answered_with_its_first_offsets() -> None:
     log = open_log(MemoryFilesystem())
     for sequence in range(7):
-        log.append(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
-    again = log.append(batch(producer_id=9, epoch=0, sequence=2), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
+    again = log.append_as_leader(batch(producer_id=9, epoch=0, sequence=2), leader_epoch=0)
     assert (again.base_offset, again.last_offset, again.duplicate) == (2, 2, True)
     assert log.log_end_offset == 7
     with pytest.raises(OutOfOrderSequenceNumber):  # the sixth last is not kept
-        log.append(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
 
 
 def test_five_batches_are_known_again_after_a_clean_restart() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
     for sequence in range(7):
-        log.append(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
-        log.append(batch(producer_id=8, epoch=0, sequence=sequence), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=8, epoch=0, sequence=sequence), leader_epoch=0)
     log.close()
     again = open_log(filesystem, clean=True)
     for sequence in range(2, 7):
-        result = again.append(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
+        result = again.append_as_leader(batch(producer_id=9, epoch=0, sequence=sequence), leader_epoch=0)
         assert result == AppendResult(sequence * 2, sequence * 2, -1, True)
     with pytest.raises(OutOfOrderSequenceNumber):
-        again.append(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
-    assert again.append(batch(producer_id=9, epoch=0, sequence=7), leader_epoch=0).base_offset == 14
+        again.append_as_leader(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
+    assert again.append_as_leader(batch(producer_id=9, epoch=0, sequence=7), leader_epoch=0).base_offset == 14
 
 
 def test_sequence_gaps_and_old_epochs_are_refused() -> None:
     log = open_log(MemoryFilesystem())
-    log.append(batch(producer_id=9, epoch=1, sequence=0), leader_epoch=0)
+    log.append_as_leader(batch(producer_id=9, epoch=1, sequence=0), leader_epoch=0)
     with pytest.raises(OutOfOrderSequenceNumber):
-        log.append(batch(producer_id=9, epoch=1, sequence=2), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=9, epoch=1, sequence=2), leader_epoch=0)
     with pytest.raises(OutOfOrderSequenceNumber):
-        log.append(batch(producer_id=9, epoch=2, sequence=1), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=9, epoch=2, sequence=1), leader_epoch=0)
     with pytest.raises(InvalidProducerEpoch):
-        log.append(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
-    assert log.append(batch(producer_id=9, epoch=2, sequence=0), leader_epoch=0).base_offset == 1
+        log.append_as_leader(batch(producer_id=9, epoch=0, sequence=1), leader_epoch=0)
+    assert log.append_as_leader(batch(producer_id=9, epoch=2, sequence=0), leader_epoch=0).base_offset == 1
 
 
 def test_flush_moves_the_recovery_point_after_the_sync_only() -> None:
@@ -434,7 +434,7 @@ def test_a_full_disk_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> 
 def test_full_disk_at_roll_keeps_the_old_segment() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
-    while log.local.segments.all[-1].takes(80, log.log_end_offset, START_MS, START_MS, SMALL):
+    while log.local.segments.all[-1].has_room_for(80, log.log_end_offset, START_MS, START_MS, SMALL):
         fill(log, 1)
     end = log.log_end_offset
     filesystem.inject("create", errno.ENOSPC, ".log")
@@ -558,7 +558,7 @@ def test_io_error_on_read_hits_that_read_only() -> None:
     fill(log, 2)
     filesystem.inject("read", errno.EIO, ".log", times=1)
     with pytest.raises(KafkaStorageError, match="read failed"):
-        log.read(0, max_bytes=100, max_offset=EVERYTHING)
+        log.read_records(0, max_bytes=100, max_offset=EVERYTHING)
     assert all_offsets(log) == [0, 1]
 
 
@@ -567,7 +567,7 @@ def test_a_region_outlives_the_deletion_of_its_segment(tmp_path: Path) -> None:
         loader.LogSource(tmp_path / "t-0", LogConfig(), clock=ManualClock(), filesystem=OsFilesystem(), clean=True)
     )
     fill(log, 3)
-    region = log.read(0, max_bytes=EVERYTHING, max_offset=EVERYTHING).region
+    region = log.read_records(0, max_bytes=EVERYTHING, max_offset=EVERYTHING).region
     assert region is not None
     expected = region.read()
     for segment in log.local.segments.all:
@@ -601,13 +601,13 @@ def test_truncate_below_the_first_segment_begins_anew() -> None:
 
 def test_truncate_forgets_producers_and_epochs_behind() -> None:
     log = open_log(MemoryFilesystem())
-    log.append(batch(producer_id=1, epoch=0, sequence=0), leader_epoch=0)
-    log.append(batch(producer_id=1, epoch=0, sequence=1), leader_epoch=4)
-    log.append(batch(producer_id=2, epoch=0, sequence=0), leader_epoch=4)
+    log.append_as_leader(batch(producer_id=1, epoch=0, sequence=0), leader_epoch=0)
+    log.append_as_leader(batch(producer_id=1, epoch=0, sequence=1), leader_epoch=4)
+    log.append_as_leader(batch(producer_id=2, epoch=0, sequence=0), leader_epoch=4)
     log.truncate_to(1)
     assert list(log.leader_epochs) == [(0, 0)]
     assert log.producers.get(2) is None
-    assert log.append(batch(producer_id=1, epoch=0, sequence=1), leader_epoch=5).base_offset == 1
+    assert log.append_as_leader(batch(producer_id=1, epoch=0, sequence=1), leader_epoch=5).base_offset == 1
 
 
 def test_log_start_hides_records_and_unreachable_segments_go() -> None:
@@ -616,7 +616,7 @@ def test_log_start_hides_records_and_unreachable_segments_go() -> None:
     fill(log, 30)
     log.advance_log_start(17)
     with pytest.raises(OffsetOutOfRange):
-        log.read(16, max_bytes=1, max_offset=EVERYTHING)
+        log.read_records(16, max_bytes=1, max_offset=EVERYTHING)
     deleted = delete_unreachable(log)
     assert deleted > 0
     assert log.local.segments.all[0].base_offset <= 17
@@ -670,7 +670,7 @@ def test_an_index_that_lies_is_rebuilt_when_it_is_found_out() -> None:
     path = log.local.segments.all[0].offset_index.path
     entries = bytearray(filesystem.read_bytes(path))
     entries[12:16] = (60_000).to_bytes(4, "big")  # a position far behind the end
-    filesystem.open(path).write_at(entries, 0)
+    filesystem.open_file(path).write_at(entries, 0)
     again = open_log(filesystem, config=config, clean=True)
     assert [read_header(read_bytes(again, offset)).base_offset for offset in range(51)] == list(range(51))
 
@@ -689,11 +689,11 @@ def test_a_batch_length_that_is_damaged_in_a_sealed_segment_is_told_not_skipped(
     log = open_log(filesystem, config=config)
     fill(log, 20)
     sealed, following = log.local.segments.all[1:3]
-    *_, (position, head) = sealed.heads()
+    *_, (position, head) = sealed.batch_headers()
     path = sealed.path
     log.close()
-    filesystem.open(path).write_at(b"\x7f", position + 8)
+    filesystem.open_file(path).write_at(b"\x7f", position + 8)
     log = open_log(filesystem, config=config, clean=True)
     with pytest.raises(CorruptMessage):
-        log.read(head.base_offset, max_bytes=10_000, max_offset=EVERYTHING)
+        log.read_records(head.base_offset, max_bytes=10_000, max_offset=EVERYTHING)
     assert read_header(read_bytes(log, following.base_offset)).base_offset == following.base_offset

@@ -27,7 +27,7 @@ KEY = TopicPartition("t", 0)
 def make_log(*timestamps: int, config: LogConfig = CONFIG) -> Log:
     log = open_log(MemoryFilesystem(lambda: START_MS), config=config)
     for timestamp in timestamps:
-        log.append(batch(timestamp), leader_epoch=0)
+        log.append_as_leader(batch(timestamp), leader_epoch=0)
     log.high_watermark = log.log_end_offset
     return log
 
@@ -54,7 +54,7 @@ def test_a_log_wholly_past_retention_leaves_an_empty_segment_at_its_end() -> Non
     assert apply(log, START_MS + DAY_MS) == [3]
     assert (log.log_start_offset, log.log_end_offset, log.local.size_bytes) == (3, 3, 0)
     assert apply(log, START_MS + 9 * DAY_MS) == [3]
-    assert log.append(batch(), leader_epoch=0).base_offset == 3
+    assert log.append_as_leader(batch(), leader_epoch=0).base_offset == 3
 
 
 @pytest.mark.parametrize("config", [{"retention_ms": -1}, {"deleted": False}, {"deleted": False, "compacted": True}])
@@ -130,19 +130,19 @@ def test_files_are_renamed_first_and_readers_go_on() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=CONFIG)
     for _ in range(3):
-        log.append(batch(), leader_epoch=0)
-    region = log.read(0, max_bytes=1000, max_offset=3).region
+        log.append_as_leader(batch(), leader_epoch=0)
+    region = log.read_records(0, max_bytes=1000, max_offset=3).region
     assert region is not None
     before = region.read()
     log.advance_log_start(2)
     removed = log.detach_unreachable()
-    files = log.local.retire(removed)
-    names = {entry.name for entry in filesystem.list(DIRECTORY)}
+    files = log.local.retire_segments(removed)
+    names = {entry.name for entry in filesystem.list_directory(DIRECTORY)}
     assert f"{0:020d}.log.deleted" in names and f"{0:020d}.log" not in names
     assert {path.name for path in files} <= names
     log.local.unlink_files(files)
     log.local.unlink_files(files)
-    assert not [entry for entry in filesystem.list(DIRECTORY) if entry.name.endswith(".deleted")]
+    assert not [entry for entry in filesystem.list_directory(DIRECTORY) if entry.name.endswith(".deleted")]
     assert region.read() == before
     assert read_bytes(log, 2)
 
@@ -151,13 +151,13 @@ def life(filesystem: MemoryFilesystem, clock: ManualClock) -> None:
     log_dir = start(filesystem, clock)
     log = log_dir.logs.get(KEY) or create_log(log_dir, "t", 0, bytes(16), CONFIG)
     for number in range(4):
-        log.append(batch(START_MS + number * 400), leader_epoch=number // 2)
+        log.append_as_leader(batch(START_MS + number * 400), leader_epoch=number // 2)
     log.high_watermark = log.log_end_offset
     log.local.flush()
     clock.advance(2000)
     advance(log, clock.wall_ms())
     log_dir.checkpoint()
-    files = log.local.retire(log.detach_unreachable())
+    files = log.local.retire_segments(log.detach_unreachable())
     log_dir.checkpoint()
     log.local.unlink_files(files)
     log_dir.checkpoint()
@@ -186,7 +186,9 @@ def test_a_crash_at_every_step_is_finished_later(fate: str) -> None:
         if log is None:
             continue
         assert all_offsets(log) == list(range(log.log_start_offset, log.log_end_offset))
-        assert not [entry for entry in filesystem.list(log.local.directory) if entry.name.endswith(".deleted")]
+        assert not [
+            entry for entry in filesystem.list_directory(log.local.directory) if entry.name.endswith(".deleted")
+        ]
         log.high_watermark = log.log_end_offset
         clock.advance(DAY_MS)
         advance(log, clock.wall_ms())
@@ -201,7 +203,7 @@ def test_a_log_start_that_retention_moved_does_not_come_back() -> None:
     log_dir = start(filesystem, clock)
     log = create_log(log_dir, "t", 0, bytes(16), CONFIG)
     for _ in range(4):
-        log.append(batch(), leader_epoch=0)
+        log.append_as_leader(batch(), leader_epoch=0)
     log.advance_log_start(3)
     log_dir.checkpoint()
     log.detach_unreachable()

@@ -33,13 +33,13 @@ def test_segment_offsets_for_list_offsets_v0() -> None:
 def test_max_timestamp_is_the_first_record_that_has_it() -> None:
     log = open_log(MemoryFilesystem(), config=SMALL)
     assert log.timestamp_search(None).run() is None
-    log.append(batch(5, 9, 7), leader_epoch=2)
-    log.append(batch(9, 3), leader_epoch=2)
+    log.append_as_leader(batch(5, 9, 7), leader_epoch=2)
+    log.append_as_leader(batch(9, 3), leader_epoch=2)
     assert log.timestamp_search(None).run() == (9, 1, 2)
     log.advance_log_start(2)
     assert log.timestamp_search(None).run() == (9, 3, 2)
     log.advance_log_start(4)
-    log.append(batch(4), leader_epoch=2)
+    log.append_as_leader(batch(4), leader_epoch=2)
     assert log.timestamp_search(None).run() == (4, 5, 2)
 
 
@@ -52,7 +52,7 @@ def test_no_record_at_or_after_a_timestamp_is_missed(times: list[list[int]], log
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
     for batch_times in times:
-        log.append(batch(*batch_times), leader_epoch=0)
+        log.append_as_leader(batch(*batch_times), leader_epoch=0)
     log.advance_log_start(min(log_start, log.log_end_offset))
     if reopen:
         log.close()
@@ -82,9 +82,9 @@ def test_a_search_for_the_largest_timestamp_reads_little_of_a_long_log() -> None
     """Even where the record that has it is below the log start."""
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=LogConfig(segment_bytes=100_000, index_interval_bytes=4096))
-    log.append(batch(START_MS + 10_000), leader_epoch=0)
+    log.append_as_leader(batch(START_MS + 10_000), leader_epoch=0)
     for step in range(100):
-        log.append(batch(START_MS + step, value=bytes(20_000)), leader_epoch=0)
+        log.append_as_leader(batch(START_MS + step, value=bytes(20_000)), leader_epoch=0)
     assert len(log.local.segments.all) > 20
     log.advance_log_start(3)
     assert log.timestamp_search(None).run() == (START_MS + 99, 100, 0)
@@ -98,10 +98,10 @@ def test_a_search_for_the_largest_timestamp_reads_little_of_a_long_log() -> None
 
 def test_a_search_finds_what_there_was_when_it_was_made() -> None:
     log = open_log(MemoryFilesystem(), config=SMALL)
-    log.append(batch(5), leader_epoch=0)
+    log.append_as_leader(batch(5), leader_epoch=0)
     searches = [log.timestamp_search(timestamp) for timestamp in (None, 5, 6)]
     for step in range(50):
-        log.append(batch(6 + step), leader_epoch=0)
+        log.append_as_leader(batch(6 + step), leader_epoch=0)
     assert [search.run() for search in searches] == [(5, 0, 0), (5, 0, 0), None]
 
 
@@ -134,7 +134,7 @@ def test_damaged_batches_are_an_answer_or_an_error_that_clients_know(codec: Code
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
     for _ in range(3):
-        log.append(batch(*range(1, 9), codec=codec), leader_epoch=0)
+        log.append_as_leader(batch(*range(1, 9), codec=codec), leader_epoch=0)
     file = log.local.segments.all[0].file
     rng = random.Random(seed)
     for _ in range(rng.randint(1, 30)):
@@ -149,7 +149,7 @@ def test_damaged_batches_are_an_answer_or_an_error_that_clients_know(codec: Code
 
 def test_records_that_do_not_parse_are_a_corrupt_message() -> None:
     log = open_log(MemoryFilesystem())
-    log.append(batch(1, 2), leader_epoch=0)
+    log.append_as_leader(batch(1, 2), leader_epoch=0)
     log.local.segments.all[0].file.write_at(b"\xff" * 8, HEADER_BYTES)
     with pytest.raises(CorruptMessage, match="t-0: a stored batch is damaged"):
         log.timestamp_search(1).run()

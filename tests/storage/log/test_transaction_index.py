@@ -160,15 +160,15 @@ def test_row_9_aborted_records_are_never_shown_whatever_becomes_of_the_index(how
     assert [record.offset for record in read_committed(log)] == SEEN
     log.close()
     filesystem.kill()
-    names = sorted(e.name for e in filesystem.list(DIRECTORY) if e.name.endswith(paths.TXN_INDEX_SUFFIX))
+    names = sorted(e.name for e in filesystem.list_directory(DIRECTORY) if e.name.endswith(paths.TXN_INDEX_SUFFIX))
     path = DIRECTORY / names[which]
     content = filesystem.read_bytes(path)
     if how == "gone":
         filesystem.unlink(path)
     elif how == "cut":
-        filesystem.open(path).truncate(len(content) - 34)
+        filesystem.open_file(path).truncate(len(content) - 34)
     else:
-        filesystem.open(path).write_at(bytes([content[17] ^ 1]), 17)  # of the first offset: it makes sense still
+        filesystem.open_file(path).write_at(bytes([content[17] ^ 1]), 17)  # of the first offset: it makes sense still
     log = open_log(filesystem, config=CONFIG, clean=True)
     log.set_high_watermark(log.log_end_offset)
     assert [record.offset for record in read_committed(log)] == SEEN
@@ -180,7 +180,7 @@ def without_marks_of_ours(filesystem: MemoryFilesystem) -> list[str]:
     aborting_log(filesystem).close()
     filesystem.kill()
     filesystem.unlink(DIRECTORY / paths.TXN_INDEX_LIST)
-    return sorted(entry.name for entry in filesystem.list(DIRECTORY))
+    return sorted(entry.name for entry in filesystem.list_directory(DIRECTORY))
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -193,7 +193,7 @@ def test_another_index_that_is_made_anew_leaves_this_one_as_it_is(how: str, suff
     assert len(before) > 2 and all(before.values())
     for name in names:
         if name.endswith(suffix):
-            file = filesystem.open(DIRECTORY / name)
+            file = filesystem.open_file(DIRECTORY / name)
             if how == "gone":
                 filesystem.unlink(DIRECTORY / name)
             else:
@@ -216,7 +216,7 @@ def test_where_other_indexes_are_missing_it_is_compared_with_the_batches(left: i
         if name.endswith(paths.INDEX_SUFFIX):
             filesystem.unlink(DIRECTORY / name)
         elif name.endswith(paths.TXN_INDEX_SUFFIX) and left:
-            filesystem.open(DIRECTORY / name).truncate(left)
+            filesystem.open_file(DIRECTORY / name).truncate(left)
         elif name.endswith(paths.TXN_INDEX_SUFFIX):
             filesystem.unlink(DIRECTORY / name)
     log = open_log(filesystem, config=CONFIG, clean=True)
@@ -267,7 +267,7 @@ def test_a_deleted_segment_takes_its_index_with_it() -> None:
     log.local.flush()
     log.advance_log_start(log.local.segments.all[-1].base_offset)
     delete_unreachable(log)
-    names = [e.name for e in filesystem.list(DIRECTORY) if e.name.endswith(paths.TXN_INDEX_SUFFIX)]
+    names = [e.name for e in filesystem.list_directory(DIRECTORY) if e.name.endswith(paths.TXN_INDEX_SUFFIX)]
     assert len(names) <= 1
     assert [record.offset for record in read_committed(log)] == [at for at in SEEN if at >= log.log_start_offset]
 
@@ -276,7 +276,7 @@ def test_an_open_transaction_is_remembered_and_a_truncated_marker_opens_it_again
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=CONFIG)
     transact(log, 7, 0, 0)
-    log.append(batch(), leader_epoch=0)
+    log.append_as_leader(batch(), leader_epoch=0)
     end_transaction(log, 7, 0, is_commit=False)
     log.set_high_watermark(3)
     assert log.last_stable_offset == 3

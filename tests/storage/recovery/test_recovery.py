@@ -41,7 +41,7 @@ def written(
 
 
 def overwrite(filesystem: MemoryFilesystem, path: Path, position: int, data: bytes) -> None:
-    filesystem.open(path).write_at(data, position)
+    filesystem.open_file(path).write_at(data, position)
 
 
 def position_of(filesystem: MemoryFilesystem, path: Path, index: int) -> int:
@@ -55,7 +55,7 @@ def position_of(filesystem: MemoryFilesystem, path: Path, index: int) -> int:
 def content(filesystem: MemoryFilesystem) -> dict[str, bytes]:
     return {
         entry.name: filesystem.read_bytes(DIRECTORY / entry.name)
-        for entry in filesystem.list(DIRECTORY)
+        for entry in filesystem.list_directory(DIRECTORY)
         if entry.name.endswith(".log")
     }
 
@@ -68,10 +68,10 @@ def flip(filesystem: MemoryFilesystem, path: Path, position: int) -> None:
 def test_row_1_torn_last_batch_is_cut(kept: int) -> None:
     filesystem, _ = written()
     last = position_of(filesystem, path_of(0), 5)
-    filesystem.open(path_of(0)).truncate(last + kept)
+    filesystem.open_file(path_of(0)).truncate(last + kept)
     log = open_log(filesystem)
     assert all_offsets(log) == [0, 1, 2, 3, 4]
-    assert filesystem.open(path_of(0)).size() == last
+    assert filesystem.open_file(path_of(0)).size() == last
     fill(log, 1)
     assert all_offsets(log) == [0, 1, 2, 3, 4, 5]
 
@@ -126,7 +126,7 @@ def test_bit_flip_in_the_last_batch_is_taken_for_a_torn_write() -> None:
 def test_row_4_damage_in_an_older_segment_is_damage_even_at_its_end() -> None:
     filesystem, log = written(20, config=SMALL)
     first = log.local.segments.all[0]
-    filesystem.open(first.path).truncate(first.size_bytes - 5)
+    filesystem.open_file(first.path).truncate(first.size_bytes - 5)
     before = content(filesystem)
     with pytest.raises(LogDamaged, match="later segments follow"):
         open_log(filesystem, config=SMALL)
@@ -151,8 +151,8 @@ def test_after_a_power_cut_the_log_is_cut_at_the_first_bad_batch_and_the_bytes_a
     assert len(caplog.records) == 1
     assert caplog.records[0].levelname == "ERROR"
     assert f"cut_bytes={sum(map(len, lost))} later_segments={len(lost) - 1}" in caplog.text
-    (directory,) = filesystem.list(Path("/cut"))
-    kept = filesystem.list(Path("/cut") / directory.name)
+    (directory,) = filesystem.list_directory(Path("/cut"))
+    kept = filesystem.list_directory(Path("/cut") / directory.name)
     assert [filesystem.read_bytes(Path("/cut") / directory.name / entry.name) for entry in kept] == lost
 
 
@@ -217,9 +217,9 @@ def test_rows_7_8_indexes_are_rebuilt(suffix: str, clean: bool, how: str) -> Non
         elif how == "garbage":
             overwrite(filesystem, path, 0, random.Random(7).randbytes(len(expected[path])))
         elif how == "half an entry":
-            filesystem.open(path).truncate(len(expected[path]) - 3)
+            filesystem.open_file(path).truncate(len(expected[path]) - 3)
         else:
-            filesystem.open(path).truncate(0)
+            filesystem.open_file(path).truncate(0)
     again = open_log(filesystem, config=SMALL, clean=clean)
     assert all_offsets(again) == list(range(40))
     assert again.timestamp_search(START_MS).run() == (START_MS, 0, 0)
@@ -247,9 +247,9 @@ def test_rows_10_11_producer_state_is_rebuilt_from_the_log(how: str, clean: bool
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
     for sequence in range(20):
-        log.append(batch(producer_id=7, epoch=0, sequence=sequence), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=7, epoch=0, sequence=sequence), leader_epoch=0)
     log.close()
-    for entry in filesystem.list(DIRECTORY):
+    for entry in filesystem.list_directory(DIRECTORY):
         path = DIRECTORY / entry.name
         if entry.name.endswith(".snapshot"):
             if how == "missing":
@@ -259,23 +259,23 @@ def test_rows_10_11_producer_state_is_rebuilt_from_the_log(how: str, clean: bool
             else:
                 overwrite(filesystem, path, 12, b"\x55")
     again = open_log(filesystem, config=SMALL, clean=clean)
-    assert again.append(batch(producer_id=7, epoch=0, sequence=19), leader_epoch=0).duplicate
-    assert again.append(batch(producer_id=7, epoch=0, sequence=16), leader_epoch=0).base_offset == 16
-    assert again.append(batch(producer_id=7, epoch=0, sequence=20), leader_epoch=0).base_offset == 20
+    assert again.append_as_leader(batch(producer_id=7, epoch=0, sequence=19), leader_epoch=0).duplicate
+    assert again.append_as_leader(batch(producer_id=7, epoch=0, sequence=16), leader_epoch=0).base_offset == 16
+    assert again.append_as_leader(batch(producer_id=7, epoch=0, sequence=20), leader_epoch=0).base_offset == 20
 
 
 def test_five_batches_are_known_again_after_the_death_of_the_process() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
     for sequence in range(22):
-        log.append(batch(producer_id=7, epoch=0, sequence=sequence), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=7, epoch=0, sequence=sequence), leader_epoch=0)
     filesystem.kill()
     again = open_log(filesystem, config=SMALL)
     producer, before = again.producers.get(7), log.producers.get(7)
     assert producer is not None
     assert before is not None
     assert list(producer.batches)[-1] == list(before.batches)[-1]
-    assert again.append(batch(producer_id=7, epoch=0, sequence=17), leader_epoch=0).duplicate
+    assert again.append_as_leader(batch(producer_id=7, epoch=0, sequence=17), leader_epoch=0).duplicate
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -284,8 +284,8 @@ def test_five_batches_are_known_again_wherever_a_segment_begins(clean: bool, cou
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
     for sequence in range(count):
-        log.append(batch(producer_id=7, epoch=0, sequence=sequence), leader_epoch=0)
-        log.append(batch(producer_id=8, epoch=0, sequence=sequence), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=7, epoch=0, sequence=sequence), leader_epoch=0)
+        log.append_as_leader(batch(producer_id=8, epoch=0, sequence=sequence), leader_epoch=0)
     if clean:
         log.close()
     else:
@@ -293,7 +293,9 @@ def test_five_batches_are_known_again_wherever_a_segment_begins(clean: bool, cou
     again = open_log(filesystem, config=SMALL, clean=clean)
     for sequence in range(count - 5, count):
         for producer_id in (7, 8):
-            assert again.append(batch(producer_id=producer_id, epoch=0, sequence=sequence), leader_epoch=0).duplicate
+            assert again.append_as_leader(
+                batch(producer_id=producer_id, epoch=0, sequence=sequence), leader_epoch=0
+            ).duplicate
 
 
 @pytest.mark.parametrize("known", ["recovery_point", "log_start_offset", "high_watermark"])
@@ -304,10 +306,10 @@ def test_row_12_a_log_that_lost_its_segment_does_not_start_empty(known: str, cle
     fill(log, 6)
     log.close()
     filesystem.unlink(path_of(0))
-    before = filesystem.list(DIRECTORY)
+    before = filesystem.list_directory(DIRECTORY)
     with pytest.raises(LogDamaged, match="the log ends at 0, below its"):
         open_log(filesystem, clean=clean, **{known: 5})  # type: ignore[arg-type]
-    assert filesystem.list(DIRECTORY) == before
+    assert filesystem.list_directory(DIRECTORY) == before
 
 
 def test_an_unsynced_high_watermark_is_no_evidence_after_a_power_cut() -> None:
@@ -334,10 +336,10 @@ def test_rows_12_14_17_leftovers_are_removed() -> None:
         "leader-epoch-checkpoint.tmp",
     ]
     for name in leftovers:
-        filesystem.open(DIRECTORY / name, create=True)
-    filesystem.open(DIRECTORY / "notes.txt", create=True)
+        filesystem.open_file(DIRECTORY / name, create=True)
+    filesystem.open_file(DIRECTORY / "notes.txt", create=True)
     open_log(filesystem)
-    left = {entry.name for entry in filesystem.list(DIRECTORY)}
+    left = {entry.name for entry in filesystem.list_directory(DIRECTORY)}
     assert not left & set(leftovers)
     assert "notes.txt" in left
 
@@ -350,7 +352,7 @@ def test_row_18_garbage_leader_epochs_are_rebuilt_from_the_batches(garbage: byte
     fill(log, 3, epoch=4)
     log.close()
     path = DIRECTORY / paths.LEADER_EPOCH_CHECKPOINT
-    filesystem.open(path).truncate(0)
+    filesystem.open_file(path).truncate(0)
     overwrite(filesystem, path, 0, garbage)
     again = open_log(filesystem, clean=True)
     assert list(again.leader_epochs) == [(1, 0), (4, 3)]
@@ -382,7 +384,7 @@ def test_row_27_read_error_while_recovering_leaves_the_log_alone() -> None:
 
 def test_find_batch_after_finds_a_batch_anywhere() -> None:
     filesystem = MemoryFilesystem()
-    file = filesystem.open(Path("/f"), create=True)
+    file = filesystem.open_file(Path("/f"), create=True)
     for offset in (0, 2**32 - 1, 2**62):
         data = encode_batch([KafkaRecord(0, START_MS, None, b"x")])
         stamp(data, offset, 3)

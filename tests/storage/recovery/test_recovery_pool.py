@@ -46,7 +46,7 @@ def crashed(tmp_path: Path) -> Path:
         log = create_log(data, "t", index, bytes([index]) * 16, CONFIG)
         for number in range(BATCHES):
             made = batch(NOW_MS + number, producer_id=7 + number % 2, epoch=0, sequence=number // 2, value=b"v" * 200)
-            log.append(made, leader_epoch=number // 90)
+            log.append_as_leader(made, leader_epoch=number // 90)
             if number == 60:
                 log.local.flush()
                 data.checkpoint()
@@ -90,7 +90,7 @@ def test_workers_recover_what_the_caller_would(crashed: Path, caplog: pytest.Log
     for data in (mine, theirs):
         for log in data.logs.values():
             again = batch(NOW_MS, producer_id=8, epoch=0, sequence=BATCHES // 2 - 1)
-            assert log.append(again, leader_epoch=2).duplicate
+            assert log.append_as_leader(again, leader_epoch=2).duplicate
         assert data.close()
     assert LogDir.open(crashed, node_id=1).was_clean
 
@@ -159,8 +159,8 @@ def test_only_segments_from_the_one_with_the_recovery_point_on_are_counted() -> 
     directory = Path("/d/t-0")
     filesystem.make_directories(directory)
     for base_offset, size in ((0, 10), (100, 20), (200, 30)):
-        filesystem.open(paths.offset_file(directory, base_offset, ".log"), create=True).write_at(bytes(size), 0)
-        filesystem.open(paths.offset_file(directory, base_offset, ".index"), create=True).write_at(bytes(8), 0)
+        filesystem.open_file(paths.offset_file(directory, base_offset, ".log"), create=True).write_at(bytes(size), 0)
+        filesystem.open_file(paths.offset_file(directory, base_offset, ".index"), create=True).write_at(bytes(8), 0)
     assert unchecked(filesystem, directory, 0) == (3, 60)
     assert unchecked(filesystem, directory, 150) == (2, 50)
     assert unchecked(filesystem, directory, 200) == (2, 50), "the one before may have been rolled since the flush"

@@ -14,7 +14,7 @@ from klamm.storage import paths
 from klamm.storage.log.index import MAX_RELATIVE_OFFSET
 from klamm.storage.log.log import Log
 from klamm.storage.log.log_config import LogConfig
-from klamm.storage.log.swap import Swap
+from klamm.storage.log.swap_manifest import SwapManifest
 from klamm.storage.recovery.split import overflows
 from tests.storage.batches import DIRECTORY, all_records, batch, open_log
 from tests.support.manual_clock import START_MS
@@ -40,7 +40,7 @@ def written(*, magic: int = 2, base_offset: int = 0, next_segment: bool = True) 
     if next_segment:
         segments[2 * FAR + 10] = entry(2 * FAR + 10, 2) + entry(2 * FAR + 12, 2)
     for base, content in segments.items():
-        file = filesystem.open(paths.offset_file(DIRECTORY, base, paths.LOG_SUFFIX), create=True)
+        file = filesystem.open_file(paths.offset_file(DIRECTORY, base, paths.LOG_SUFFIX), create=True)
         file.write_at(content, 0)
         file.sync()
     for directory in (DIRECTORY, DIRECTORY.parent, DIRECTORY.parent.parent):
@@ -68,7 +68,7 @@ def test_every_batch_is_there_in_segments_that_their_indexes_can_tell(
     magic: int, clean: bool, next_segment: bool
 ) -> None:
     filesystem = written(magic=magic, next_segment=next_segment)
-    names = [item.name for item in filesystem.list(DIRECTORY) if item.name.endswith(".log")]
+    names = [item.name for item in filesystem.list_directory(DIRECTORY) if item.name.endswith(".log")]
     before = [filesystem.read_bytes(DIRECTORY / name) for name in names]
     before.sort(key=first_offset)
     content = b"".join(before)
@@ -84,11 +84,11 @@ def test_every_batch_is_there_in_segments_that_their_indexes_can_tell(
         assert log.local.segments.all[0].base_offset == 0
         if magic:
             assert log.timestamp_search(START_MS).run() is not None
-        names = [item.name for item in filesystem.list(DIRECTORY)]
+        names = [item.name for item in filesystem.list_directory(DIRECTORY)]
         assert not [name for name in names if name.endswith((".cleaned", ".swap")) or "compaction" in name]
         log.close()
     log = open_log(filesystem, config=CONFIG, clean=True)
-    assert log.append(batch(), leader_epoch=1).base_offset == expected[-1] + 1
+    assert log.append_as_leader(batch(), leader_epoch=1).base_offset == expected[-1] + 1
 
 
 def test_a_segment_that_begins_with_the_gap_gets_another_name() -> None:
@@ -96,7 +96,7 @@ def test_a_segment_that_begins_with_the_gap_gets_another_name() -> None:
     old, new = (paths.offset_file(DIRECTORY, base, paths.LOG_SUFFIX) for base in (0, 2))
     content = b"".join(entry(offset, 2) for offset in (FAR, FAR + 1))
     filesystem.unlink(old)
-    filesystem.open(new, create=True).write_at(content, 0)
+    filesystem.open_file(new, create=True).write_at(content, 0)
     log = open_log(filesystem, config=CONFIG, clean=True)
     assert [segment.base_offset for segment in log.local.segments.all] == [FAR, 2 * FAR + 10]
     assert stored(log).startswith(content)
@@ -105,7 +105,7 @@ def test_a_segment_that_begins_with_the_gap_gets_another_name() -> None:
 def test_a_tail_that_is_torn_is_left_to_recovery() -> None:
     filesystem = written(next_segment=False)
     path = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)
-    file = filesystem.open(path)
+    file = filesystem.open_file(path)
     file.write_at(entry(2 * FAR + 20, 2)[:-7], file.size())
     log = open_log(filesystem, config=CONFIG)
     assert offsets_of(log) == OFFSETS
@@ -117,11 +117,13 @@ def test_damage_stops_the_split_and_is_found_by_recovery() -> None:
     filesystem = written(next_segment=False)
     path = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)
     size = len(entry(0, 2))
-    filesystem.open(path).write_at(b"\x55", 6 * size + 70)  # in the batch of FAR + 1, behind which good ones follow
+    filesystem.open_file(path).write_at(
+        b"\x55", 6 * size + 70
+    )  # in the batch of FAR + 1, behind which good ones follow
     before = filesystem.read_bytes(path)
     with pytest.raises(LogDamaged, match="a good batch follows"):
         open_log(filesystem, config=CONFIG)
-    parts = [item.name for item in filesystem.list(DIRECTORY) if item.name.endswith(".log")]
+    parts = [item.name for item in filesystem.list_directory(DIRECTORY) if item.name.endswith(".log")]
     assert b"".join(filesystem.read_bytes(DIRECTORY / name) for name in sorted(parts)) == before
 
 
@@ -131,14 +133,14 @@ def test_an_offset_that_leaps_alone_is_no_reason_to_split() -> None:
     log_file = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)
     with pytest.raises(Exception, match="last offset delta"):
         open_log(filesystem, config=LogConfig(index_interval_bytes=100))
-    assert [item.name for item in filesystem.list(DIRECTORY) if ".log" in item.name] == [log_file.name]
+    assert [item.name for item in filesystem.list_directory(DIRECTORY) if ".log" in item.name] == [log_file.name]
 
 
 def test_what_cannot_overflow_is_not_read() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=LogConfig(segment_bytes=400, compacted=True))
     for _ in range(20):
-        log.append(batch(), leader_epoch=0)
+        log.append_as_leader(batch(), leader_epoch=0)
     reads = filesystem.reads
     for segment, following in zip(log.local.segments.all, log.local.segments.all[1:], strict=False):
         assert not overflows(filesystem, segment, following.base_offset, last_may=True, names=())
@@ -183,8 +185,8 @@ def test_a_disk_that_refuses_leaves_the_partition_offline_and_whole(operation: s
 
 
 def test_the_manifest_of_a_split() -> None:
-    swap = Swap(0, (0,), (FAR,))
+    swap = SwapManifest(0, (0,), (FAR,))
     assert json.loads(swap.format()) == {"version": 2, "targets": [0, FAR], "sources": [0]}
-    assert Swap.parse(swap.format()) == swap
-    moved = Swap(FAR, (2,))
-    assert Swap.parse(moved.format()) == moved
+    assert SwapManifest.parse(swap.format()) == swap
+    moved = SwapManifest(FAR, (2,))
+    assert SwapManifest.parse(moved.format()) == moved

@@ -24,7 +24,7 @@ def filesystem_with(content: bytes | None) -> MemoryFilesystem:
     filesystem = MemoryFilesystem()
     make_durable_directory(filesystem, DATA)
     if content is not None:
-        filesystem.open(DATA / paths.SCRUB, create=True).write_at(content, 0)
+        filesystem.open_file(DATA / paths.SCRUB, create=True).write_at(content, 0)
     return filesystem
 
 

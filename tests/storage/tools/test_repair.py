@@ -37,7 +37,7 @@ def written(filesystem: MemoryFilesystem, *, clean: bool = True) -> list[int]:
     log = create_log(data, "t", 0, bytes(16), CONFIG)
     for number in range(BATCHES):
         made = batch(START_MS + number, producer_id=7, epoch=0, sequence=number, value=b"%03d" % number)
-        log.append(made, leader_epoch=number // 25)
+        log.append_as_leader(made, leader_epoch=number // 25)
     log.high_watermark = BATCHES
     bases = [segment.base_offset for segment in log.local.segments.all]
     data.checkpoint()
@@ -62,13 +62,13 @@ def flip(filesystem: MemoryFilesystem, offset: int, at: int = 70) -> int:
     position = 0
     while read_header(content, position).base_offset < offset:
         position += read_header(content, position).size_bytes
-    filesystem.open(path_of(base)).write_at(bytes([content[position + at] ^ 0x41]), position + at)
-    filesystem.open(path_of(base)).sync()
+    filesystem.open_file(path_of(base)).write_at(bytes([content[position + at] ^ 0x41]), position + at)
+    filesystem.open_file(path_of(base)).sync()
     return position
 
 
 def bases_of(filesystem: MemoryFilesystem) -> list[int]:
-    found = (paths.parse_offset_file(entry.name) for entry in filesystem.list(DATA / "t-0"))
+    found = (paths.parse_offset_file(entry.name) for entry in filesystem.list_directory(DATA / "t-0"))
     return sorted(parsed[0] for parsed in found if parsed is not None and parsed[1] == ".log")
 
 
@@ -82,8 +82,8 @@ def kept(filesystem: MemoryFilesystem) -> dict[str, bytes]:
     directory = Path("/data.cut")
     return {
         entry.name: filesystem.read_bytes(directory / each.name / entry.name)
-        for each in filesystem.list(directory)
-        for entry in filesystem.list(directory / each.name)
+        for each in filesystem.list_directory(directory)
+        for entry in filesystem.list_directory(directory / each.name)
     }
 
 
@@ -122,8 +122,8 @@ def test_skip_loses_only_the_damaged_batches(at: int, clean: bool) -> None:
     assert all_offsets(log) == good
     assert list(log.leader_epochs) == [(0, 0), (1, 25)]
     again = batch(START_MS, producer_id=7, epoch=0, sequence=BATCHES - 1)
-    assert log.append(again, leader_epoch=1).duplicate
-    log.append(batch(START_MS, producer_id=7, epoch=0, sequence=BATCHES), leader_epoch=1)
+    assert log.append_as_leader(again, leader_epoch=1).duplicate
+    log.append_as_leader(batch(START_MS, producer_id=7, epoch=0, sequence=BATCHES), leader_epoch=1)
     assert data.close()
     assert all_offsets(opened(filesystem).logs[T0]) == [*good, BATCHES]
 
@@ -148,7 +148,7 @@ def test_truncate_ends_at_the_first_damage() -> None:
     log = data.logs[T0]
     assert all_offsets(log) == list(range(17)) and log.log_end_offset == 17
     assert list(log.leader_epochs) == [(0, 0)]
-    log.append(batch(START_MS, producer_id=7, epoch=0, sequence=17), leader_epoch=1)
+    log.append_as_leader(batch(START_MS, producer_id=7, epoch=0, sequence=17), leader_epoch=1)
     assert data.close()
 
 
@@ -156,7 +156,7 @@ def test_a_segment_without_a_good_batch_goes_whole() -> None:
     filesystem = MemoryFilesystem()
     bases = written(filesystem)
     victim, following = bases[1], bases[2]
-    filesystem.open(path_of(victim)).write_at(bytes(filesystem.open(path_of(victim)).size()), 0)
+    filesystem.open_file(path_of(victim)).write_at(bytes(filesystem.open_file(path_of(victim)).size()), 0)
     repair(filesystem, Mode.SKIP)
     assert victim not in bases_of(filesystem)
     offsets = [offset for offset in range(BATCHES) if not victim <= offset < following]
@@ -198,7 +198,7 @@ def test_an_index_whose_offset_another_segment_has_is_no_damage(mode: Mode) -> N
     filesystem = MemoryFilesystem()
     bases = written(filesystem)
     for inside in range(bases[1] + 1, bases[2]):
-        filesystem.open(path_of(inside).with_suffix(".index"), create=True)
+        filesystem.open_file(path_of(inside).with_suffix(".index"), create=True)
     assert not repair(filesystem, mode)[0]
     assert all_offsets(opened(filesystem).logs[T0]) == list(range(BATCHES))
 
@@ -265,7 +265,7 @@ def test_damage_is_where_it_was_done(data: st.DataObject) -> None:
     for _ in range(count):
         positions.append(positions[-1] + read_header(content, positions[-1]).size_bytes)
     bad = sorted(data.draw(st.sets(st.integers(0, count - 1), max_size=4)))
-    file = filesystem.open(path_of(base))
+    file = filesystem.open_file(path_of(base))
     for number in bad:
         size = data.draw(st.integers(1, 40))  # the leader epoch, before 16, is not covered by the CRC
         at = positions[number] + data.draw(st.integers(16, positions[number + 1] - positions[number] - size - 1))
@@ -280,7 +280,9 @@ def test_a_base_offset_that_jumps_is_damage() -> None:
     filesystem = MemoryFilesystem()
     bases = written(filesystem)
     flip(filesystem, 3, 2)
-    (damage,) = find_damage(filesystem.open(path_of(0)), 0, filesystem.open(path_of(0)).size(), end_offset=bases[1])
+    (damage,) = find_damage(
+        filesystem.open_file(path_of(0)), 0, filesystem.open_file(path_of(0)).size(), end_offset=bases[1]
+    )
     assert (damage.first_offset, damage.next_offset) == (3, 4)
 
 
@@ -289,7 +291,7 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     load_logs(data, lambda _: CONFIG)
     log = create_log(data, "t", 0, bytes(16), CONFIG)
     for number in range(BATCHES):
-        log.append(batch(START_MS + number), leader_epoch=0)
+        log.append_as_leader(batch(START_MS + number), leader_epoch=0)
     assert data.close()
     first = tmp_path / "data" / "t-0" / f"{0:020d}.log"
     content = bytearray(first.read_bytes())

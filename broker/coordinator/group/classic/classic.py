@@ -1,6 +1,6 @@
 """Classic groups: who is a member, which generation it is, and who waits for what.
 
-A pure state machine. Every call takes the request and the time; answers go to the ``reply`` that comes with the
+A pure state machine. Every call takes the request and the time; answers go to the ``callback`` that comes with the
 request, at once or when the group has got that far; records go to ``store``, whose ``done`` says when they are
 durable. `tick` lets time pass. Nothing here reads a clock, waits, or knows of connections. `Joins` takes members in,
 `Rebalances` has the groups go from one generation to the next; the rest is here.
@@ -25,20 +25,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from klamm.broker.coordinator.group.classic.answers import (
+from klamm.broker.coordinator.group.classic.classic_group import (
+    ClassicGroup,
+    Client,
+    JoinCallback,
+    Member,
+    SyncCallback,
+)
+from klamm.broker.coordinator.group.classic.joins import Joins
+from klamm.broker.coordinator.group.classic.limits import GroupLimits
+from klamm.broker.coordinator.group.classic.rebalances import JOIN, MEMBER, Rebalances
+from klamm.broker.coordinator.group.classic.responses import (
     COORDINATOR_NOT_AVAILABLE,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
     assignment_of,
 )
-from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client, JoinReply, Member, SyncReply
-from klamm.broker.coordinator.group.classic.joins import Joins
-from klamm.broker.coordinator.group.classic.limits import GroupLimits
-from klamm.broker.coordinator.group.classic.rebalances import JOIN, MEMBER, Rebalances
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.store import Store
-from klamm.broker.coordinator.runtime.machine import Now, TimerKey
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime.timer_queue import TimerQueue
+from klamm.broker.coordinator.runtime.types import Now, TimerKey
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.protocol.messages.join_group import JoinGroupRequest
@@ -59,11 +65,11 @@ class ClassicGroups:
         *,
         store: Store,
         new_id: Callable[[], str],
-        timers: Timers[TimerKey] | None = None,
+        timers: TimerQueue[TimerKey] | None = None,
     ) -> None:
         self.limits = limits
         self.groups: dict[str, ClassicGroup] = {}
-        self.timers: Timers[TimerKey] = timers if timers is not None else Timers()
+        self.timers: TimerQueue[TimerKey] = timers if timers is not None else TimerQueue()
         self.rebalances = Rebalances(self.timers, store, lambda: self.limits)
         self._joins = Joins(
             self.groups,
@@ -76,34 +82,34 @@ class ClassicGroups:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def join(self, request: JoinGroupRequest, client: Client, reply: JoinReply, now: Now) -> None:
+    def join(self, request: JoinGroupRequest, client: Client, callback: JoinCallback, now: Now) -> None:
         """JoinGroup: the answer comes when the group has its next generation."""
-        self._joins.join(request, client, reply, now)
+        self._joins.join(request, client, callback, now)
 
-    def sync(self, request: SyncGroupRequest, reply: SyncReply, now: Now) -> None:
+    def sync(self, request: SyncGroupRequest, callback: SyncCallback, now: Now) -> None:
         """SyncGroup: the answer comes when the leader's assignment is in the log."""
         try:
             group, member = self._member_of(request.group_id, request.member_id, request.group_instance_id)
             _check_generation(group, request.generation_id)
             _check_protocol(group, request)
         except KafkaError as error:
-            reply(SyncGroupResponse(error_code=int(error.code)))
+            callback(SyncGroupResponse(error_code=int(error.code)))
             return
         self.rebalances.has_synced(group, member)
         if group.state is State.PREPARING_REBALANCE:
-            reply(SyncGroupResponse(error_code=REBALANCE_IN_PROGRESS))
+            callback(SyncGroupResponse(error_code=REBALANCE_IN_PROGRESS))
         elif group.state is State.COMPLETING_REBALANCE:
             group.answer_sync(member, SyncGroupResponse(error_code=REBALANCE_IN_PROGRESS))  # its earlier one
-            member.sync_reply = reply
+            member.sync_callback = callback
             if member.member_id == group.leader:
                 self.rebalances.take_assignment(
                     group, {given.member_id: bytes(given.assignment) for given in request.assignments}, now
                 )
         elif group.state is State.STABLE:
-            reply(assignment_of(group, member))
+            callback(assignment_of(group, member))
             self.rebalances.expect_heartbeat(group, member, now)
         else:
-            reply(SyncGroupResponse(error_code=UNKNOWN_MEMBER_ID))
+            callback(SyncGroupResponse(error_code=UNKNOWN_MEMBER_ID))
 
     def heartbeat(self, request: HeartbeatRequest, now: Now) -> HeartbeatResponse:
         try:

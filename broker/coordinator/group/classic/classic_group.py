@@ -31,8 +31,8 @@ CLASSIC = "classic"
 NO_TIMESTAMP = -1
 REBALANCE_IN_PROGRESS = int(ErrorCode.REBALANCE_IN_PROGRESS)
 
-JoinReply = Callable[[JoinGroupResponse], None]
-SyncReply = Callable[[SyncGroupResponse], None]
+JoinCallback = Callable[[JoinGroupResponse], None]
+SyncCallback = Callable[[SyncGroupResponse], None]
 Protocols = Sequence[tuple[str, bytes]]
 
 
@@ -54,12 +54,12 @@ class Member:
         "client_id",
         "group_instance_id",
         "is_new",
-        "join_reply",
+        "join_callback",
         "member_id",
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
-        "sync_reply",
+        "sync_callback",
     )
 
     def __init__(
@@ -84,13 +84,13 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = is_new  # has not had the answer to its first JoinGroup: it cannot send heartbeats
-        self.join_reply: JoinReply | None = None
-        self.sync_reply: SyncReply | None = None
+        self.join_callback: JoinCallback | None = None
+        self.sync_callback: SyncCallback | None = None
 
     @property
     def waits(self) -> bool:
         """A parked request is as good as a heartbeat."""
-        return self.join_reply is not None or self.sync_reply is not None
+        return self.join_callback is not None or self.sync_callback is not None
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
@@ -192,7 +192,7 @@ class ClassicGroup:
 
     # -- members ------------------------------------------------------------------------------------------------
 
-    def add(self, member: Member, reply: JoinReply | None = None) -> None:
+    def add(self, member: Member, callback: JoinCallback | None = None) -> None:
         self.members[member.member_id] = member
         self.pending_members.discard(member.member_id)
         if member.group_instance_id is not None:
@@ -200,8 +200,8 @@ class ClassicGroup:
         self._count(member.protocols, 1)
         if self.leader is None:
             self.leader = member.member_id
-        if reply is not None:
-            self.park_join(member, reply)
+        if callback is not None:
+            self.set_join_callback(member, callback)
 
     def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
         self._count(member.protocols, -1)
@@ -243,8 +243,8 @@ class ClassicGroup:
         """Whether somebody who has joined leads; another member takes over from a leader that has not."""
         if self.leader is None:
             return False
-        if self.members[self.leader].join_reply is None:
-            joined = next((member for member in self.members.values() if member.join_reply is not None), None)
+        if self.members[self.leader].join_callback is None:
+            joined = next((member for member in self.members.values() if member.join_callback is not None), None)
             if joined is None:
                 return False
             self.leader = joined.member_id
@@ -314,27 +314,27 @@ class ClassicGroup:
 
     # -- parked requests ----------------------------------------------------------------------------------------
 
-    def park_join(self, member: Member, reply: JoinReply) -> None:
-        if member.join_reply is None:
+    def set_join_callback(self, member: Member, callback: JoinCallback) -> None:
+        if member.join_callback is None:
             self._awaiting_join += 1
         else:  # the client gave up on the first one and asks again
-            member.join_reply(JoinGroupResponse(error_code=REBALANCE_IN_PROGRESS, member_id=member.member_id))
-        member.join_reply = reply
+            member.join_callback(JoinGroupResponse(error_code=REBALANCE_IN_PROGRESS, member_id=member.member_id))
+        member.join_callback = callback
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
         """Answer the parked JoinGroup, if there is one."""
-        reply, member.join_reply = member.join_reply, None
-        if reply is not None:
+        callback, member.join_callback = member.join_callback, None
+        if callback is not None:
             self._awaiting_join -= 1
-            reply(response)
+            callback(response)
 
     @staticmethod
     def answer_sync(member: Member, response: SyncGroupResponse) -> bool:
         """Answer the parked SyncGroup; whether there was one."""
-        reply, member.sync_reply = member.sync_reply, None
-        if reply is None:
+        callback, member.sync_callback = member.sync_callback, None
+        if callback is None:
             return False
-        reply(response)
+        callback(response)
         return True
 
     def answer_all(self, code: int) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Member
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.records import group_record
-from klamm.broker.coordinator.runtime.machine import KeyValue
-from klamm.protocol.group_records import GroupMetadataValue, MemberMetadata
+from klamm.broker.coordinator.runtime.types import KeyValue
+from klamm.protocol.coordinator_records.group import GroupMetadataValue, MemberMetadata
 
 
 def record_of(group: ClassicGroup, assignments: Mapping[str, bytes] | None = None) -> KeyValue:

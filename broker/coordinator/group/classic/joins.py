@@ -8,7 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from klamm.broker.coordinator.group.classic.answers import (
+from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client, JoinCallback, Member
+from klamm.broker.coordinator.group.classic.classic_records import record_of
+from klamm.broker.coordinator.group.classic.limits import GroupLimits
+from klamm.broker.coordinator.group.classic.rebalances import MEMBER, Rebalances
+from klamm.broker.coordinator.group.classic.responses import (
     NO_MEMBER,
     UNKNOWN_MEMBER_ID,
     joined,
@@ -16,14 +20,10 @@ from klamm.broker.coordinator.group.classic.answers import (
     protocols_of,
     rebalance_timeout_of,
 )
-from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client, JoinReply, Member
-from klamm.broker.coordinator.group.classic.classic_records import record_of
-from klamm.broker.coordinator.group.classic.limits import GroupLimits
-from klamm.broker.coordinator.group.classic.rebalances import MEMBER, Rebalances
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.store import Store
-from klamm.broker.coordinator.runtime.machine import Now, TimerKey
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime.timer_queue import TimerQueue
+from klamm.broker.coordinator.runtime.types import Now, TimerKey
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -42,7 +42,7 @@ class Joins:
         groups: dict[str, ClassicGroup],
         rebalances: Rebalances,
         *,
-        timers: Timers[TimerKey],
+        timers: TimerQueue[TimerKey],
         store: Store,
         new_id: Callable[[], str],
         limits: Callable[[], GroupLimits],
@@ -54,7 +54,7 @@ class Joins:
         self._new_id = new_id
         self._limits = limits
 
-    def join(self, request: JoinGroupRequest, client: Client, reply: JoinReply, now: Now) -> None:
+    def join(self, request: JoinGroupRequest, client: Client, callback: JoinCallback, now: Now) -> None:
         """JoinGroup: the answer comes when the group has its next generation."""
         member_id = request.member_id
         group = self._groups.get(request.group_id)
@@ -62,18 +62,18 @@ class Joins:
             group = ClassicGroup(request.group_id, state_timestamp_ms=now.wall_ms)
         refusal = self._refusal(group, request)
         if refusal is not None:
-            reply(JoinGroupResponse(error_code=int(refusal), member_id=member_id))
+            callback(JoinGroupResponse(error_code=int(refusal), member_id=member_id))
             return
         assert group is not None
         if not self._has_room(group, member_id):
             self._rebalances.drop(group, member_id, int(ErrorCode.GROUP_MAX_SIZE_REACHED))
-            reply(JoinGroupResponse(error_code=int(ErrorCode.GROUP_MAX_SIZE_REACHED), member_id=NO_MEMBER))
+            callback(JoinGroupResponse(error_code=int(ErrorCode.GROUP_MAX_SIZE_REACHED), member_id=NO_MEMBER))
             return
         self._groups[group.group_id] = group
         if member_id:
-            self._join_again(group, request, client, reply, now)
+            self._join_again(group, request, client, callback, now)
         else:
-            self._join_first(group, request, client, reply, now)
+            self._join_first(group, request, client, callback, now)
 
     def _refusal(self, group: ClassicGroup | None, request: JoinGroupRequest) -> ErrorCode | None:
         limits = self._limits()
@@ -96,11 +96,11 @@ class Joins:
         member = group.members.get(member_id)
         if group.state is State.PREPARING_REBALANCE:
             # Those who have joined count, not the members: when the limit was lowered the last to join stay outside.
-            return (member is not None and member.join_reply is not None) or group.awaiting_join < limit
+            return (member is not None and member.join_callback is not None) or group.awaiting_join < limit
         return member is not None or len(group.members) < limit
 
     def _join_first(
-        self, group: ClassicGroup, request: JoinGroupRequest, client: Client, reply: JoinReply, now: Now
+        self, group: ClassicGroup, request: JoinGroupRequest, client: Client, callback: JoinCallback, now: Now
     ) -> None:
         """A client without a member id."""
         instance_id = request.group_instance_id
@@ -108,40 +108,40 @@ class Joins:
         if instance_id is not None:
             old_id = group.static_members.get(instance_id)
             if old_id is not None:
-                self._replace_static(group, request, client, old_id, member_id, reply, now)
+                self._replace_static(group, request, client, old_id, member_id, callback, now)
                 return
         elif client.version >= MEMBER_ID_REQUIRED_FROM:
             group.pending_members.add(member_id)
             self._timers.set((MEMBER, group.group_id, member_id), now.ms + request.session_timeout_ms)
-            reply(JoinGroupResponse(error_code=int(ErrorCode.MEMBER_ID_REQUIRED), member_id=member_id))
+            callback(JoinGroupResponse(error_code=int(ErrorCode.MEMBER_ID_REQUIRED), member_id=member_id))
             return
-        self._add(group, request, client, member_id, reply, now)
+        self._add(group, request, client, member_id, callback, now)
 
     def _join_again(
-        self, group: ClassicGroup, request: JoinGroupRequest, client: Client, reply: JoinReply, now: Now
+        self, group: ClassicGroup, request: JoinGroupRequest, client: Client, callback: JoinCallback, now: Now
     ) -> None:
         """A client that has a member id."""
         member_id = request.member_id
         if member_id in group.pending_members and request.group_instance_id is None:
-            self._add(group, request, client, member_id, reply, now)
+            self._add(group, request, client, member_id, callback, now)
             return
         try:
             member = group.check_member(member_id, request.group_instance_id)
         except KafkaError as error:
-            reply(JoinGroupResponse(error_code=int(error.code), member_id=member_id))
+            callback(JoinGroupResponse(error_code=int(error.code), member_id=member_id))
             return
         unchanged = member.protocols == protocols_of(request)
         leads = member_id == group.leader
         if group.state is State.EMPTY:
-            reply(JoinGroupResponse(error_code=UNKNOWN_MEMBER_ID, member_id=member_id))
+            callback(JoinGroupResponse(error_code=UNKNOWN_MEMBER_ID, member_id=member_id))
         elif unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not leads)):
             # It has not got its answer, or joins for nothing. A leader that joins wants a new assignment.
-            reply(joined(group, member, leads=leads))
+            callback(joined(group, member, leads=leads))
         else:
             group.update(
                 member, protocols_of(request), rebalance_timeout_of(request, client), request.session_timeout_ms
             )
-            group.park_join(member, reply)
+            group.set_join_callback(member, callback)
             self._rebalances.begin_or_complete(
                 group, f"{member_id} joined again: {request.reason or 'no reason given'}", now
             )
@@ -152,7 +152,7 @@ class Joins:
         request: JoinGroupRequest,
         client: Client,
         member_id: str,
-        reply: JoinReply,
+        callback: JoinCallback,
         now: Now,
     ) -> None:
         if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
@@ -169,7 +169,7 @@ class Joins:
             protocols=protocols_of(request),
             is_new=True,
         )
-        group.add(member, reply)
+        group.add(member, callback)
         # It does not know its id yet and cannot send heartbeats; and nobody tells when its connection breaks.
         self._timers.set((MEMBER, group.group_id, member_id), now.ms + NEW_MEMBER_TIMEOUT_MS)
         self._rebalances.begin_or_complete(group, f"{member_id} joined: {request.reason or 'no reason given'}", now)
@@ -181,7 +181,7 @@ class Joins:
         client: Client,
         old_id: str,
         new_id: str,
-        reply: JoinReply,
+        callback: JoinCallback,
         now: Now,
     ) -> None:
         """A static member has started anew: it takes the place of its former self, without a rebalance if it may."""
@@ -195,7 +195,7 @@ class Joins:
         group.update(member, protocols_of(request), rebalance_timeout_of(request, client), request.session_timeout_ms)
         self._rebalances.expect_heartbeat(group, member, now)
         if group.state is not State.STABLE or group.select_protocol() != group.protocol_name:
-            group.park_join(member, reply)
+            group.set_join_callback(member, callback)
             if group.state is State.PREPARING_REBALANCE:
                 self._rebalances.complete_if_all_are_here(group, now)
             else:
@@ -212,11 +212,11 @@ class Joins:
                     self._timers.cancel((MEMBER, group.group_id, new_id))
                     self._rebalances.expect_heartbeat(group, member, now)
                 failed = metadata_error(code)
-                reply(JoinGroupResponse(error_code=failed, member_id=NO_MEMBER, generation_id=generation_id))
+                callback(JoinGroupResponse(error_code=failed, member_id=NO_MEMBER, generation_id=generation_id))
             elif client.version >= SKIP_ASSIGNMENT_FROM:
-                reply(joined(group, member, leads=leads, skip_assignment=leads))
+                callback(joined(group, member, leads=leads, skip_assignment=leads))
             else:
                 # It must not take itself for the leader: there is nothing to assign.
-                reply(joined(group, member, leads=False, leader=old_leader))
+                callback(joined(group, member, leads=False, leader=old_leader))
 
         self._store(group.group_id, lambda: [record_of(group)], stored, now)

@@ -8,20 +8,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from klamm.broker.coordinator.group.classic.answers import (
+from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Member
+from klamm.broker.coordinator.group.classic.classic_records import record_of
+from klamm.broker.coordinator.group.classic.limits import GroupLimits
+from klamm.broker.coordinator.group.classic.responses import (
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
     assignment_of,
     joined,
     metadata_error,
 )
-from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Member
-from klamm.broker.coordinator.group.classic.classic_records import record_of
-from klamm.broker.coordinator.group.classic.limits import GroupLimits
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.store import Store
-from klamm.broker.coordinator.runtime.machine import Now, TimerKey
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime.timer_queue import TimerQueue
+from klamm.broker.coordinator.runtime.types import Now, TimerKey
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.sync_group import SyncGroupResponse
 
@@ -35,7 +35,7 @@ NOBODY_JOINED_PAUSE_MS = 100
 class Rebalances:
     """What the groups wait for, and the steps from one state to the next."""
 
-    def __init__(self, timers: Timers[TimerKey], store: Store, limits: Callable[[], GroupLimits]) -> None:
+    def __init__(self, timers: TimerQueue[TimerKey], store: Store, limits: Callable[[], GroupLimits]) -> None:
         self.count = 0
         self._timers = timers
         self._store = store
@@ -105,7 +105,7 @@ class Rebalances:
         absent = [
             member
             for member in group.members.values()
-            if member.join_reply is None and member.group_instance_id is None
+            if member.join_callback is None and member.group_instance_id is None
         ]
         for member in absent:
             log.info("group %s: %s has not joined in time", group.group_id, member.member_id)

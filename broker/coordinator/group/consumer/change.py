@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
-from klamm.broker.coordinator.runtime.machine import KeyValue
+from klamm.broker.coordinator.runtime.types import KeyValue
 
 
 class Change:

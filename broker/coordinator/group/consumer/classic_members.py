@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic.answers import NO_MEMBER, protocols_of, rebalance_timeout_of
 from klamm.broker.coordinator.group.classic.classic import ClassicGroups
-from klamm.broker.coordinator.group.classic.classic_group import Client, JoinReply, SyncReply
+from klamm.broker.coordinator.group.classic.classic_group import Client, JoinCallback, SyncCallback
 from klamm.broker.coordinator.group.classic.joins import MEMBER_ID_REQUIRED_FROM
+from klamm.broker.coordinator.group.classic.responses import NO_MEMBER, protocols_of, rebalance_timeout_of
 from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups, successor
 from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_member import ClassicProtocols, ConsumerMember, MemberState
 from klamm.broker.coordinator.group.migration import classic_assignment
 from klamm.broker.coordinator.group.subscription import CONSUMER, Subscription, parse_subscription
-from klamm.broker.coordinator.runtime.machine import Now
+from klamm.broker.coordinator.runtime.types import Now
 from klamm.protocol.errors import (
     ErrorCode,
     FencedInstanceId,
@@ -62,7 +62,7 @@ class ClassicMembers:
         self._new_id = new_id
         self._topics_by_id = topics_by_id
 
-    def join(self, request: JoinGroupRequest, client: Client, reply: JoinReply, now: Now) -> None:
+    def join(self, request: JoinGroupRequest, client: Client, callback: JoinCallback, now: Now) -> None:
         group = self._consumers.groups[request.group_id]
         member_id = request.member_id
         try:
@@ -71,12 +71,12 @@ class ClassicMembers:
             if not member_id:
                 member_id = f"{request.group_instance_id or client.client_id}-{self._new_id()}"
                 if request.group_instance_id is None and client.version >= MEMBER_ID_REQUIRED_FROM:
-                    reply(JoinGroupResponse(error_code=int(ErrorCode.MEMBER_ID_REQUIRED), member_id=member_id))
+                    callback(JoinGroupResponse(error_code=int(ErrorCode.MEMBER_ID_REQUIRED), member_id=member_id))
                     return
             member, replaced = self._joining(group, member_id, request.group_instance_id, known=bool(request.member_id))
         except KafkaError as error:
             full = error.code is ErrorCode.GROUP_MAX_SIZE_REACHED
-            reply(JoinGroupResponse(error_code=int(error.code), member_id=NO_MEMBER if full else request.member_id))
+            callback(JoinGroupResponse(error_code=int(error.code), member_id=NO_MEMBER if full else request.member_id))
             return
         change = self._consumers.change(group)
         if replaced is not None:
@@ -105,12 +105,12 @@ class ClassicMembers:
         )
         failed = JoinGroupResponse(member_id=NO_MEMBER)
 
-        def told(code: int) -> None:
+        def on_stored(code: int) -> None:
             failed.error_code = code
-            reply(failed if code else response)
+            callback(failed if code else response)
 
         self._consumers.migration.downgrade_if_classic(change, now)
-        self._consumers.commit(change, told, now)
+        self._consumers.commit(change, on_stored, now)
 
     def _check_join(self, group: ConsumerGroup, request: JoinGroupRequest) -> Subscription:
         limits = self._classic.limits
@@ -143,7 +143,7 @@ class ClassicMembers:
                 raise UnknownMemberId(f"group {group.group_id} has no static member {instance_id!r}")
         return group.members.get(member_id) or ConsumerMember(member_id, instance_id=instance_id), None
 
-    def sync(self, request: SyncGroupRequest, reply: SyncReply, now: Now) -> None:
+    def sync(self, request: SyncGroupRequest, callback: SyncCallback, now: Now) -> None:
         group = self._consumers.groups[request.group_id]
         try:
             member = self._member(group, request.member_id, request.group_instance_id)
@@ -160,10 +160,10 @@ class ClassicMembers:
                 self._consumers.sessions.expect_join(group, member, now)
                 raise RebalanceInProgress(f"group {group.group_id} is at epoch {group.epoch}")
         except KafkaError as error:
-            reply(SyncGroupResponse(error_code=int(error.code)))
+            callback(SyncGroupResponse(error_code=int(error.code)))
             return
         self._consumers.sessions.has_synced(group, member, now)
-        reply(
+        callback(
             SyncGroupResponse(
                 protocol_type=CONSUMER,
                 protocol_name=names[0],

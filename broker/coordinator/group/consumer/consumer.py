@@ -1,18 +1,18 @@
 """Consumer groups (KIP-848): heartbeats that carry everything, and partitions that move one owner at a time.
 
 A pure state machine beside `classic`, made like it: every call takes the request and the time, records go to ``store``,
-the answer goes to ``reply`` when they are durable. One heartbeat does, in this order::
+the answer goes to ``callback`` when they are durable. One heartbeat does, in this order::
 
     the member           joins, comes back, or is checked by its epoch; says what it wants, if that has changed
     the group epoch      grows if subscriptions or the topics behind them have changed
     the target           is computed again if it is behind the group epoch, at most every ...assignment.interval.ms
     the member again     makes its next step towards the target (`consumer_member.reconcile`)
 
-The target of a large group is computed `elsewhere`, from what the group was like at one epoch (`target.Plan`), while
-heartbeats are answered with the last one: as if the interval were longer. It is taken for that epoch when it is there,
-unless a newer one is known or the group is another. What has changed meanwhile has raised the group's epoch, so that
-the next heartbeat begins a new computation; who has left does not come back by it. A group makes progress even if it
-changes all the time.
+The target of a large group is computed `elsewhere`, from what the group was like at one epoch
+(`TargetAssignmentBuilder`), while heartbeats are answered with the last one: as if the interval were longer. It is
+taken for that epoch when it is there, unless a newer one is known or the group is another. What has changed meanwhile
+has raised the group's epoch, so that the next heartbeat begins a new computation; who has left does not come back by
+it. A group makes progress even if it changes all the time.
 
 All of it is a `Change`: it counts when its records are appended, in the same turn and in one batch. What cannot be
 appended has not happened. What is appended and does not become durable is in memory and may not be in the log: the
@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from klamm.broker.coordinator.group.classic.answers import metadata_error
 from klamm.broker.coordinator.group.classic.classic import ClassicGroups
 from klamm.broker.coordinator.group.classic.classic_group import Client
+from klamm.broker.coordinator.group.classic.responses import metadata_error
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.broker.coordinator.group.consumer import consumer_records as stored
 from klamm.broker.coordinator.group.consumer import regexes
@@ -49,8 +49,8 @@ from klamm.broker.coordinator.group.consumer.reconciler import Elsewhere, Reconc
 from klamm.broker.coordinator.group.consumer.sessions import WHY_FENCED, Sessions
 from klamm.broker.coordinator.group.migration import Migration
 from klamm.broker.coordinator.group.store import Store
-from klamm.broker.coordinator.runtime.machine import Now, TimerKey
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime.timer_queue import TimerQueue
+from klamm.broker.coordinator.runtime.types import Now, TimerKey
 from klamm.protocol.errors import (
     ErrorCode,
     GroupIdNotFound,
@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 FENCE_AGAIN_MS = 500
 """How long to wait before a member that could not be removed is removed again."""
 
-HeartbeatReply = Callable[[ConsumerGroupHeartbeatResponse], None]
+HeartbeatCallback = Callable[[ConsumerGroupHeartbeatResponse], None]
 
 
 class ConsumerGroups:
@@ -86,7 +86,7 @@ class ConsumerGroups:
         *,
         store: Store,
         new_id: Callable[[], str],
-        timers: Timers[TimerKey],
+        timers: TimerQueue[TimerKey],
         topics: Callable[[], Mapping[str, TopicImage]],
         topics_by_id: Callable[[], Mapping[bytes, TopicImage]],
         settings: Callable[[str], GroupSettings],
@@ -124,7 +124,7 @@ class ConsumerGroups:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client, reply: HeartbeatReply, now: Now
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, callback: HeartbeatCallback, now: Now
     ) -> None:
         """ConsumerGroupHeartbeat: join, stay or leave."""
         try:
@@ -134,9 +134,9 @@ class ConsumerGroups:
             else:
                 change, response = self._beat(request, client, now)
         except KafkaError as error:
-            reply(ConsumerGroupHeartbeatResponse(error_code=int(error.code), error_message=error.message))
+            callback(ConsumerGroupHeartbeatResponse(error_code=int(error.code), error_message=error.message))
             return
-        self.commit(change, lambda code: reply(response if not code else _failure(code)), now)
+        self.commit(change, lambda code: callback(response if not code else _failure(code)), now)
 
     # -- a heartbeat --------------------------------------------------------------------------------------------
 
@@ -296,13 +296,13 @@ class ConsumerGroups:
         if group is None or key[2] not in group.members:
             return
 
-        def told(code: int) -> None:
+        def on_stored(code: int) -> None:
             if code:
                 self.timers.set(key, now.ms + FENCE_AGAIN_MS)
 
         change = self.change(group)
         self.remove(change, [key[2]], WHY_FENCED[key[0]], now)
-        self.commit(change, told, now)
+        self.commit(change, on_stored, now)
 
     def topics_changed(self, names: frozenset[str], created: frozenset[str]) -> None:
         """These topics are new, gone, or have other partitions: the next heartbeat of a group looks at them."""
@@ -341,13 +341,13 @@ class ConsumerGroups:
             self.groups[group_id] = change.group
             change.apply()
 
-        def told(code: ErrorCode, now: Now) -> None:
+        def on_stored(code: ErrorCode, now: Now) -> None:
             if code is not ErrorCode.NONE and change.counts:
                 self._failed(group_id)
             done(metadata_error(code) if code is not ErrorCode.NONE else 0)
 
         if change.records:
-            self._store(group_id, lambda: change.records, told, now, appended=appended)
+            self._store(group_id, lambda: change.records, on_stored, now, appended=appended)
         else:
             appended()
             done(0)

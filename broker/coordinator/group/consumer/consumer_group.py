@@ -20,7 +20,7 @@ from klamm.broker.coordinator.group.consumer.consumer_states import MEMBERS, Gro
 from klamm.broker.coordinator.group.subscription import CONSUMER
 
 if TYPE_CHECKING:
-    from klamm.broker.coordinator.group.consumer.target import Plan
+    from klamm.broker.coordinator.group.consumer.target_assignment_builder import TargetAssignmentBuilder
     from klamm.broker.metadata.image import TopicImage
 
 FIRST_EPOCH = 1
@@ -74,7 +74,7 @@ class ConsumerGroup:
         self.regexes: dict[str, ResolvedRegex] = {}
         self.unresolved: dict[str, None] = {}  # expressions to be matched with the topics
         self.stale = False  # topics have changed since the hash was computed
-        self.computing: Plan | None = None  # what a target is computed from elsewhere
+        self.computing: TargetAssignmentBuilder | None = None  # what a target is computed from elsewhere
         self._owners: dict[tuple[bytes, int], str] = {}
         self._topic_members: Counter[str] = Counter()  # how many are subscribed to a topic by name
         self._regex_members: Counter[str] = Counter()  # and by an expression

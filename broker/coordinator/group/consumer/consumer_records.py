@@ -16,8 +16,8 @@ from klamm.broker.coordinator.group.consumer.consumer_member import (
     Epochs,
     MemberState,
 )
-from klamm.broker.coordinator.runtime.machine import KeyValue
-from klamm.protocol.group_records import (
+from klamm.broker.coordinator.runtime.types import KeyValue
+from klamm.protocol.coordinator_records.group import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -19,8 +19,11 @@ from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_member import ConsumerMember, Owned, reconcile
 from klamm.broker.coordinator.group.consumer.limits import ConsumerLimits, GroupSettings
 from klamm.broker.coordinator.group.consumer.sessions import Sessions
-from klamm.broker.coordinator.group.consumer.target import Computed, Plan
-from klamm.broker.coordinator.runtime.machine import Now
+from klamm.broker.coordinator.group.consumer.target_assignment_builder import (
+    TargetAssignmentBuilder,
+    TargetAssignmentResult,
+)
+from klamm.broker.coordinator.runtime.types import Now
 from klamm.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ log = logging.getLogger(__name__)
 MATCHES = 5_000
 """Topic names that are matched with expressions in one heartbeat, though at least with one expression."""
 
-Elsewhere = Callable[[Callable[[], Computed], Callable[[Computed | None, Now], None]], None]
+Elsewhere = Callable[[Callable[[], TargetAssignmentResult], Callable[[TargetAssignmentResult | None, Now], None]], None]
 """Runs the first off the loop, and calls the second on it with the result, or None for a failure."""
 Commit = Callable[[Change, Callable[[int], None], Now], None]
 
@@ -131,31 +134,33 @@ class Reconciler:
         if group.epoch == group.assignment_epoch or not self._may_assign(group, now):
             return
         assignor = group.assignor if group.assignor in self._limits().assignors else group.default_assignor
-        plan = Plan.of(group, assignor, self._topics())
-        if not group.assignment_epoch or plan.is_small():
-            self._take_target(change, plan, plan.compute(), now)
+        builder = TargetAssignmentBuilder.of(group, assignor, self._topics())
+        if not group.assignment_epoch or builder.is_small():
+            self._take_target(change, builder, builder.compute(), now)
             return
-        group.computing = plan
-        change.then(lambda: self._elsewhere(plan.compute, partial(self._computed, plan)))
+        group.computing = builder
+        change.then(lambda: self._elsewhere(builder.compute, partial(self._computed, builder)))
 
-    def _computed(self, plan: Plan, computed: Computed | None, now: Now) -> None:
+    def _computed(self, builder: TargetAssignmentBuilder, computed: TargetAssignmentResult | None, now: Now) -> None:
         """A target was computed elsewhere; None: that failed, and the next heartbeat begins again."""
-        group = self._groups.get(plan.group_id)
-        if group is None or group.computing is not plan:
+        group = self._groups.get(builder.group_id)
+        if group is None or group.computing is not builder:
             return
         group.computing = None
-        if computed is not None and plan.epoch > group.assignment_epoch:
+        if computed is not None and builder.epoch > group.assignment_epoch:
             change = Change(group.copy())
-            self._take_target(change, plan, computed, now)
+            self._take_target(change, builder, computed, now)
             self._commit(change, lambda code: None, now)
 
-    def _take_target(self, change: Change, plan: Plan, computed: Computed, now: Now) -> None:
+    def _take_target(
+        self, change: Change, builder: TargetAssignmentBuilder, computed: TargetAssignmentResult, now: Now
+    ) -> None:
         """The target is for the epoch of the plan. Who has left since gets nothing; a static member that has come back
         under another member id gets what its former self would have."""
         group, records = change.group, change.records
         target: dict[str, Target] = {}
         for former_id, assignment in computed.target.items():
-            member_id, instance_id = former_id, plan.members[former_id].instance_id
+            member_id, instance_id = former_id, builder.members[former_id].instance_id
             if member_id not in group.members and instance_id is not None:
                 member_id = group.static_members.get(instance_id, former_id)
             if member_id not in group.members or (member_id != former_id and member_id in computed.target):
@@ -165,7 +170,7 @@ class Reconciler:
                 record = computed.records.get(member_id)
                 records.append(record or stored.target_record(group.group_id, member_id, assignment))
         group.target = target
-        group.assignment_epoch = plan.epoch
+        group.assignment_epoch = builder.epoch
         group.assignment_ms = now.wall_ms
         records.append(stored.target_epoch_record(group))
 

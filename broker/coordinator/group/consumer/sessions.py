@@ -7,8 +7,8 @@ from collections.abc import Callable
 from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_member import ConsumerMember, MemberState
 from klamm.broker.coordinator.group.consumer.limits import GroupSettings
-from klamm.broker.coordinator.runtime.machine import Now, TimerKey
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime.timer_queue import TimerQueue
+from klamm.broker.coordinator.runtime.types import Now, TimerKey
 
 SESSION, REVOKE, JOIN, SYNC = "consumer-session", "consumer-revoke", "consumer-join", "consumer-sync"
 WHY_FENCED = {
@@ -23,7 +23,7 @@ KINDS = frozenset(WHY_FENCED)
 class Sessions:
     """Deadlines of members: of each kind one, by group and member."""
 
-    def __init__(self, timers: Timers[TimerKey], settings: Callable[[str], GroupSettings]) -> None:
+    def __init__(self, timers: TimerQueue[TimerKey], settings: Callable[[str], GroupSettings]) -> None:
         self._timers = timers
         self._settings = settings
 

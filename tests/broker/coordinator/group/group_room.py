@@ -10,7 +10,7 @@ from klamm.broker.coordinator.group.classic.classic import ClassicGroups
 from klamm.broker.coordinator.group.classic.classic_group import ClassicGroup, Client
 from klamm.broker.coordinator.group.classic.limits import GroupLimits
 from klamm.broker.coordinator.group.records import KeyValue
-from klamm.broker.coordinator.runtime.machine import Done, Now, Records
+from klamm.broker.coordinator.runtime.types import Done, Now, Records
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.heartbeat import HeartbeatRequest
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -201,5 +201,5 @@ class Room:
     def counts(self) -> tuple[int, int, int]:
         """Members, timers, parked requests."""
         members = [member for group in self.groups.groups.values() for member in group.members.values()]
-        parked = sum((member.join_reply is not None) + (member.sync_reply is not None) for member in members)
+        parked = sum((member.join_callback is not None) + (member.sync_callback is not None) for member in members)
         return len(members), len(self.groups.timers), parked

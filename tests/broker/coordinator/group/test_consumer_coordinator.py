@@ -109,7 +109,7 @@ def after(broker: EmbeddedBroker, ms: int) -> None:
     """What is due by then is done."""
 
     async def tick() -> None:
-        broker.broker.groups.runtime.alarm.tick()
+        broker.broker.groups.runtime.timer.tick()
 
     broker.clock.advance(ms)
     broker.run(tick())
@@ -231,7 +231,7 @@ def test_after_a_failed_append_the_log_is_believed(tmp_path: Path, monkeypatch: 
         begin(broker)
         beat(broker, "a", 0, ["t"])
         with monkeypatch.context() as patch:
-            patch.setattr(Partition, "append_own", refuse)
+            patch.setattr(Partition, "append_coordinator_records", refuse)
             assert beat(broker, "b", 0, ["t"]).error_code == E.COORDINATOR_NOT_AVAILABLE
         broker.run(broker.broker.groups.topic.loaded())
         assert [member.member_id for member in describe(broker).members] == ["a"]

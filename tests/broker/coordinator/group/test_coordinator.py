@@ -243,7 +243,7 @@ def test_a_commit_is_a_heartbeat(broker: EmbeddedBroker) -> None:
 
 
 async def _tick(broker: EmbeddedBroker) -> None:
-    broker.broker.groups.runtime.alarm.tick()
+    broker.broker.groups.runtime.timer.tick()
 
 
 def test_a_commit_whose_flush_hangs_is_given_up_in_time(tmp_path: Path) -> None:
@@ -579,7 +579,7 @@ def test_the_end_of_the_broker_answers_who_waits(tmp_path: Path) -> None:
             group_id="g", session_timeout_ms=10_000, member_id=member, protocol_type="consumer", protocols=protocols
         )
         waiting = broker.start(request, 9)
-        broker.broker.stop_waiting()
+        broker.broker.complete_delayed_fetches()
         assert broker.run(waiting).error_code == ErrorCode.NOT_COORDINATOR
         assert commit(broker, 1) == [ErrorCode.NOT_COORDINATOR]
 

@@ -18,7 +18,7 @@ from klamm.broker.coordinator.group.records import (
     offset_key,
     offset_record,
 )
-from klamm.protocol.group_records import (
+from klamm.protocol.coordinator_records.group import (
     RECORDS,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,

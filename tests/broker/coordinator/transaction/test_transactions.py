@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.broker.coordinator.runtime.machine import Done, Now, TimerKey
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime.timer_queue import TimerQueue
+from klamm.broker.coordinator.runtime.types import Done, Now, TimerKey
 from klamm.broker.coordinator.transaction import records
 from klamm.broker.coordinator.transaction.producer_ids import NO_PRODUCER_ID
 from klamm.broker.coordinator.transaction.states import NUMBERS, State, render
@@ -45,7 +45,7 @@ class World:
         self.offline: set[TopicPartition] = set()
         self.ids = 100
         self.ids_at_hand = True
-        self.timers: Timers[TimerKey] = Timers()
+        self.timers: TimerQueue[TimerKey] = TimerQueue()
         self.machine = self.make()
 
     def make(self) -> Transactions:
@@ -109,7 +109,7 @@ class World:
         """From what the log says."""
         last = {entry.transactional_id: entry for entry in self.log if entry is not None}
         self.held = []
-        self.timers = Timers()
+        self.timers = TimerQueue()
         self.machine = self.make()
         for transaction in last.values():
             _, stored = records.decode(

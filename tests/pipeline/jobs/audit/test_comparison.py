@@ -11,7 +11,7 @@ import pytest
 from klamm.pipeline.errors import BadOption, PipelineError
 from klamm.pipeline.jobs.audit.comparison import Row, coarser, compare
 from klamm.pipeline.jobs.audit.counter import AuditCounter, lines_to
-from klamm.pipeline.jobs.audit.tiers import producers, told_by_file
+from klamm.pipeline.jobs.audit.tiers import producer_counts_of_file, producers
 
 
 def test_rows_of_the_windows_that_count() -> None:
@@ -38,7 +38,7 @@ def test_a_counter_tells_what_came_since_and_doubles_count_once(tmp_path: Path) 
     counter.count("t", 3, 10)
     counter.flush()
     counter.flush()
-    again = [*told_by_file(str(path)), *told_by_file(str(path))]
+    again = [*producer_counts_of_file(str(path)), *producer_counts_of_file(str(path))]
     assert len(again) == 6
     assert producers(again, 1000, "x") == Counter({("t", 0): 12, ("t", 1000): 1})
     assert producers(again, 2000, "x") == Counter({("t", 0): 13})

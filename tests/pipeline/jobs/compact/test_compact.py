@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from klamm.pipeline.__main__ import main
-from klamm.pipeline.errors import BadOption, DataLoss, NotATable, RivalLoader, SourceReplaced, UnknownTopic
+from klamm.pipeline.errors import BadOption, ConcurrentCommit, DataLoss, NotATable, SourceReplaced, UnknownTopic
 from klamm.pipeline.jobs.compact.job import CompactJob, Compactor, Source
 from klamm.pipeline.jobs.compact.source import LoadedTable
 from klamm.pipeline.jobs.verify.compare import Verifier
@@ -140,7 +140,7 @@ def test_a_rival_is_told(cluster: Cluster, tmp_path: Path) -> None:
         assert rival.once() == 1
         work = compactor.work(plan)
         compactor.plan = lambda **_: plan  # type: ignore[method-assign]
-        with pytest.raises(RivalLoader):
+        with pytest.raises(ConcurrentCommit):
             compactor.once()
     assert len(work) == 1 and found_in(load.path) == {(0, b"a"): b"2"}
 

@@ -80,14 +80,14 @@ def duckdb_rows(path: Path) -> list[Row]:
 def log_rows(cluster: Cluster, topic: str) -> list[Row]:
     """The same out of the log, over the wire."""
     from klamm.pipeline.arrow import record_batches
-    from klamm.pipeline.kafka.wire import read_wire
+    from klamm.pipeline.kafka.fetcher import fetch_columns
 
     partitions = cluster.topics([topic])[topic].topic_partitions
     starts, ends = cluster.earliest(partitions), cluster.latest(partitions)
     rows: list[Row] = []
     for partition in partitions:
         wanted = OffsetRange(*partition, starts[partition], ends[partition])
-        for batch in record_batches(read_wire(cluster, wanted), *partition):
+        for batch in record_batches(fetch_columns(cluster, wanted), *partition):
             rows += [(row["partition"], row["offset"], row["key"], row["value"]) for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: row[:2])
 

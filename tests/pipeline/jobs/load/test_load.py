@@ -14,16 +14,16 @@ from klamm.pipeline.arrow import record_batches
 from klamm.pipeline.errors import (
     BadOption,
     BadRecord,
+    ConcurrentCommit,
     DataLoss,
     PipelineError,
-    RivalLoader,
     SchemaChanged,
     UnknownTopic,
 )
 from klamm.pipeline.jobs.dead_letters import Reason
 from klamm.pipeline.jobs.load.rows import Rows
 from klamm.pipeline.kafka.cluster import Cluster
-from klamm.pipeline.kafka.wire import read_wire
+from klamm.pipeline.kafka.fetcher import fetch_columns
 from klamm.pipeline.ranges import EARLIEST, LATEST, OffsetRange, TopicPartition
 from klamm.pipeline.report import Report
 from klamm.pipeline.spark.source.options import Bound
@@ -176,7 +176,7 @@ def test_records_that_do_not_parse_become_dead_letters(
     wanted = OffsetRange("mixed.dead", 0, 0, 3)
     headers = [
         item
-        for batch in record_batches(read_wire(cluster, wanted), "mixed.dead", 0, headers=True)
+        for batch in record_batches(fetch_columns(cluster, wanted), "mixed.dead", 0, headers=True)
         for item in batch["headers"].to_pylist()
     ]
     reasons = [Reason.of([(item["key"], item["value"]) for item in found]) for found in headers]
@@ -205,7 +205,9 @@ def test_letters_of_a_run_that_was_not_committed_are_there_twice(
         load.once(rows=json_rows(tmp_path), dead_letters=dead.topic)
     assert load.once(rows=json_rows(tmp_path), dead_letters=dead.topic) == 1
     assert [row[1] for row in rows_of(load.path)] == [1]
-    letters = list(record_batches(read_wire(cluster, OffsetRange("torn.dead", 0, 0, 2)), "torn.dead", 0, headers=True))
+    letters = list(
+        record_batches(fetch_columns(cluster, OffsetRange("torn.dead", 0, 0, 2)), "torn.dead", 0, headers=True)
+    )
     headers = [found for batch in letters for found in batch["headers"].to_pylist()]
     reasons = [Reason.of([(item["key"], item["value"]) for item in found]) for found in headers]
     assert [(item.topic, item.partition, item.offset) for item in reasons] == [("torn", 0, 0)] * 2
@@ -351,6 +353,10 @@ def test_of_two_loaders_the_later_is_told(cluster: Cluster, loading: Callable[[s
             assert load.once() == 1
             return results
 
-    with Report(), load.loader(Slow()) as loader, pytest.raises(RivalLoader, match="another job has loaded rivals-0"):
+    with (
+        Report(),
+        load.loader(Slow()) as loader,
+        pytest.raises(ConcurrentCommit, match="another job has loaded rivals-0"),
+    ):
         loader.once()
     assert [row[1] for row in rows_of(load.path)] == [0, 1]

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from klamm.pipeline.__main__ import main
-from klamm.pipeline.errors import NotATable, RivalLoader
+from klamm.pipeline.errors import ConcurrentCommit, NotATable
 from klamm.pipeline.jobs.verify.compare import Verifier
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.report import Report
@@ -59,7 +59,7 @@ def test_rivals_in_a_bucket() -> None:
             if one is rival:
                 assert one.commit(change) == 1
             else:
-                with pytest.raises(RivalLoader, match="another job has loaded orders-0 meanwhile, up to 3"):
+                with pytest.raises(ConcurrentCommit, match="another job has loaded orders-0 meanwhile, up to 3"):
                     one.commit(change)
         assert Table.open(place).next_offsets == {P0: 3}
         assert len(Table.open(place).files()) == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from klamm.pipeline.jobs.mirror.batches import Outgoing, Way, outgoing
 from klamm.pipeline.jobs.mirror.syncs import Run
-from klamm.pipeline.kafka.wire import Fetched
+from klamm.pipeline.kafka.fetcher import Fetched
 from klamm.protocol.records.batch import (
     DELETE_HORIZON_FLAG,
     Record,

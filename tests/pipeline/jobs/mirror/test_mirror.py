@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from klamm.pipeline.__main__ import PROGRAM
-from klamm.pipeline.commands.mirror import sources_of, wishes_of
+from klamm.pipeline.commands.mirror import settings_of, sources_of
 from klamm.pipeline.jobs.mirror import copying, job
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.groups import Committed, commit, committed
@@ -405,7 +405,7 @@ def test_a_damaged_batch_stops_it(
 
     def damaged(*args: Any, **more: Any) -> Iterator[Any]:
         for fetched in real(*args, **more):
-            at = int(fetched.heads.positions[1]) + 100
+            at = int(fetched.batch_headers.positions[1]) + 100
             fetched.data[at] ^= 1
             yield fetched
 
@@ -478,6 +478,6 @@ def test_round_after_round_until_it_is_told_to_stop(source: Cluster, target: Clu
                 stop.set()
 
     options = PROGRAM.parse(command(source.bootstrap_servers, target.bootstrap_servers, "--topics", topic))
-    running = job.Mirror(sources_of(options), options.target, wishes_of(options), LocalTasks(), Rounds())
+    running = job.Mirror(sources_of(options), options.target, settings_of(options), LocalTasks(), Rounds())
     assert running.every(0.001, stop) == 30
     running.close()

@@ -13,7 +13,7 @@ import pytest
 from klamm.pipeline.errors import NotWritten
 from klamm.pipeline.jobs.mirror.copying import Chunk, ChunkCopied, Mirroring, copy_chunk
 from klamm.pipeline.jobs.mirror.job import Mirror, Source
-from klamm.pipeline.jobs.mirror.plan import Wishes
+from klamm.pipeline.jobs.mirror.plan import MirrorSettings
 from klamm.pipeline.jobs.mirror.rules import Rules
 from klamm.pipeline.kafka.cluster import Cluster
 from klamm.pipeline.kafka.producer import Producer
@@ -34,8 +34,8 @@ def mirrored(spark: SparkSession, clusters: tuple[Cluster, Cluster], pattern: st
     source, target = (one.bootstrap_servers for one in clusters)
     job = Mirroring(alias="source", source_servers=source, target_servers=target, group="klamm-mirror.source")
     rules = Rules("source", re.compile(pattern))
-    wishes = Wishes(sync_configs=sync_configs)
-    mirror = Mirror([Source(job, rules, None)], target, wishes, SparkTasks(spark), Report())
+    settings = MirrorSettings(sync_configs=sync_configs)
+    mirror = Mirror([Source(job, rules, None)], target, settings, SparkTasks(spark), Report())
     try:
         return mirror.once()
     finally:

@@ -14,9 +14,9 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from klamm.pipeline.arrow import record_batches
 from klamm.pipeline.errors import BadOption, NotWritten, UnknownTopic
 from klamm.pipeline.kafka.cluster import READ_UNCOMMITTED, Cluster
-from klamm.pipeline.kafka.handover import abort_all, commit_all
+from klamm.pipeline.kafka.fetcher import fetch_columns
 from klamm.pipeline.kafka.topics import create_topic
-from klamm.pipeline.kafka.wire import read_wire
+from klamm.pipeline.kafka.two_phase_commit import abort_all, commit_all
 from klamm.pipeline.ranges import OffsetRange
 from klamm.pipeline.spark.source import sink as sink_module
 from klamm.pipeline.spark.source.options import BATCH, STREAM, Connection
@@ -57,7 +57,9 @@ def seen(cluster: Cluster, topic: str) -> list[tuple[Any, ...]]:
     ends = cluster.latest(found.topic_partitions, READ_UNCOMMITTED)
     rows: list[tuple[Any, ...]] = []
     for one, end in ends.items():
-        for part in record_batches(read_wire(cluster, OffsetRange(*one, 0, end)), topic, one.partition, headers=True):
+        for part in record_batches(
+            fetch_columns(cluster, OffsetRange(*one, 0, end)), topic, one.partition, headers=True
+        ):
             for row in part.to_pylist():
                 headers = [(item["key"], item["value"]) for item in row["headers"] or ()]
                 millis = round(row["timestamp"].timestamp() * 1000)

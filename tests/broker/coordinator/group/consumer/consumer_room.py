@@ -17,10 +17,10 @@ from klamm.broker.coordinator.group.consumer.consumer import ConsumerGroups
 from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup
 from klamm.broker.coordinator.group.consumer.consumer_records import from_records
 from klamm.broker.coordinator.group.consumer.limits import GroupSettings
-from klamm.broker.coordinator.group.consumer.target import Computed
+from klamm.broker.coordinator.group.consumer.target_assignment_builder import TargetAssignmentResult
 from klamm.broker.coordinator.group.records import ConsumerRecord, decode
-from klamm.broker.coordinator.runtime.machine import Done, Now, Records, TimerKey
-from klamm.broker.coordinator.runtime.timers import Timers
+from klamm.broker.coordinator.runtime.timer_queue import TimerQueue
+from klamm.broker.coordinator.runtime.types import Done, Now, Records, TimerKey
 from klamm.broker.metadata.image import PartitionImage, TopicImage
 from klamm.protocol.errors import ErrorCode
 from klamm.protocol.messages.consumer_group_heartbeat import (
@@ -50,9 +50,11 @@ class Room:
         self.failure = ErrorCode.NONE
         self.failed: list[str] = []
         self.appended = 0
-        self.elsewhere: list[tuple[Callable[[], Computed], Callable[[Computed | None, Now], None]]] = []
+        self.elsewhere: list[
+            tuple[Callable[[], TargetAssignmentResult], Callable[[TargetAssignmentResult | None, Now], None]]
+        ] = []
         self.settings = GroupSettings(assignment_interval_ms=interval_ms)
-        self.timers: Timers[TimerKey] = Timers()
+        self.timers: TimerQueue[TimerKey] = TimerQueue()
         numbers = itertools.count(1)
         self._new_id = lambda: f"id{next(numbers)}"
         limits = GroupLimits(initial_rebalance_delay_ms=0)

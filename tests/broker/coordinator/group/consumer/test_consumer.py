@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from klamm.broker.coordinator.group.consumer import reconciler, regexes, target
+from klamm.broker.coordinator.group.consumer import reconciler, regexes, target_assignment_builder
 from klamm.broker.coordinator.group.consumer.consumer_checks import check_commit, check_fetch
 from klamm.broker.coordinator.group.consumer.consumer_member import MemberState
 from klamm.protocol.errors import ErrorCode, KafkaError
@@ -419,8 +419,8 @@ class LargeLife(Life):
 
     def __init__(self) -> None:
         super().__init__()
-        self.before = target.SMALL, reconciler.MATCHES
-        target.SMALL, reconciler.MATCHES = 0, 1
+        self.before = target_assignment_builder.SMALL, reconciler.MATCHES
+        target_assignment_builder.SMALL, reconciler.MATCHES = 0, 1
 
     @rule()
     def compute(self) -> None:
@@ -430,7 +430,7 @@ class LargeLife(Life):
         try:
             super().teardown()
         finally:
-            target.SMALL, reconciler.MATCHES = self.before
+            target_assignment_builder.SMALL, reconciler.MATCHES = self.before
 
 
 TestLargeLife = LargeLife.TestCase
@@ -445,7 +445,7 @@ def large(monkeypatch: pytest.MonkeyPatch, members: Mapping[str, dict[str, str]]
     room = Room({"t": 12})
     clients = [ConsumerClient(room, name, ["t"], **options) for name, options in members.items()]
     settle(*clients)
-    monkeypatch.setattr(target, "SMALL", 0)
+    monkeypatch.setattr(target_assignment_builder, "SMALL", 0)
     return room, clients
 
 

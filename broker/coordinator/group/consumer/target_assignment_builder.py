@@ -1,0 +1,78 @@
+"""The target assignment of a consumer group on its way: what it is computed from, and what was computed.
+
+A `TargetAssignmentBuilder` is what the group was like at one epoch. It is made on the loop and shares with the group
+only what never changes, so that `compute` may run in any thread while the group goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from klamm.broker.coordinator.group.consumer import consumer_records as stored
+from klamm.broker.coordinator.group.consumer.assignors import ASSIGNORS, Assignment, MemberSpec
+from klamm.broker.coordinator.group.consumer.consumer_group import ConsumerGroup, ResolvedRegex, names_of
+from klamm.broker.coordinator.group.consumer.consumer_member import ConsumerMember
+from klamm.broker.coordinator.runtime.types import KeyValue
+
+if TYPE_CHECKING:
+    from klamm.broker.metadata.image import TopicImage
+
+SMALL = 2000
+"""Members, subscriptions and partitions of a small group, together."""
+
+
+class TargetAssignmentResult(NamedTuple):
+    """The assignment of every member, and the records of those whose assignment is another than before."""
+
+    target: dict[str, Assignment]
+    records: dict[str, KeyValue]
+
+
+class TargetAssignmentBuilder(NamedTuple):
+    """What the target assignment for one epoch is computed from."""
+
+    group_id: str
+    epoch: int
+    assignor: str
+    members: dict[str, ConsumerMember]
+    regexes: dict[str, ResolvedRegex]
+    before: dict[str, Assignment]
+    topics: Mapping[str, TopicImage]
+
+    @classmethod
+    def of(cls, group: ConsumerGroup, assignor: str, topics: Mapping[str, TopicImage]) -> TargetAssignmentBuilder:
+        return cls(
+            group.group_id, group.epoch, assignor, dict(group.members), dict(group.regexes), dict(group.target), topics
+        )
+
+    def is_small(self) -> bool:
+        """Whether the target can be computed at once, within some milliseconds."""
+        left = SMALL
+        known: set[str] = set()
+        for member in self.members.values():
+            names = names_of(member, self.regexes)
+            left -= 1 + len(names)
+            if left < 0:
+                return False
+            known |= names
+        return sum(len(self.topics[name].partitions) for name in known if name in self.topics) <= left
+
+    def compute(self) -> TargetAssignmentResult:
+        """Let the assignor work. Takes long for a large group."""
+        ids: dict[frozenset[str], frozenset[bytes]] = {}
+        specs = {}
+        for member_id, member in self.members.items():
+            names = names_of(member, self.regexes)
+            if names not in ids:
+                ids[names] = frozenset(self.topics[name].topic_id for name in names if name in self.topics)
+            specs[member_id] = MemberSpec(member.instance_id, ids[names], self.before.get(member_id, {}))
+        wanted = frozenset().union(*ids.values())
+        counts = {topic.topic_id: len(topic.partitions) for topic in self.topics.values() if topic.topic_id in wanted}
+        target = ASSIGNORS[self.assignor](specs, counts)
+        records = {
+            member_id: stored.target_record(self.group_id, member_id, assignment)
+            for member_id, assignment in target.items()
+            if self.before.get(member_id) != assignment
+        }
+        return TargetAssignmentResult(target, records)

@@ -1,0 +1,44 @@
+"""What the state machines of all coordinators have in common: they are told the time, and told later what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from klamm.protocol.errors import ErrorCode
+
+
+class Now(NamedTuple):
+    """The time, twice: ``ms`` never jumps and is for deadlines, ``wall_ms`` is for records."""
+
+    ms: int
+    wall_ms: int
+
+
+TimerKey = tuple[str, ...]
+"""What a deadline is for: the kind of it, then names."""
+
+Done = Callable[[ErrorCode, Now], None]
+"""Called when records are as durable as acks=all makes them, or cannot be stored."""
+
+KeyValue = tuple[bytes, bytes | None]
+"""A record to be stored; a value of None is a tombstone."""
+
+Records = Callable[[], Sequence[KeyValue]]
+"""Makes the records of one batch. What it raises makes the write a failed one."""
+
+
+def coordinator_error(code: ErrorCode, *, too_large: ErrorCode) -> ErrorCode:
+    """What a client is told when its records cannot be stored, in the words of coordinators."""
+    if code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
+        return too_large
+    return code

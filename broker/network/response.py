@@ -1,0 +1,80 @@
+"""What the network layer and the dispatcher say to each other.
+
+`Dispatcher` is called for every frame, in order. It answers with a `Response`, with None (nothing is sent, as for
+acks=0), or with a `PendingResponse` of one of these; it raises `CloseConnection` to have the connection closed once
+everything before has been answered. The frame's view is valid only until the dispatcher returns, unless
+`Connection.keep_frame` says more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from klamm.broker.network.connection import Connection
+    from klamm.protocol.regions import FileRegion
+
+
+class Response:
+    """A response: `head` begins with the size prefix, which counts the regions, too; each region is spliced into
+    the head at its position, in ascending order, and is sent from the page cache without being read."""
+
+    __slots__ = ("head", "regions")
+
+    def __init__(self, head: bytearray | bytes, regions: list[tuple[int, FileRegion]] | None = None) -> None:
+        self.head = head
+        self.regions = regions
+
+
+_make = object.__new__
+
+
+def plain_response(head: bytearray | bytes) -> Response:
+    """Make what `Response(head)` would make, a little sooner; for the shortest of paths."""
+    response = _make(Response)
+    response.head = head
+    response.regions = None
+    return response
+
+
+class PendingResponse:
+    """A reply that comes later, as the result of `future`.
+
+    `lets_pass` is the API key of the requests that may be dispatched before the reply is there, as it stands at the
+    start of their frames; None keeps all back. `is_wait` says that only a wait is left, such as a long poll or a
+    flush: it is cancelled when the connection is gone. All other work goes on to its end.
+    """
+
+    __slots__ = ("future", "is_wait", "lets_pass")
+
+    def __init__(self, future: asyncio.Future[Response | None], *, lets_pass: bytes | None, is_wait: bool) -> None:
+        self.future = future
+        self.lets_pass = lets_pass
+        self.is_wait = is_wait
+
+
+class CloseConnection(Exception):
+    """The peer must go: malformed input, an unknown API, acks=0 with an error. Earlier requests are answered."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+DispatchResult: TypeAlias = "Response | PendingResponse | None"
+
+
+class RequestMemo(Protocol):
+    """A request that a connection repeats: `answer` knows it again, or says None and has done nothing.
+
+    `memoized_count` counts what the connection has had to learn, of every kind.
+    """
+
+    memoized_count: int
+
+    def answer(self, connection: Connection, frame: memoryview, started: float, /) -> Response | None: ...
+
+
+class Dispatcher(Protocol):
+    def __call__(self, connection: Connection, frame: memoryview, /) -> DispatchResult: ...
