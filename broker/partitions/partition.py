@@ -23,8 +23,8 @@ from klamm.protocol.errors import (
     TransactionalIdAuthorizationFailed,
     UnknownLeaderEpoch,
 )
-from klamm.protocol.records.control import EndMarker, end_marker_batch
-from klamm.protocol.records.validate import AppendRules, ValidBatch, validate
+from klamm.protocol.records.control import EndMarker
+from klamm.protocol.records.validate import AppendRules, ValidBatch, valid_marker, valid_own, validate
 from klamm.storage.log.log_config import LONG_MAX
 from klamm.storage.paths import TopicPartition
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from klamm.storage.log.log import Log
     from klamm.storage.log.results import AppendResult, LogRead
     from klamm.storage.log.transaction_verification import VerificationGuard
-
-OWN_VERSION = 13  # of Produce: what the broker writes itself may use every codec
 
 
 class FileWork(Protocol):
@@ -223,7 +221,7 @@ class Partition:
         One with a producer id is part of its transaction: `guard` as with `append`.
         """
         log = self.online_log()
-        batch = validate(memoryview(records), self.rules, produce_version=OWN_VERSION, now_ms=now_ms, client=False)
+        batch = valid_own(records, self.rules, now_ms)
         result = log.append_as_leader(
             batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard, by_coordinator=True
         )
@@ -245,11 +243,8 @@ class Partition:
         Raises InvalidProducerEpoch, TransactionCoordinatorFenced, KafkaStorageError.
         """
         log = self.online_log()
-        records = end_marker_batch(
-            producer_id, producer_epoch, is_commit=is_commit, coordinator_epoch=coordinator_epoch, timestamp=now_ms
-        )
-        batch = validate(memoryview(records), self.rules, produce_version=OWN_VERSION, now_ms=now_ms, client=False)
         marker = EndMarker(is_commit, coordinator_epoch, now_ms)
+        batch = valid_marker(producer_id, producer_epoch, marker, self.rules)
         result = log.append_marker(
             batch, marker, transaction_version=transaction_version, leader_epoch=self.leader_epoch, now_ms=now_ms
         )

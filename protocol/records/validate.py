@@ -58,6 +58,7 @@ from klamm.protocol.records.batch import (
 )
 from klamm.protocol.records.check import check_records, plain_batch
 from klamm.protocol.records.compression import CODEC_MASK, Codec, TooLargeInflated, codec_of, compress, decompress
+from klamm.protocol.records.control import EndMarker, end_marker_batch
 from klamm.protocol.records.crc import BytesLike, crc32c
 
 TARGET_CODECS: dict[str, Codec | None] = {
@@ -441,3 +442,23 @@ def _validate_message_set(records: memoryview, rules: AppendRules, now_ms: int, 
         append_time,
         len(data),
     )
+
+
+OWN_VERSION = 13  # of Produce: what the broker writes itself may use every codec
+
+
+def valid_own(records: bytearray, rules: AppendRules, now_ms: int) -> ValidBatch:
+    """Validate a batch that the broker has made itself."""
+    return validate(memoryview(records), rules, produce_version=OWN_VERSION, now_ms=now_ms, client=False)
+
+
+def valid_marker(producer_id: int, producer_epoch: int, marker: EndMarker, rules: AppendRules) -> ValidBatch:
+    """Make the control batch that ends a transaction, as `Log.append_marker` takes it."""
+    records = end_marker_batch(
+        producer_id,
+        producer_epoch,
+        is_commit=marker.is_commit,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp=marker.timestamp,
+    )
+    return valid_own(records, rules, marker.timestamp)

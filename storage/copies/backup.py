@@ -22,8 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from klamm.protocol.records.control import EndMarker, end_marker_batch
-from klamm.protocol.records.validate import AppendRules, validate
+from klamm.protocol.records.control import EndMarker
+from klamm.protocol.records.validate import AppendRules, valid_marker
 from klamm.storage import checkpoints, paths
 from klamm.storage.checkpoints import CheckpointError
 from klamm.storage.clock import Clock
@@ -38,7 +38,6 @@ from klamm.storage.recovery.recovery import find_batch_after
 TRIES = 20
 MANY = 32
 SYNC_THREADS = 16
-NEWEST_PRODUCE = 12  # what a batch of our own is validated as
 
 
 class BackupError(Exception):
@@ -250,14 +249,7 @@ def _abort_open_transactions(log: Log, now_ms: int) -> int:
     for producer in found:
         coordinator_epoch = max(0, producer.coordinator_epoch)
         marker = EndMarker(is_commit=False, coordinator_epoch=coordinator_epoch, timestamp=now_ms)
-        data = end_marker_batch(
-            producer.producer_id,
-            producer.epoch,
-            is_commit=False,
-            coordinator_epoch=coordinator_epoch,
-            timestamp=now_ms,
-        )
-        batch = validate(memoryview(data), AppendRules(), produce_version=NEWEST_PRODUCE, now_ms=now_ms, client=False)
+        batch = valid_marker(producer.producer_id, producer.epoch, marker, AppendRules())
         leader_epoch = max(0, log.leader_epochs.latest)
         log.append_marker(batch, marker, transaction_version=0, leader_epoch=leader_epoch, now_ms=now_ms)
     return len(found)
