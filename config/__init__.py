@@ -19,6 +19,7 @@ from klamm.config.describe import (
     describe_topic,
 )
 from klamm.config.group_keys import GROUP_KEYS
+from klamm.config.listener_config import ListenerConfig, listener_config
 from klamm.config.listeners import Listener
 from klamm.config.load import load, notes
 from klamm.config.topic_keys import TOPIC_KEYS
@@ -32,6 +33,7 @@ __all__ = [
     "ConfigError",
     "ConfigKey",
     "Listener",
+    "ListenerConfig",
     "Source",
     "Type",
     "check_dynamic",
@@ -40,6 +42,7 @@ __all__ = [
     "describe_cluster_default",
     "describe_group",
     "describe_topic",
+    "listener_config",
     "load",
     "notes",
     "topic_values",

@@ -30,8 +30,15 @@ TOPIC_ALIASES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 LISTENER_PREFIX: Final = "listener.name."
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_MECHANISM_PREFIXES: Final = frozenset(name.lower() for name in SASL_MECHANISMS)
 
 
 def without_listener(name: str) -> str:
-    """`listener.name.inside.max.connections` -> `max.connections`."""
-    return name[len(LISTENER_PREFIX) :].partition(".")[2] if name.startswith(LISTENER_PREFIX) else name
+    """`listener.name.inside.max.connections` -> `max.connections`, and without the mechanism that may stand between:
+    `listener.name.inside.plain.sasl.jaas.config` -> `sasl.jaas.config`."""
+    if not name.startswith(LISTENER_PREFIX):
+        return name
+    key = name[len(LISTENER_PREFIX) :].partition(".")[2]
+    mechanism, _, rest = key.partition(".")
+    return rest if mechanism in _MECHANISM_PREFIXES else key

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from klamm.config.definitions import ConfigError
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+OPENED: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([^\]]*)\]|([^:/\[\]]*)):(-?[0-9]{1,9})", re.ASCII)
 
 
@@ -23,6 +24,10 @@ class Listener(NamedTuple):
     host: str
     port: int
     protocol: str
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.protocol.startswith("SASL_")
 
     def __str__(self) -> str:
         return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
@@ -93,9 +98,10 @@ def open_listeners(found: Sequence[Listener], controller_names: Sequence[str]) -
             "listeners: no listener is left beside those of controller.listener.names; add PLAINTEXT://127.0.0.1:9092"
         )
     for listener in mine:
-        if listener.protocol != "PLAINTEXT":
+        if listener.protocol not in OPENED:
             raise ConfigError(
-                f"listeners: {listener} needs {listener.protocol}, which does not exist yet; only PLAINTEXT does"
+                f"listeners: {listener} needs {listener.protocol}, which does not exist yet; "
+                f"there are {' and '.join(OPENED)}"
             )
     return mine
 
