@@ -77,6 +77,8 @@ HANDLERS: dict[int, Handler] = {
         _row(ApiKey.ALTER_PARTITION_REASSIGNMENTS),
         _row(ApiKey.LIST_PARTITION_REASSIGNMENTS),
         _row(ApiKey.OFFSET_DELETE),
+        _row(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS),
+        _row(ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
         _row(ApiKey.DESCRIBE_QUORUM),
         _row(ApiKey.UPDATE_FEATURES),
         _row(ApiKey.DESCRIBE_CLUSTER),

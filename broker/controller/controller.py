@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm.broker.controller import configs, features, startup, topics
+from klamm.broker.controller import configs, credentials, features, startup, topics
 from klamm.broker.controller.auto_creation import AutoCreation
 from klamm.broker.controller.changes import Change, Changes
 from klamm.broker.controller.configs import ConfigUpdate
@@ -219,7 +219,7 @@ class Controller(Changes):
     def _delete_nodes(self, names: Sequence[str]) -> None:
         self._multi([operation for name in names for operation in topics.deletion(name, self._store.exists)])
 
-    # -- configs, features, producer ids ------------------------------------------------------------------------
+    # -- configs, features, credentials, producer ids -----------------------------------------------------------
 
     async def update_configs(
         self, updates: Sequence[ConfigUpdate], validate_only: bool = False
@@ -251,6 +251,17 @@ class Controller(Changes):
             return Change(None, operations, image.with_features(FeaturesImage(levels, image.features.epoch + 1)))
 
         await self._change(plan)
+
+    async def alter_scram(
+        self, deletions: Sequence[credentials.Deletion], upsertions: Sequence[credentials.Upsertion]
+    ) -> Mapping[str, KafkaError | None]:
+        """Change SCRAM credentials, each user for itself; one error or None for each user."""
+
+        def plan(image: MetadataImage) -> Change[Mapping[str, KafkaError | None]]:
+            planned = credentials.plan(image, deletions, upsertions)
+            return Change(planned.errors, planned.operations, planned.image if planned.operations else None)
+
+        return await self._change(plan)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
         """(first id, count) of a block that nobody else gets, even after a crash."""

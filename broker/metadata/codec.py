@@ -7,6 +7,7 @@
 ``/config/topics/t``, ``/config/brokers/1`` ``{"version":1,"config":{"retention.ms":"1000"}}``
 ``/feature``                                ``{"version":2,"status":1,"features":{"metadata.version":33}}``
 ``/cluster/id``                             ``{"version":"1","id":"..."}``
+``/security/scram/u:1``                     a UserScramCredentialRecord of Kafka's metadata, in bytes
 =========================================== ==========================================================================
 
 Whatever does not have this shape raises StoreCorrupt, naming the node.
@@ -31,6 +32,9 @@ from klamm.broker.metadata.image import (
     with_offline,
 )
 from klamm.broker.metadata.store import MetadataStore, NoNode, StoreCorrupt
+from klamm.protocol.cluster_metadata import kinds
+from klamm.protocol.cluster_metadata.access import UserScramCredentialRecord
+from klamm.protocol.scram import ScramCredential
 from klamm.protocol.wire import uuid_from_text, uuid_to_text
 
 STATE_SUFFIX = "/state"
@@ -85,6 +89,23 @@ def broker_value(broker: BrokerImage, timestamp_ms: int) -> bytes:
     )
 
 
+def scram_value(user: str, mechanism: int, credential: ScramCredential) -> bytes:
+    """The value of a SCRAM credential's node."""
+    return kinds.encode(scram_record(user, mechanism, credential))
+
+
+def scram_record(user: str, mechanism: int, credential: ScramCredential) -> UserScramCredentialRecord:
+    """The credential as Kafka's metadata have it."""
+    return UserScramCredentialRecord(
+        name=user,
+        mechanism=mechanism,
+        salt=credential.salt,
+        stored_key=credential.stored_key,
+        server_key=credential.server_key,
+        iterations=credential.iterations,
+    )
+
+
 def features_value(finalized: Mapping[str, int]) -> bytes:
     """The value of the features' node."""
     return paths.to_json({"version": 2, "status": 1, "features": dict(finalized)})
@@ -103,7 +124,7 @@ def _shape(path: str) -> Iterator[None]:
 
 
 def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int = -1) -> MetadataImage:
-    """Everything that is stored, in six round trips. Raises StoreError, StoreCorrupt above all."""
+    """Everything that is stored, in a few round trips. Raises StoreError, StoreCorrupt above all."""
     brokers = load_brokers(store)
     topics = load_topics(store, frozenset(brokers))
     topic_configs = load_configs(store, paths.TOPIC_CONFIGS)
@@ -119,6 +140,7 @@ def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int
         broker_configs={"": {}, **broker_configs},
         group_configs={unquote(name): config for name, config in group_configs.items() if config},
         features=load_features(store),
+        scram=load_scram(store),
     )
 
 
@@ -199,3 +221,17 @@ def load_features(store: MetadataStore) -> FeaturesImage:
     value: dict[str, Any] = paths.from_json(paths.FEATURES, node.value)
     with _shape(paths.FEATURES):
         return FeaturesImage({str(name): int(level) for name, level in value["features"].items()}, node.version)
+
+
+def load_scram(store: MetadataStore) -> dict[tuple[str, int], ScramCredential]:
+    """The SCRAM credentials, by user and number of the mechanism."""
+    found = {}
+    for path, node in store.subtree(paths.SCRAM):
+        with _shape(path):
+            record = kinds.decode(node.value).message
+            if not isinstance(record, UserScramCredentialRecord):
+                raise TypeError(record)
+            found[record.name, record.mechanism] = ScramCredential(
+                record.salt, record.stored_key, record.server_key, record.iterations
+            )
+    return found

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from klamm.protocol.scram import ScramCredential
+
 NO_LEADER = -1
 NO_CONFIG: Mapping[str, str] = {}
 
@@ -85,6 +87,8 @@ class MetadataImage:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     features: FeaturesImage = field(default_factory=FeaturesImage)
+    scram: Mapping[tuple[str, int], ScramCredential] = field(default_factory=dict)
+    """By user and number of the mechanism."""
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         """What the topic overrides; empty for an unknown topic."""
@@ -145,6 +149,11 @@ class MetadataImage:
     def with_features(self, features: FeaturesImage) -> MetadataImage:
         """With these features."""
         return replace(self, features=features)
+
+    def with_scram(self, changes: Mapping[tuple[str, int], ScramCredential | None]) -> MetadataImage:
+        """With these credentials, of a user and mechanism each; without those that are None."""
+        changed = {**self.scram, **changes}
+        return replace(self, scram={key: credential for key, credential in changed.items() if credential is not None})
 
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
         """With these live brokers. Partitions get their ``offline`` replicas anew, those that do not change stay."""

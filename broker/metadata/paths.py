@@ -21,6 +21,9 @@ GROUP_CONFIGS = "/config/groups"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURES = "/feature"
+SCRAM = "/security/scram"
+SECRET = "/security/secret"
+"""Random bytes that only this cluster knows."""
 
 DEFAULT_ENTITY = "<default>"  # the node of the cluster-wide broker config; "" on the wire and in the image
 
@@ -65,6 +68,11 @@ def broker_config(name: str) -> str:
 def group_config(name: str) -> str:
     """``/config/groups/g``: what the group overrides. Its name, which may be anything, is percent-encoded."""
     return f"{GROUP_CONFIGS}/{quote(name, safe='')}"
+
+
+def scram(user: str, mechanism: int) -> str:
+    """``/security/scram/u:1``: the credential of a user for a mechanism. The name is percent-encoded. Ours."""
+    return f"{SCRAM}/{quote(user, safe='')}:{mechanism}"
 
 
 def delete_topic(name: str) -> str:

@@ -1,7 +1,7 @@
 """What the records of Apache Kafka's cluster metadata come to: topics, partitions, configs, features, producer ids.
 
 Records are applied in the order of the log. Those between the brackets of a metadata transaction count when it ends.
-What a Klamm broker cannot take over (ACLs, credentials, quotas ...) is counted, so that it can be said.
+What a Klamm broker cannot take over (ACLs, tokens, quotas ...) is counted, so that it can be said.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class ClusterState:
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        self.scram: dict[tuple[str, int], access.UserScramCredentialRecord] = {}
         self.left_out: dict[str, set[Hashable]] = {}
         self._transaction: list[Message] | None = None
 
@@ -131,6 +132,12 @@ class ClusterState:
     def _producer_ids(self, record: cluster.ProducerIdsRecord) -> None:
         self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
 
+    def _scram(self, record: access.UserScramCredentialRecord) -> None:
+        self.scram[record.name, record.mechanism] = record
+
+    def _no_scram(self, record: access.RemoveUserScramCredentialRecord) -> None:
+        self.scram.pop((record.name, record.mechanism), None)
+
     # -- what is left out ---------------------------------------------------------------------------------------
 
     def _note(self, what: str, key: Hashable, *, gone: bool = False) -> None:
@@ -145,12 +152,6 @@ class ClusterState:
 
     def _no_acl(self, record: access.RemoveAccessControlEntryRecord) -> None:
         self._note("ACLs", record.id, gone=True)
-
-    def _scram(self, record: access.UserScramCredentialRecord) -> None:
-        self._note("SCRAM credentials", (record.name, record.mechanism))
-
-    def _no_scram(self, record: access.RemoveUserScramCredentialRecord) -> None:
-        self._note("SCRAM credentials", (record.name, record.mechanism), gone=True)
 
     def _token(self, record: access.DelegationTokenRecord) -> None:
         self._note("delegation tokens", record.token_id)

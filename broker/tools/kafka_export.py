@@ -234,6 +234,8 @@ def _records(image: MetadataImage, node_id: int, next_producer_id: int, director
     for topic in image.topics.values():
         yield from _topic_records(topic, node_id, directory_id)
         yield from _configs(TOPIC_RESOURCE, topic.name, image.topic_config(topic.name))
+    for (user, mechanism), credential in image.scram.items():
+        yield codec.scram_record(user, mechanism, credential)
     if next_producer_id:
         yield ProducerIdsRecord(broker_id=node_id, next_producer_id=next_producer_id)
 

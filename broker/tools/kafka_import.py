@@ -34,6 +34,8 @@ from klamm.broker.tools import kraft_log
 from klamm.broker.tools.cluster_state import ClusterState, KafkaTopic
 from klamm.broker.tools.kraft_log import KraftLogError
 from klamm.config import BrokerConfig, ConfigError
+from klamm.protocol.cluster_metadata import kinds
+from klamm.protocol.cluster_metadata.access import UserScramCredentialRecord
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.wire import uuid_to_text
 from klamm.storage import checkpoints
@@ -68,6 +70,7 @@ class Findings:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     elsewhere: dict[str, dict[int, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    scram: list[UserScramCredentialRecord] = field(default_factory=list)
 
 
 def import_kafka(
@@ -167,6 +170,7 @@ def _from_kraft(
         if wanted.get("remote.storage.enable") == "true":
             log.warning("topic %s: it is tiered; what is only in remote storage is not taken over", topic.name)
     found.broker_configs = _good_broker_configs(state, config)
+    found.scram = list(state.scram.values())
     _say(foreign, "topic(s) without a replica on this node are left out")
     _say(absent, "partition(s) without a replica on this node begin empty")
     if alone:
@@ -336,6 +340,9 @@ def _operations(store: MetadataStore, found: Findings, cluster_id: str, config: 
             operations.append(Create(path, encoded(elsewhere), make_parents=True))
     for name, values in found.broker_configs.items():
         operations.append(Create(paths.broker_config(name), codec.config_value(values)))
+    for record in found.scram:
+        path = paths.scram(record.name, record.mechanism)
+        operations.append(Create(path, kinds.encode(record), make_parents=True))
     if found.next_producer_id:
         operations.append(startup.producer_ids_given(config.node_id, found.next_producer_id))
     operations.append(Create(paths.CLUSTER_ID, paths.to_json({"version": "1", "id": cluster_id}), make_parents=True))
