@@ -51,6 +51,7 @@ from klamm.storage.open_files import limit_for_logs
 
 if TYPE_CHECKING:
     from klamm.broker.broker import Broker
+    from klamm.broker.security.sasl.settings import SaslSettings
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,16 @@ class Server:
         self._controller: Controller | None = None
         self._partitions: PartitionManager | None = None
         self._threads = Threads()
+        self._sasl = self._sasl_settings()
+
+    def _sasl_settings(self) -> dict[str, SaslSettings]:
+        """Return the settings of the listeners where clients log in. Raises ConfigError."""
+        asking = [listener for listener in self.config.listeners if listener.uses_sasl]
+        if not asking:
+            return {}
+        from klamm.broker.security.sasl.settings import read_settings
+
+        return {listener.name: read_settings(self.config, listener, os.environ) for listener in asking}
 
     # -- open ---------------------------------------------------------------------------------------------------
 
@@ -281,19 +292,24 @@ class Server:
                 bound = network.listen(listener.name, listener.host, listener.port, limits)
             except OSError as error:
                 raise CannotStart(f"listeners: cannot listen on {listener}: {error.strerror or error}") from None
+            if listener.name in self._sasl:
+                from klamm.broker.logins import login_gate
+
+                bound.gate = login_gate(network, self._controller, self._sasl[listener.name])
             host, port = bound.address
             addresses.append(f"{listener.name}://{f'[{host}]' if ':' in host else host}:{port}")
         return addresses
 
     def _registration(self, addresses: list[str]) -> BrokerImage:
         advertised = {listener.name: listener for listener in self.config.advertised_listeners}
+        protocols = {listener.name: listener.protocol for listener in self.config.listeners}
         endpoints = []
         for address in addresses:
             name, _, rest = address.partition("://")
             host, _, port = rest.rpartition(":")
             if name in advertised:
                 host, port = advertised[name].host, str(advertised[name].port)
-            endpoints.append(Endpoint(name, host.strip("[]"), int(port)))
+            endpoints.append(Endpoint(name, host.strip("[]"), int(port), protocols[name]))
         rack = self.config["broker.rack"]
         return BrokerImage(self.config.node_id, tuple(endpoints), str(rack) if rack is not None else None)
 

@@ -68,10 +68,7 @@ _NAMES: Final = {
     "remote.log.metadata.": (
         "custom.metadata.max.bytes manager.class.name manager.class.path manager.impl.prefix manager.listener.name"
     ),
-    "sasl.": (
-        "client.callback.handler.class mechanism.controller.protocol server.callback.handler.class "
-        "server.max.receive.size"
-    ),
+    "sasl.": ("client.callback.handler.class mechanism.controller.protocol server.callback.handler.class"),
     "sasl.kerberos.": (
         "kinit.cmd min.time.before.relogin principal.to.local.rules service.name ticket.renew.jitter "
         "ticket.renew.window.factor"

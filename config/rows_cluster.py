@@ -161,12 +161,17 @@ SECURITY = (
       "Names the user of a connection.", refuse="Java classes cannot run here, and users would have other names"),
     K("security.providers", STRING, None, "Java classes that provide cryptography.", importance="low", status="no use"),
     K("connection.failed.authentication.delay.ms", INT, 100, "How long a failed login waits for its answer.",
-      NOT_NEGATIVE, importance="low", status="later"),
-    K("connections.max.reauth.ms", LONG, 0, "How long a login lasts.", status="later"),
+      NOT_NEGATIVE, importance="low"),
+    K("connections.max.reauth.ms", LONG, 0, "How long a login lasts before the client must log in again; 0 is for "
+      "ever. Also per listener and mechanism, with the prefix `listener.name.<name>.<mechanism>.`."),
     K("delegation.token.secret.key", PASSWORD, None, "Signs delegation tokens.", status="later"),
-    K("sasl.enabled.mechanisms", LIST, ["GSSAPI"], "The ways to log in with SASL.", Words(), status="later"),
+    K("sasl.enabled.mechanisms", LIST, ["GSSAPI"], "The ways to log in with SASL, also per listener, with the prefix "
+      "`listener.name.<name>.`. There are PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.", Words()),
+    K("sasl.server.max.receive.size", INT, 524288, "The largest frame of a login."),
     K("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "How brokers log in to each other.", status="later"),
-    K("sasl.jaas.config", PASSWORD, None, "Users and passwords of a SASL listener.", status="later"),
+    K("sasl.jaas.config", PASSWORD, None, "One JAAS entry for a listener and mechanism, set with the prefix "
+      "`listener.name.<name>.<mechanism>.`. The users of PLAIN are in it, as options `user_<name>=\"<password>\"` of "
+      "`org.apache.kafka.common.security.plain.PlainLoginModule`."),
     K("ssl.client.auth", STRING, "none", "Whether a TLS client must show a certificate.",
       OneOf(("required", "requested", "none")), status="later"),
     K("ssl.keystore.type", STRING, "JKS", "The format of the keystore.", status="later"),

@@ -36,7 +36,8 @@ LISTENERS = (
       Words(empty_allowed=False), importance="high"),
     K("listener.security.protocol.map", STRING,
       "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", "The security protocol of each "
-      "listener name, as NAME:PROTOCOL separated by commas. Only PLAINTEXT can be opened.", importance="low"),
+      "listener name, as NAME:PROTOCOL separated by commas. PLAINTEXT and SASL_PLAINTEXT can be opened.",
+      importance="low"),
     K("inter.broker.listener.name", STRING, None, "The listener that other brokers connect to."),
     K("security.inter.broker.protocol", STRING, "PLAINTEXT", "The protocol between brokers when no listener is named "
       "for it.", OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
@@ -137,6 +138,21 @@ KLAMM = (
       "cluster-wide"),
     K("klamm.frame.timeout.ms", INT, 30000, "A request that has begun must be complete within this time, or the "
       "connection is closed.", POSITIVE),
+    K("klamm.authentication.timeout.ms", INT, 10000, "A connection that must log in and has not done so within this "
+      "time is closed.", POSITIVE),
+    K("klamm.max.unauthenticated.connections", INT, 4096, "How many connections may be open that have to log in and "
+      "have not yet; more are refused.", POSITIVE),
+    K("klamm.max.unauthenticated.connections.per.ip", INT, 256, "How many of them one address may hold.", POSITIVE),
+    K("klamm.max.delayed.failures", INT, 1000, "How many failed logins may wait for their answer "
+      "(connection.failed.authentication.delay.ms); beyond that connections are closed at once, without one.",
+      NOT_NEGATIVE),
+    K("klamm.max.failed.logins.per.ip", INT, 20, "How many failed logins of one address are answered in a second; "
+      "further ones are closed at once.", NOT_NEGATIVE),
+    K("klamm.sasl.plain.without.tls", BOOLEAN, False, "Allow PLAIN on a SASL_PLAINTEXT listener that is not on the "
+      "loopback. Its passwords can be read by everybody on the way."),
+    K("klamm.jaas.file", STRING, None, "A JAAS file for listeners without a sasl.jaas.config: its section "
+      "`<listener>.KafkaServer`, else `KafkaServer`. Not set, the file that `java.security.auth.login.config` names in "
+      "the environment's KAFKA_OPTS.", NotEmpty()),
     K("klamm.max.open.log.files", INT, -1, "How many descriptors the logs keep open at once, for segments and mapped "
       "indexes; what was not used for long is closed first, and opened again when it is asked for. -1 is half of what "
       "the process may have (RLIMIT_NOFILE). It is never more than half of the memory maps that the kernel allows a "

@@ -1,7 +1,8 @@
-"""SaslHandshake (17): v0-1. Refused: no listener of this broker asks for SASL, so there is nothing to agree on.
+"""SaslHandshake (17): v0-1, after a login or where nobody logs in: ILLEGAL_SASL_STATE, and the connection stays.
 
-A client that is set up for SASL_PLAINTEXT and meets a PLAINTEXT listener is told ILLEGAL_SASL_STATE, as by Apache
-Kafka, and not left to guess from a closed connection.
+Logins, and the re-authentication of a session that has an end, do not come here (`broker/network/login.py`). A client
+that is set up for SASL_PLAINTEXT and meets a PLAINTEXT listener gets this as well, and is not left to guess from a
+closed connection.
 """
 
 from __future__ import annotations

@@ -293,6 +293,10 @@ def _network_families(network: Network) -> Iterator[Family]:
     yield Family("klamm_connections", "gauge", "Open client connections.", current)
     yield Family("klamm_connections_accepted_total", "counter", "Connections accepted.", [("", counters.accepted)])
     yield Family("klamm_connections_closed_total", "counter", "Connections closed, by reason.", closed)
+    logins = [(f'{{mechanism="{escape(name)}"}}', count) for name, count in sorted(counters.logins.items())]
+    yield Family("klamm_logins_total", "counter", "Logins with SASL, re-authentications included.", logins)
+    unauthenticated = [("", len(network.unauthenticated))]
+    yield Family("klamm_unauthenticated_connections", "gauge", "Connections that have not logged in.", unauthenticated)
     yield Family(
         "klamm_connections_refused_total",
         "counter",

@@ -1,10 +1,9 @@
 """One client connection: reads frames, has them dispatched in order, sends the replies in the same order.
 
 The connection owns its non-blocking socket; `receiver` watches it, `send_queue` sends. A readable event reads once,
-dispatches what is whole, and sends the replies together with one system call. Short replies leave when all the
-connections that were readable together have been served, since each send may cost the wake-up of a peer; those of a
-connection that is alone leave at once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the
-other connections' turns.
+dispatches what is whole, and sends the replies with one system call. Short replies leave when all the connections that
+were readable together have been served, since each send may wake a peer; those of a connection that is alone leave at
+once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
 
 Order. A pending reply says what may pass it (Produce after Produce), `max_inflight` of them at most; anything else
 stays in the buffer until all replies before it are known. Replies leave in the order of the requests.
@@ -33,7 +32,7 @@ from klamm.broker.network.deadlines import Deadlines
 from klamm.broker.network.file_pieces import ShortFile
 from klamm.broker.network.limits import plain_address
 from klamm.broker.network.receiver import Receiver
-from klamm.broker.network.response import CloseConnection, RequestMemo, Response
+from klamm.broker.network.response import CloseConnection, Dispatcher, RequestMemo, Response
 from klamm.broker.network.response_queue import ResponseQueue
 from klamm.broker.network.send_queue import SendQueue
 from klamm.broker.network.warnings import describe_junk
@@ -57,6 +56,9 @@ TURN_OVER = 4  # the rest of the buffer is scheduled
 NO_BUDGET = 8  # queued.max.request.bytes
 ENDING = 16  # nothing more is accepted
 NOT_SERVING = WAITING | UNSENT | TURN_OVER
+
+HALF_FRAME = CloseReason("half_frame", "end of stream inside a frame")
+CLOSED_BY_PEER = CloseReason("eof", "closed by the peer")
 
 
 class Connection:
@@ -163,6 +165,11 @@ class Connection:
         for wait in list(self._waits):
             wait.cancel()
 
+    def hand_to(self, dispatch: Dispatcher, max_frame_bytes: int) -> None:
+        """Have the frames that follow dispatched by `dispatch`, and close when one is larger than that."""
+        self._dispatch = dispatch
+        self._frames.max_frame_bytes = max_frame_bytes
+
     def drain(self) -> None:
         """Answer what has been read, send it, then close."""
         self._end_with(CloseReason("drain", "shutting down"))
@@ -237,9 +244,9 @@ class Connection:
                     break
                 frame = None
         except FrameError as error:
-            self._refuse(CloseReason("bad_frame", f"{error}: {describe_junk(error.prefix)}"))
+            self.refuse(CloseReason("bad_frame", f"{error}: {describe_junk(error.prefix)}"))
         except CloseConnection as error:
-            self._refuse(CloseReason("refused", error.reason))
+            self.refuse(CloseReason("refused", error.reason))
         except (Exception, StopRequested):
             logger.exception("%s: the dispatcher failed", self)
             frames.discard()
@@ -279,7 +286,7 @@ class Connection:
         self._active = True
         responses, failure = self._pending.take_ready()
         if failure is not None:
-            self._refuse(failure)
+            self.refuse(failure)
         self._ready += responses
         self.send_ready()
         self._charge()
@@ -367,16 +374,15 @@ class Connection:
         if overdue is not None:
             self.close(overdue.text, overdue.kind)
 
-    def _refuse(self, reason: CloseReason) -> None:
+    def refuse(self, reason: CloseReason) -> None:
+        """Warn, drop what is unread, and close when everything before has been answered."""
         self._network.warn(reason.kind, "%s: closed: %s", self, reason.text)
         self._frames.discard()
         self._mark_ending(reason)
 
     def _on_end_of_stream(self) -> None:
-        if self._frames.buffered_bytes and not self._frames.has_frame():
-            self._end_with(CloseReason("half_frame", "end of stream inside a frame"))
-        else:
-            self._end_with(CloseReason("eof", "closed by the peer"))
+        is_half = self._frames.buffered_bytes and not self._frames.has_frame()
+        self._end_with(HALF_FRAME if is_half else CLOSED_BY_PEER)
 
     def _end_with(self, reason: CloseReason) -> None:
         self._mark_ending(reason)
@@ -389,9 +395,8 @@ class Connection:
 
     def _close_if_done(self) -> None:
         """Close when everything accepted has been answered and sent."""
-        if self.closed or self._pending.responses or self._send_queue.unsent_bytes or self._muted & TURN_OVER:
-            return
-        if self._ready or self._frames.has_frame():
+        is_busy = self._pending.responses or self._send_queue.unsent_bytes or self._muted & TURN_OVER or self._ready
+        if self.closed or is_busy or self._frames.has_frame():
             return
         assert self._end is not None
         self._receiver.shut_down(self._network.scratch.view)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from klamm.broker.network.unauthenticated import LoginLimits
+
 logger = logging.getLogger(__name__)
 
 UNLIMITED = 2**31 - 1
@@ -54,6 +56,7 @@ class NetworkLimits:
     send_buffer_bytes: int = -1  # -1: what the kernel tunes
     receive_buffer_bytes: int = -1
     unsent_high_water_bytes: int = 1024 * 1024
+    logins: LoginLimits = field(default_factory=LoginLimits)
 
     @classmethod
     def from_config(cls, config: Values) -> NetworkLimits:
@@ -77,7 +80,22 @@ class NetworkLimits:
             backlog=value("socket.listen.backlog.size", default.backlog, only_if_set=True),
             send_buffer_bytes=value("socket.send.buffer.bytes", -1, only_if_set=True),
             receive_buffer_bytes=value("socket.receive.buffer.bytes", -1, only_if_set=True),
+            logins=_login_limits(config),
         )
+
+
+def _login_limits(config: Values) -> LoginLimits:
+    default = LoginLimits()
+    return LoginLimits(
+        timeout_ms=_integer(config, "klamm.authentication.timeout.ms", default.timeout_ms),
+        max_connections=_integer(config, "klamm.max.unauthenticated.connections", default.max_connections),
+        max_connections_per_ip=_integer(
+            config, "klamm.max.unauthenticated.connections.per.ip", default.max_connections_per_ip
+        ),
+        failure_delay_ms=_integer(config, "connection.failed.authentication.delay.ms", default.failure_delay_ms),
+        max_delayed_failures=_integer(config, "klamm.max.delayed.failures", default.max_delayed_failures),
+        max_failures_per_ip=_integer(config, "klamm.max.failed.logins.per.ip", default.max_failures_per_ip),
+    )
 
 
 @dataclass(frozen=True, slots=True)

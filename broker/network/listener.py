@@ -21,6 +21,7 @@ from klamm.broker.network.connection import Connection
 from klamm.broker.network.limits import ListenerLimits, idle_limit_s, plain_address
 
 if TYPE_CHECKING:
+    from klamm.broker.network.login import LoginGate
     from klamm.broker.network.network import Network
 
 ACCEPTS_PER_TURN = 16
@@ -36,6 +37,8 @@ class Listener:
         self.name = name
         self.limits = limits
         self.connection_count = 0
+        self.gate: LoginGate | None = None
+        """Where connections log in first; None: nobody does."""
         self._network = network
         self._accepting = False
         self._started = False
@@ -120,6 +123,11 @@ class Listener:
 
     def _open(self, channel: socket.socket, address: str, port: int) -> None:
         network = self._network
+        if self.gate is not None and not network.unauthenticated.admits(address):
+            network.counters.refused += 1
+            network.warn("logins", "%r: %s refused, too many connections have not logged in yet", self, address)
+            channel.close()
+            return
         if not network.quota.admit(address):
             network.counters.refused += 1
             network.warn("per_ip", "%r: %s has too many connections, refused (max.connections.per.ip)", self, address)
@@ -127,7 +135,10 @@ class Listener:
             return
         channel.setblocking(False)
         self.connection_count += 1
-        network.opened(Connection(channel, (address, port), network, self))
+        connection = Connection(channel, (address, port), network, self)
+        network.opened(connection)
+        if self.gate is not None:
+            self.gate.guard(connection)
 
     def _on_out_of_descriptors(self, error: OSError) -> None:
         """Shed one waiting peer with the help of the reserve, then pause."""

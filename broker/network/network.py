@@ -25,6 +25,7 @@ from klamm.broker.network.limits import (
 )
 from klamm.broker.network.listener import Listener
 from klamm.broker.network.response import Dispatcher
+from klamm.broker.network.unauthenticated import Unauthenticated
 from klamm.broker.network.warnings import RateLimitedWarning
 from klamm.protocol.framing import Scratch
 
@@ -48,6 +49,10 @@ class NetworkCounters:
     refused: int = 0  # over a limit per address
     accept_errors: int = 0  # out of descriptors
     closed: dict[str, int] = field(default_factory=dict)
+    logins: dict[str, int] = field(default_factory=dict)  # by mechanism, re-authentications included
+
+    def count_login(self, mechanism: str) -> None:
+        self.logins[mechanism] = self.logins.get(mechanism, 0) + 1
 
 
 class Network:
@@ -63,6 +68,7 @@ class Network:
         self.copies = memoryview(bytearray(COPIES_BYTES))
         self.file_threads = FileThreads(self.loop)
         self.quota = ConnectionQuota(limits)
+        self.unauthenticated = Unauthenticated(limits.logins)
         limit = limits.queued_max_request_bytes
         self.budget = RequestBudget(limit) if limit > 0 else None
         self.counters = NetworkCounters()
@@ -93,6 +99,7 @@ class Network:
             self._look_up(limits)
         self.limits = limits
         self.quota.change_limits(limits)
+        self.unauthenticated.limits = limits.logins
         if self.budget is not None:
             self.budget.limit_bytes = limits.queued_max_request_bytes
         self.resume_accepting()
@@ -179,6 +186,7 @@ class Network:
 
     def forget(self, connection: Connection, kind: str) -> None:
         self.connections.discard(connection)
+        self.unauthenticated.remove(connection)
         if self._alone is connection:
             self._alone = None
         was_full = self.quota.node_is_full
@@ -195,11 +203,16 @@ class Network:
         self.now = now = self.clock.monotonic()
         frame_s = self.limits.frame_timeout_ms / 1000
         idle_s = idle_limit_s(self.limits.max_idle_ms)
+        for connection in self.unauthenticated.overdue(now):
+            self.warn("login_timeout", "%s: closed: no login within klamm.authentication.timeout.ms", connection)
+            connection.close("no login in time", "login_timeout")
         for connection in list(self.connections):
             connection.sweep(now, idle_s, frame_s)
 
     def _schedule_sweep(self) -> None:
         shortest_s = min(self.limits.frame_timeout_ms / 1000, idle_limit_s(self.limits.max_idle_ms))
+        if any(listener.gate is not None for listener in self.listeners):
+            shortest_s = min(shortest_s, self.limits.logins.timeout_ms / 1000)
         self._sweep_timer = self.loop.call_later(
             min(MAX_SWEEP_S, max(0.01, shortest_s / SWEEPS_PER_TIMEOUT)), self._on_sweep
         )
