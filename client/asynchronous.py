@@ -18,12 +18,15 @@ from typing import Any, Self, cast
 
 from klamm.client.errors import ClientError, ClientTimeout, ConnectionClosed, NoCommonVersion, UnexpectedResponse
 from klamm.client.exchange import Exchange
+from klamm.client.sasl import Conversation, Credentials, LoginFailed, log_in
 
 TIMEOUT_S = 30.0
 
 
 class AsyncNodeClient:
-    """See the module. `connect` (or `async with`) comes first; it asks for the node's versions unless told not to."""
+    """See the module. `connect` (or `async with`) comes first: it logs in if there are credentials, and asks for the
+    node's versions unless `negotiate` is false. `session_lifetime_ms` is how long the login lasts, 0 for ever; `log_in`
+    renews it."""
 
     def __init__(
         self,
@@ -33,21 +36,24 @@ class AsyncNodeClient:
         client_id: str | None = "klamm",
         timeout_s: float = TIMEOUT_S,
         negotiate: bool = True,
+        credentials: Credentials | None = None,
     ) -> None:
         self.host = host
         self.port = port
         self.timeout_s = timeout_s
         self.negotiate = negotiate
+        self.credentials = credentials
         self.exchange = Exchange(client_id)
         self._waiting: deque[asyncio.Future[Any]] = deque()  # one for each request that `exchange` has in flight
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._closed: ClientError | None = None
+        self.session_lifetime_ms = 0
 
     async def connect(self) -> None:
-        """Open the connection and learn the node's versions.
+        """Open the connection, log in, and learn the node's versions.
 
-        Raises ConnectionClosed, ClientTimeout, NoCommonVersion, UnexpectedResponse.
+        Raises ConnectionClosed, ClientTimeout, LoginFailed, NoCommonVersion, UnexpectedResponse.
         """
         assert self._transport is None and self._closed is None, "a client connects once"
         loop = asyncio.get_running_loop()
@@ -58,6 +64,8 @@ class AsyncNodeClient:
             raise self._fail(ClientTimeout(f"connect {self.host}:{self.port}: timed out")) from error
         except OSError as error:
             raise self._fail(ConnectionClosed(f"connect {self.host}:{self.port}: {error}")) from error
+        if self.credentials is not None:
+            await self.log_in(self.credentials)
         if self.negotiate:
             await self._learn_versions()
 
@@ -118,6 +126,19 @@ class AsyncNodeClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    async def log_in(self, credentials: Credentials) -> None:
+        """Log in, or again before the session ends; nothing else may be sent meanwhile. Raises what `connect` does."""
+        conversation = log_in(credentials)
+        try:
+            request = next(conversation)
+            while True:
+                response = await self.request(*request)
+                request = await asyncio.to_thread(_continue, conversation, response)
+        except _Finished as end:
+            self.session_lifetime_ms = end.lifetime_ms
+        except LoginFailed as error:
+            raise self._fail(error) from None
 
     async def _learn_versions(self) -> None:
         question, first = self.exchange.versions_request()
@@ -191,3 +212,19 @@ class _Link(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         reason = "the node closed the connection" if error is None else str(error)
         self.client._fail(ConnectionClosed(f"{self.client.host}:{self.client.port}: {reason}"))
+
+
+class _Finished(Exception):
+    """The conversation has ended; a StopIteration cannot pass through a future."""
+
+    def __init__(self, lifetime_ms: int) -> None:
+        super().__init__(lifetime_ms)
+        self.lifetime_ms = lifetime_ms
+
+
+def _continue(conversation: Conversation, response: Any) -> tuple[Any, int]:
+    """Return the next request; in a thread, for a password takes milliseconds to be salted. Raises _Finished."""
+    try:
+        return conversation.send(response)
+    except StopIteration as end:
+        raise _Finished(end.value) from None

@@ -3,12 +3,14 @@
     with NodeClient("127.0.0.1", 9092) as client:
         response = client.request(MetadataRequest(topics=None))
 
-Connects on first use and, if no version is given, asks for the node's versions first. Not for use by several threads
+Connects on first use, logs in if it has credentials, and again before the session ends; if no version is given, it asks
+for the node's versions first. Not for use by several threads
 at once. A connection that was closed, by whichever side, is not opened again: make a new client.
 """
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Callable
@@ -17,9 +19,11 @@ from typing import Any, Self
 
 from klamm.client.errors import ClientError, ClientTimeout, ConnectionClosed, UnexpectedResponse
 from klamm.client.exchange import Exchange
+from klamm.client.sasl import Credentials, LoginFailed, log_in
 from klamm.protocol.framing import SIZE
 
 TIMEOUT_S = 30.0
+RENEWAL_POINT = 0.85  # of a session's lifetime, then the client logs in again
 
 
 class NodeClient:
@@ -32,25 +36,29 @@ class NodeClient:
         *,
         client_id: str | None = "klamm",
         timeout_s: float = TIMEOUT_S,
+        credentials: Credentials | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.host = host
         self.port = port
         self.timeout_s = timeout_s
+        self.credentials = credentials
         self.exchange = Exchange(client_id)
         self._monotonic = monotonic
         self._socket: socket.socket | None = None
         self._closed = False
+        self._renew_at = math.inf
 
     def request(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> Any:
         """Send a request and give its response; None for a Produce with acks=0.
 
-        Raises ConnectionClosed, ClientTimeout, NoCommonVersion, UnexpectedResponse.
+        Raises ConnectionClosed, ClientTimeout, LoginFailed, NoCommonVersion, UnexpectedResponse.
         """
         deadline = self._deadline(timeout_s)
         self._connected(deadline)
         if self.exchange.in_flight:
             raise ClientError("receive() what was sent before")
+        self._renew_login(deadline)
         if version is None:
             version = self._choose_version(type(message), deadline)
         return self._ask(message, version, deadline)
@@ -61,6 +69,8 @@ class NodeClient:
         The versions of the node must be known, or one be given, when responses are outstanding.
         """
         deadline = self._deadline(timeout_s)
+        self._connected(deadline)
+        self._renew_login(deadline)
         if version is None:
             version = self._choose_version(type(message), deadline)
         return self._send(message, version, deadline)
@@ -177,7 +187,27 @@ class NodeClient:
             raise self._failed("connect", error) from error
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = made
+        self._log_in(deadline)
         return made
+
+    def _renew_login(self, deadline: float) -> None:
+        """Log in again when most of the session is over and nothing is in flight."""
+        if self._monotonic() >= self._renew_at and not self.exchange.in_flight:
+            self._log_in(deadline)
+
+    def _log_in(self, deadline: float) -> None:
+        if self.credentials is None:
+            return
+        conversation = log_in(self.credentials)
+        try:
+            request = next(conversation)
+            while True:
+                request = conversation.send(self._ask(*request, deadline))
+        except LoginFailed:
+            self.close()
+            raise
+        except StopIteration as end:
+            self._renew_at = self._monotonic() + end.value * RENEWAL_POINT / 1000 if end.value else math.inf
 
     def _failed(self, what: str, error: OSError) -> ClientError:
         """Close, as nobody knows how much went through, and give the error to raise."""

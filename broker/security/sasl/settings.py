@@ -59,7 +59,7 @@ class SaslSettings:
 def read_settings(config: BrokerConfig, listener: Listener, environ: Mapping[str, str]) -> SaslSettings:
     """Return the settings of a listener with SASL. Raises ConfigError."""
     of_listener = listener_config(config, listener.name)
-    enabled = list(dict.fromkeys(cast(list[str], of_listener["sasl.enabled.mechanisms"])))
+    enabled = cast(list[str], of_listener["sasl.enabled.mechanisms"])
     missing = [name for name in enabled if name not in MECHANISMS]
     if missing or not enabled:
         key = of_listener.set_name("sasl.enabled.mechanisms")
