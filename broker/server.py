@@ -295,7 +295,7 @@ class Server:
             if listener.name in self._sasl:
                 from klamm.broker.logins import login_gate
 
-                bound.gate = login_gate(network, self._controller, self._sasl[listener.name])
+                network.ask_for_logins(bound, login_gate(network, self._controller, self._sasl[listener.name]))
             host, port = bound.address
             addresses.append(f"{listener.name}://{f'[{host}]' if ':' in host else host}:{port}")
         return addresses

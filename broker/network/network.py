@@ -31,6 +31,7 @@ from klamm.protocol.framing import Scratch
 
 if TYPE_CHECKING:
     from klamm.broker.network.connection import Connection
+    from klamm.broker.network.login import LoginGate
     from klamm.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -92,6 +93,13 @@ class Network:
         listener = Listener(name, host, port, limits or ListenerLimits(), self)
         self.listeners.append(listener)
         return listener
+
+    def ask_for_logins(self, listener: Listener, gate: LoginGate) -> None:
+        """Have the connections of a listener log in first. Their deadline may be a short one."""
+        listener.gate = gate
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._schedule_sweep()
 
     def change_limits(self, limits: NetworkLimits) -> None:
         """New settings for what comes; open connections keep their frame limit."""

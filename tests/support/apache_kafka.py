@@ -57,14 +57,20 @@ class ApacheKafka:
 
 @contextlib.contextmanager
 def apache_kafka(
-    directory: Path, config: Mapping[str, str] | None = None, *, log_dir: Path | None = None, heap: str = "512m"
+    directory: Path,
+    config: Mapping[str, str] | None = None,
+    *,
+    log_dir: Path | None = None,
+    heap: str = "512m",
+    sasl_port: int = 0,
 ) -> Iterator[ApacheKafka]:
-    """Format `log_dir` (if it is new), start a broker over it with the extra `config`, and wait until it serves."""
+    """Format `log_dir` (if it is new), start a broker over it with the extra `config`, and wait until it serves. With a
+    `sasl_port` it has a SASL_PLAINTEXT listener, too."""
     directory.mkdir(parents=True, exist_ok=True)
     log_dir = log_dir if log_dir is not None else directory / "kafka-logs"
     port, controller_port = free_ports(2)
     file = directory / "server.properties"
-    file.write_text(_properties(port, controller_port, log_dir, config or {}), encoding="utf-8")
+    file.write_text(_properties(port, controller_port, sasl_port, log_dir, config or {}), encoding="utf-8")
     output = directory / "kafka.out"
     command = [java(), f"-Xmx{heap}", f"-Dkafka.logs.dir={directory}", "-cp", classpath("broker")]
     with output.open("ab") as out:
@@ -90,15 +96,18 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def _properties(port: int, controller_port: int, log_dir: Path, more: Mapping[str, str]) -> str:
+def _properties(port: int, controller_port: int, sasl_port: int, log_dir: Path, more: Mapping[str, str]) -> str:
+    advertised = f"PLAINTEXT://127.0.0.1:{port}"
+    if sasl_port:
+        advertised += f",SASL_PLAINTEXT://127.0.0.1:{sasl_port}"
     values = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"{advertised},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": advertised,
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "log.dirs": str(log_dir),
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
