@@ -11,3 +11,7 @@ class CloseReason:
 
     kind: str
     text: str
+
+
+HALF_FRAME = CloseReason("half_frame", "end of stream inside a frame")
+CLOSED_BY_PEER = CloseReason("eof", "closed by the peer")

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from klamm.broker.network.close_reason import CloseReason
+from klamm.broker.network.close_reason import CLOSED_BY_PEER, HALF_FRAME, CloseReason
 from klamm.broker.network.deadlines import Deadlines
 from klamm.broker.network.file_pieces import ShortFile
 from klamm.broker.network.limits import plain_address
@@ -56,9 +56,6 @@ TURN_OVER = 4  # the rest of the buffer is scheduled
 NO_BUDGET = 8  # queued.max.request.bytes
 ENDING = 16  # nothing more is accepted
 NOT_SERVING = WAITING | UNSENT | TURN_OVER
-
-HALF_FRAME = CloseReason("half_frame", "end of stream inside a frame")
-CLOSED_BY_PEER = CloseReason("eof", "closed by the peer")
 
 
 class Connection:

@@ -126,6 +126,23 @@ def test_features_and_producer_ids() -> None:
     assert state.next_producer_id == 2000
 
 
+def test_scram_credentials_are_those_that_were_not_removed() -> None:
+    def credential(name: str, mechanism: int, salt: bytes = b"s") -> UserScramCredentialRecord:
+        return UserScramCredentialRecord(
+            name=name, mechanism=mechanism, salt=salt, stored_key=b"k", server_key=b"v", iterations=4096
+        )
+
+    state = state_of(
+        credential("a", 1),
+        credential("a", 2),
+        credential("b", 1),
+        credential("b", 1, b"new"),
+        RemoveUserScramCredentialRecord(name="a", mechanism=1),
+        RemoveUserScramCredentialRecord(name="nobody", mechanism=1),
+    )
+    assert {key: record.salt for key, record in state.scram.items()} == {("a", 2): b"s", ("b", 1): b"new"}
+
+
 def test_what_has_no_place_here_is_counted_as_it_stands_at_the_end() -> None:
     def quota(remove: bool) -> ClientQuotaRecord:
         return ClientQuotaRecord(entity=[EntityData(entity_type="user", entity_name=None)], key="k", remove=remove)
@@ -138,15 +155,13 @@ def test_what_has_no_place_here_is_counted_as_it_stands_at_the_end() -> None:
     state = state_of(
         *(acl(number) for number in range(3)),
         RemoveAccessControlEntryRecord(id=topic_id(1)),
-        UserScramCredentialRecord(name="a", mechanism=1, salt=b"", stored_key=b"", server_key=b"", iterations=4096),
-        RemoveUserScramCredentialRecord(name="a", mechanism=1),
         DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="x"),
         DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="y"),
         RemoveDelegationTokenRecord(token_id="x"),
         quota(False),
     )
     counts = {what: len(which) for what, which in state.left_out.items()}
-    assert counts == {"ACLs": 2, "SCRAM credentials": 0, "delegation tokens": 1, "client quotas": 1}
+    assert counts == {"ACLs": 2, "delegation tokens": 1, "client quotas": 1}
     state.apply(quota(True))
     assert state.left_out["client quotas"] == set()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from klamm.broker.controller.credentials import Upsertion
 from klamm.broker.tools.kafka_export import CannotExport, Exported, export_kafka
 from klamm.broker.tools.kraft_log import read_state
 from klamm.config.broker_config import BrokerConfig
@@ -97,6 +98,16 @@ def test_what_was_exported_can_be_taken_over(data: Path, tmp_path: Path) -> None
         partition = broker.broker.partitions.get_partition("t", 1)
         assert partition is not None and partition.log is not None
         assert partition.log.log_end_offset == 1
+
+
+def test_scram_credentials_go_out_and_come_back(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path) as broker:
+        upsertion = Upsertion("a", 1, 4096, b"salt", bytes(32))
+        assert broker.run(broker.broker.controller.alter_scram([], [upsertion])) == {"a": None}
+        credentials = broker.broker.image.scram
+    export(tmp_path / "data", tmp_path / "again" / "data")
+    with EmbeddedBroker(tmp_path / "again") as broker:
+        assert broker.broker.image.scram == credentials and len(credentials) == 1
 
 
 def test_our_directories_stay_as_they_are(data: Path, tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from klamm.broker.server import CannotStart, Server
 from klamm.config.broker_config import BrokerConfig
-from klamm.protocol.cluster_metadata.access import AccessControlEntryRecord
+from klamm.protocol.cluster_metadata.access import AccessControlEntryRecord, UserScramCredentialRecord
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord, ProducerIdsRecord
 from klamm.protocol.cluster_metadata.topics import ConfigRecord, PartitionChangeRecord
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 from klamm.protocol.schema import Message
+from klamm.protocol.scram import ScramCredential
 from klamm.storage.paths import TopicPartition
 from tests.broker.tools.kafka_directory import (
     CLUSTER_ID,
@@ -125,6 +126,17 @@ def test_configs_that_cannot_be_are_left_out_and_named(tmp_path: Path, caplog: p
         }
     assert "topic t: retention.ms=soon is not taken over" in caplog.text
     assert "broker 1: the dynamic config log.retention.ms is not taken over" in caplog.text
+
+
+def test_scram_credentials_come_along(tmp_path: Path) -> None:
+    record = UserScramCredentialRecord(
+        name="a/b c", mechanism=2, salt=b"salt", stored_key=b"k" * 64, server_key=b"s" * 64, iterations=8192
+    )
+    kraft(tmp_path / "data", record)
+    for _ in range(2):
+        with EmbeddedBroker(tmp_path) as broker:
+            expected = ScramCredential(b"salt", b"k" * 64, b"s" * 64, 8192)
+            assert broker.broker.image.scram == {("a/b c", 2): expected}
 
 
 def test_what_has_no_place_here_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
