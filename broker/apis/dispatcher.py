@@ -8,8 +8,8 @@ A large request, one of more than `SMALL_ELEMENTS`, would keep the loop from oth
 thread, handled in pieces (`pieces`), each in a turn of its own (`Turns`), and its response is encoded in the thread.
 Beyond `klamm.request.max.elements` the connection is closed.
 
-Bad input (FAULTS, network rows 2-8): an unknown API or version, a header or body that does not decode, closes the
-connection; only ApiVersions answers a version that it does not know, in the bytes of version 0.
+Bad input (docs/faults.md, network rows 2-8): an unknown API or version, a header or body that does not decode, closes
+the connection. Only ApiVersions answers a version that it does not know, in the bytes of version 0.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `flush` asks for a partition; whatever was asked for while the previous round ran is synced by the next one, in threads:
 syncs that run at once share the commits of the filesystem's journal. The future is done when the bytes appended before
 the call are on the disk, and fails with KafkaStorageError when they are not: such an append is never acknowledged
-(FAULTS, storage row 26).
+(docs/faults.md, storage row 26).
 
 `flush_rolled` is another matter: segments that are complete go to the disk in a thread of their own, however large
 they are, and nobody waits. Recovery points move by that, where neither `flush.messages` nor `flush.ms` is set.

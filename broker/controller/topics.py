@@ -91,7 +91,7 @@ class Defaults:
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidTopicException unless a topic may have this name (FAULTS, network row 35)."""
+    """Raise InvalidTopicException unless a topic may have this name (docs/faults.md, network row 35)."""
     if not name:
         raise InvalidTopicException("a topic name must not be empty")
     if name in (".", ".."):

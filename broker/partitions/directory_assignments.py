@@ -2,8 +2,9 @@
 
 A log directory that is gone takes everything it knew along, so that its partitions would begin again, empty. What is
 written here, once a partition has been made and before it is served, tells them from partitions that were never made:
-those are (the process died between the two), the others are offline until the directory is back (FAULTS, storage rows
-12 and 33). Directories are named by the ``directory.id`` of their ``meta.properties``, as their paths may change.
+those are (the process died between the two), the others are offline until the directory is back (docs/faults.md,
+storage rows 12, 33). Directories are named by the ``directory.id`` of their ``meta.properties``, as their paths may
+change.
 
 One node per topic and broker, below the topic's, so that it goes when the topic goes:
 ``{"version": 1, "directories": {"<directory.id>": [0, 2], "<directory.id>": [1]}}``.

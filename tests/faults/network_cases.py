@@ -1,6 +1,5 @@
 # ruff: noqa: E501 -- one row of the table, one line
-"""FAULTS.md, "Network and bad input", as a table: row, fact, what is sent, what is seen, and where Apache Kafka
-differs.
+"""The network rows of docs/faults.md as a table: row, fact, request, expected answer, and Apache Kafka's if it differs.
 
 A case is a function of a `Broker` (the peer with the topics that `prepare` makes) that gives what a client sees:
 CLOSED, SILENT, ANSWERED, an error code, or a tuple of such. The same table runs against Apache Kafka 4.4: `kafka` is

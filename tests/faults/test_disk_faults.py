@@ -1,7 +1,7 @@
-"""Rows of FAULTS.md "Storage faults" where single calls of a real process fail, or it dies before one of them.
+"""Storage rows of docs/faults.md in which single calls of a real process fail, or it dies before one of them.
 
 What fails is chosen by `tests/support/faulty_disk.py`. The rows that only need other bytes on the disk are in
-`test_storage_damage.py`, those of full disks in `test_disk_full.py`; `tests/storage/test_rows.py` lists them all.
+`test_storage_damage.py`, those of full disks in `test_disk_full.py`; docs/faults.md lists them all.
 """
 
 from __future__ import annotations

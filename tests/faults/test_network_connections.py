@@ -1,4 +1,4 @@
-"""The rows of FAULTS.md about connections rather than requests: slow, many, one-sided and greedy clients."""
+"""Network rows of docs/faults.md about connections rather than requests: slow, many, one-sided and greedy clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of FAULTS.md "Storage faults" against a real process: stop, damage, start, look.
+"""The storage rows of docs/faults.md against a real process: stop, damage, start, look.
 
 The finer points of each row are in tests/storage; here counts what a client and an operator see.
 """

@@ -355,7 +355,7 @@ def test_a_replacement_that_cannot_be_stored_is_undone() -> None:
     assert list(room.group.members) == [leader, follower]
 
 
-# -- what bad input gets (FAULTS, network row 50) -------------------------------------------------------------------
+# -- bad input (docs/faults.md, network row 50) ------------------------------------------------------------------------
 
 
 def test_unknown_members_and_groups() -> None:
