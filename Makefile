@@ -31,7 +31,7 @@ endef
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 # ---- set-up
 
@@ -70,7 +70,7 @@ jars: $(JARS) ## fetch the Java clients, tools and broker that the tests compare
 
 .PHONY: kcat
 kcat:
-	$(call need,command -v kcat,kcat)
+	$(call need,command -v kcat && command -v curl,kcat curl)
 
 # ---- the drivers of the client matrix. What needs a toolchain that is not there is left out, and its cells read n/a.
 
@@ -153,6 +153,10 @@ ifdef CLIENT
 else
 	@KLAMM_MATRIX=docs/clients.md $(BIN)/python -m pytest tests/clients $(PYTEST)
 endif
+
+.PHONY: documents
+documents: $(VENV)/.test $(JARS) kcat ## run every command and snippet in README.md and docs/, with Spark, too
+	@$(BIN)/python -m pytest tests/docs $(PYTEST)
 
 .PHONY: faults
 faults: $(VENV)/.test $(JARS) $(TESTED_DRIVERS) kcat ## the long rounds of kill -9, bad input and mutated frames

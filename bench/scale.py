@@ -136,7 +136,7 @@ def large(table: Table, directory: Path, sizes: Sizes) -> None:
             answered = client.request(request, 9)
             assert answered.responses[0].partition_responses[0].error_code == 0
             taken.append(time.perf_counter() - began)
-        table.add("a request of 100 MB; memory that is left behind", "klamm", seconds=min(taken),
+        table.add("a request of 100 MB; memory that stays in use", "klamm", seconds=min(taken),
                   mb=target.rss_mb() - before)  # fmt: skip
 
 

@@ -200,7 +200,7 @@ class Repair:
     def _change(self, segments: list[_Segment], first_offset: int, end: int) -> None:
         changed = self._changed(segments)
         if changed:
-            self._say(f"{self._partition}: what is cut is kept in {self._keep(changed)}")
+            self._say(f"{self._partition}: the cut bytes are kept in {self._keep(changed)}")
         self._lower_checkpoints(end)
         for segment in changed:
             for suffix in INDEX_SUFFIXES:

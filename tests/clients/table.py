@@ -23,12 +23,12 @@ COLUMNS: Final[dict[str, Callable[[matrix.Bench], str]]] = {
 
 HEAD: Final = """# Clients
 
-<!-- Written by `make clients` from what has passed in its run. -->
+<!-- Written by `make clients` from the scenarios that passed in its run. -->
 
-What stock clients did with a broker of this version: each column is a scenario in `tests/clients/matrix.py`, the same
-for all clients. A codec is named where records in it went through; *n/a* comes with its reason. With *transactions*
-a client commits and aborts them, those with the positions of its group, too; its records are read by all as the
-isolation level says, and it is fenced by a second producer with its transactional id (`tests/clients/transacting.py`).
+Stock clients tested with this version of Klamm. Each column is a scenario in `tests/clients/matrix.py`, the same for
+all clients. A cell names the codecs that passed; *n/a* has its reason below. In *transactions*
+(`tests/clients/transacting.py`) a client commits and aborts transactions, some with positions of its group. Readers of
+both isolation levels read its records, and a second producer with its transactional id fences it.
 """
 
 Cells = Mapping[str, Mapping[str, str]]

@@ -47,13 +47,13 @@ STATES: dict[int, State] = {number: state for state, number in NUMBERS.items()}
 
 
 MEANINGS: dict[State, str] = {
-    State.EMPTY: "has a producer id, and has begun no transaction since it got it",
-    State.ONGOING: "has partitions; its records wait for the outcome",
-    State.PREPARE_COMMIT: "will be committed, whatever happens: markers are on their way to the partitions",
-    State.PREPARE_ABORT: "will be aborted, whatever happens: markers are on their way to the partitions",
-    State.COMPLETE_COMMIT: "is committed, and every partition knows",
-    State.COMPLETE_ABORT: "is aborted, and every partition knows",
-    State.DEAD: "expired; only waits to be forgotten",
+    State.EMPTY: "has a producer id, and no transaction since it got it",
+    State.ONGOING: "has partitions; its records are uncommitted",
+    State.PREPARE_COMMIT: "will be committed, whatever happens: markers are being written to the partitions",
+    State.PREPARE_ABORT: "will be aborted, whatever happens: markers are being written to the partitions",
+    State.COMPLETE_COMMIT: "is committed, and every partition has its marker",
+    State.COMPLETE_ABORT: "is aborted, and every partition has its marker",
+    State.DEAD: "expired; about to be removed from memory",
 }
 
 _AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
@@ -68,7 +68,7 @@ TRANSITIONS: tuple[Transition[State], ...] = (
     Transition(
         State.ONGOING,
         State.PREPARE_ABORT,
-        "EndTxn aborts, the transaction takes too long, or InitProducerId fences its producer",
+        "EndTxn aborts, the transaction exceeds its timeout, or InitProducerId fences its producer",
     ),
     *(
         Transition(source, State.PREPARE_ABORT, "EndTxn aborts a transaction without partitions (transactions v2)")
@@ -76,7 +76,10 @@ TRANSITIONS: tuple[Transition[State], ...] = (
     ),
     Transition(State.PREPARE_COMMIT, State.COMPLETE_COMMIT, "every partition has its marker"),
     Transition(State.PREPARE_ABORT, State.COMPLETE_ABORT, "every partition has its marker"),
-    *(Transition(source, State.DEAD, "nobody used the transactional id for too long") for source in _AT_REST),
+    *(
+        Transition(source, State.DEAD, "the transactional id was unused for `transactional.id.expiration.ms`")
+        for source in _AT_REST
+    ),
 )
 
 TABLE = StateTable(MEANINGS, TRANSITIONS)
@@ -88,16 +91,16 @@ def render() -> str:
 
 <!-- Written by `python -m klamm.broker.coordinator.transaction.states`; a test holds it current. -->
 
-Each transactional id is a state machine in `broker/coordinator/transaction/`. It takes requests and the time, and gives
-answers, records for `__transaction_state`, and markers for the partitions; the table below is the one that the code
-goes by. A step is taken when its record is in the log, and the outcome of a transaction is decided by one record: the
-one that says PrepareCommit or PrepareAbort.
+Each transactional id is a state machine in `broker/coordinator/transaction/`. Its inputs are requests and the time, its
+outputs responses, records for `__transaction_state`, and markers for the partitions. The code generates these tables.
+A transition takes effect when its record is in the log. One record decides the outcome of a transaction: the one
+with PrepareCommit or PrepareAbort.
 
 {TABLE.states("state | a transactional id in it")}
 {TABLE.drawing(State.EMPTY, State.DEAD)}
 {TABLE.causes()}
-After a restart every transactional id is read back from `__transaction_state`. One that was preparing is completed: its
-partitions get the markers that they lack. One that was ongoing goes on, or is aborted when its time is over.
+After a restart every transactional id is loaded from `__transaction_state`. A prepared transaction is completed: its
+partitions get the missing markers. An ongoing one continues, or is aborted when its timeout has passed.
 """
 
 

@@ -24,16 +24,18 @@ class State(Enum):
 
 MEANINGS: dict[State, str] = {
     State.EMPTY: "no members; the group may have committed offsets",
-    State.PREPARING_REBALANCE: "waits until its members have joined (JoinGroup is parked)",
-    State.COMPLETING_REBALANCE: "has a generation and waits for the leader's assignment (SyncGroup is parked)",
+    State.PREPARING_REBALANCE: "waits until its members have joined; their JoinGroup requests are pending",
+    State.COMPLETING_REBALANCE: "has a generation, waits for the leader's assignment; SyncGroup requests are pending",
     State.STABLE: "every member has its assignment",
-    State.DEAD: "deleted, or not looked after here any more; only waits to be forgotten",
+    State.DEAD: "deleted, or moved to another coordinator; about to be removed from memory",
 }
 
 TRANSITIONS: tuple[Transition[State], ...] = (
     Transition(State.EMPTY, State.PREPARING_REBALANCE, "a member joins"),
     Transition(
-        State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, "all members have joined, or their time to do so is over"
+        State.PREPARING_REBALANCE,
+        State.COMPLETING_REBALANCE,
+        "all members have joined, or the rebalance timeout has passed",
     ),
     Transition(State.PREPARING_REBALANCE, State.EMPTY, "the last member has left or expired"),
     Transition(State.COMPLETING_REBALANCE, State.STABLE, "the leader's assignment is in the log"),
@@ -47,10 +49,10 @@ TRANSITIONS: tuple[Transition[State], ...] = (
         State.PREPARING_REBALANCE,
         "a member joins, leaves or expires, the leader joins again, or a member changes its protocols",
     ),
-    Transition(State.EMPTY, State.DEAD, "the group is deleted, expires or moves away"),
-    Transition(State.PREPARING_REBALANCE, State.DEAD, "the group moves away"),
-    Transition(State.COMPLETING_REBALANCE, State.DEAD, "the group moves away"),
-    Transition(State.STABLE, State.DEAD, "the group moves away"),
+    Transition(State.EMPTY, State.DEAD, "the group is deleted, expires or moves to another coordinator"),
+    Transition(State.PREPARING_REBALANCE, State.DEAD, "the group moves to another coordinator"),
+    Transition(State.COMPLETING_REBALANCE, State.DEAD, "the group moves to another coordinator"),
+    Transition(State.STABLE, State.DEAD, "the group moves to another coordinator"),
 )
 
 TABLE = StateTable(MEANINGS, TRANSITIONS)
@@ -63,14 +65,14 @@ def render() -> str:
 <!-- Written by `python -m klamm.broker.coordinator.group.classic.states`; a test holds it current. -->
 
 A classic group (every consumer that does not set `group.protocol=consumer`, Kafka Connect workers, schema registries)
-is a state machine in `broker/coordinator/group/`. It takes requests and the time, and gives answers and records
-for `__consumer_offsets`; the table below is the one that the code goes by.
+is a state machine in `broker/coordinator/group/`. Its inputs are requests and the time, its outputs responses and
+records for `__consumer_offsets`. The code generates these tables.
 
 {TABLE.states("state | a group in it")}
 {TABLE.drawing(State.EMPTY, State.DEAD)}
 {TABLE.causes()}
-After a restart a group is read back from `__consumer_offsets`: Stable with the members of its last generation, each
-with a fresh session timeout, or Empty. Members that were just joining come back by themselves.
+After a restart a group is loaded from `__consumer_offsets`: Stable with the members of its last generation, each with a
+new session timeout, or Empty. Members that were joining join again by themselves.
 {consumer_states.render()}"""
 
 
