@@ -40,7 +40,7 @@ class BrokerConfig:
     """`config["log.segment.bytes"]` is the typed value in effect; `log.retention.ms` counts the hours if need be.
 
     `listeners` are those to open; `advertised_listeners` is empty when `advertised.listeners` is not set (then
-    clients are told the address they dialled). `controller_listeners` are left closed. Raises `ConfigError` for any
+    clients get the address they dialled). `controller_listeners` are left closed. Raises `ConfigError` for any
     bad value.
     """
 

@@ -53,7 +53,7 @@ class Source(IntEnum):
 
 
 class Validator(Protocol):
-    """Says what is wrong with a typed value, or `None`."""
+    """Return the error in a typed value, or `None`."""
 
     def problem(self, value: Value) -> str | None: ...
 
@@ -90,7 +90,7 @@ class ConfigKey(NamedTuple):
         return self.type is Type.PASSWORD
 
     def parse(self, text: str) -> Value:
-        """The typed and checked value of `text`; `ConfigError` says what is wrong, in Kafka's words."""
+        """Return the typed and checked value of `text`. Raises `ConfigError` in Kafka's words."""
         try:
             value = parse(self.type, text)
         except ValueError as error:
@@ -109,7 +109,7 @@ class ConfigKey(NamedTuple):
 
 
 def parse(kind: Type, text: str) -> Value:
-    """Read `text` as Java's `ConfigDef.parseType` does; `ValueError` says what was expected."""
+    """Read `text` as Java's `ConfigDef.parseType` does. Raises `ValueError` with the expected form."""
     if kind is Type.PASSWORD:
         return text
     text = text.strip()
@@ -146,7 +146,7 @@ def to_text(value: Value) -> str | None:
 
 
 def _java_double(value: float) -> str:
-    """As `Double.toString`: scientific below 1e-3 and from 1e7 on, with a capital E, always with a fraction."""
+    """Format as `Double.toString`: scientific below 1e-3 and from 1e7 on, with a capital E, always with a fraction."""
     if not math.isfinite(value):
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -40,7 +40,7 @@ def describe_broker(config: BrokerConfig, names: Collection[str] | None = None) 
 
 
 def describe_cluster_default(config: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The dynamic config that all brokers share (the resource with the empty name): only what is set there."""
+    """The dynamic config that all brokers share (the resource with the empty name): only its own values."""
     found = []
     for name in sorted(config.dynamic_default):
         if names is None or name in names:

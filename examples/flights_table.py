@@ -1,9 +1,8 @@
-"""The flights of `make demo` as a Delta table, asked with Spark SQL, and drawn.
+"""Load the flights of `make demo` into a Delta table, query it with Spark SQL, and draw the result.
 
-Sends the rows to the topic `flights` unless they are there, loads the topic into a Delta table with
-`klamm-pipeline load` (the values are JSON, so they become columns), checks that the table has exactly the topic's
-records, asks for the mean delay by carrier and hour, and draws the answer into a PNG. Run it again: what is loaded is
-not loaded twice.
+The rows are sent to the topic `flights` unless they are there. `klamm-pipeline load` loads the topic into a Delta table
+(the values are JSON, so they become columns). The demo checks that the table has exactly the topic's records, queries
+the mean delay by carrier and hour, and draws it into a PNG. A second run loads only new records.
 """
 
 from __future__ import annotations
@@ -38,10 +37,12 @@ DELAYS = """
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--bootstrap", default="127.0.0.1:9092", help="address of the broker (127.0.0.1:9092)")
-    parser.add_argument("--data", type=Path, default=Path("data"), help="where a broker started here keeps its logs")
-    parser.add_argument("--table", type=Path, default=Path("build/flights"), help="of the Delta table")
-    parser.add_argument("--plot", type=Path, default=Path("build/flights.png"), help="what is drawn")
-    parser.add_argument("--rows", type=int, help="send only so many rows")
+    parser.add_argument(
+        "--data", type=Path, default=Path("data"), help="log directory of a broker that the demo starts"
+    )
+    parser.add_argument("--table", type=Path, default=Path("build/flights"), help="folder of the Delta table")
+    parser.add_argument("--plot", type=Path, default=Path("build/flights.png"), help="file of the plot")
+    parser.add_argument("--rows", type=int, help="number of rows to send")
     options = parser.parse_args()
     rows = read_rows()[: options.rows]
     options.table.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +70,7 @@ def main() -> int:
 
 
 def load(address: str, table: Path, columns: list[str]) -> None:
-    """Run the job as anybody would."""
+    """Run the job from the command line."""
     with tempfile.NamedTemporaryFile("w", suffix=".ddl") as schema:
         schema.write(", ".join(f"{column} string" for column in columns))
         schema.flush()
@@ -81,7 +82,7 @@ def load(address: str, table: Path, columns: list[str]) -> None:
 
 
 def delays(spark: SparkSession, flights: DataFrame) -> list[tuple[str, int, float]]:
-    """(carrier, hour, mean delay in minutes); the worst are printed."""
+    """Return (carrier, hour, mean delay in minutes), and print the worst."""
     flights.createOrReplaceTempView("flights")
     found = [(row.carrier, row.hour, row.delay) for row in spark.sql(DELAYS).collect()]
     if not found:
@@ -92,7 +93,7 @@ def delays(spark: SparkSession, flights: DataFrame) -> list[tuple[str, int, floa
 
 
 def draw(found: list[tuple[str, int, float]], path: Path) -> None:
-    """A map of carriers and hours."""
+    """Draw a map of carriers and hours."""
     import matplotlib as mpl
 
     mpl.use("agg")

@@ -52,6 +52,23 @@ def test_links_lead_to_files_and_sections(page: str) -> None:
         assert not section or section in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
+def test_the_files_that_a_page_names_exist(page: str) -> None:
+    named = set(re.findall(r"`([a-z_]+/[\w/]+(?:\.py|\.c|/))`", (ROOT / page).read_text()))
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_the_glossary_names_classes_that_are_in_its_files() -> None:
+    section = (ROOT / "docs/architecture.md").read_text().split("\n## Glossary\n", 1)[1].split("\n## ", 1)[0]
+    for row in section.splitlines():
+        names = re.findall(r"`([\w/]+(?:\.py)?/?)`", row.rpartition(" | ")[2])
+        files = [ROOT / name for name in names if "/" in name]
+        source = "".join(
+            path.read_text() for file in files for path in ([file] if file.is_file() else file.glob("*.py"))
+        )
+        assert not [name for name in names if "/" not in name and "." not in name and name not in source], row
+
+
 def test_the_index_names_every_page() -> None:
     index = (ROOT / "docs/README.md").read_text()
     assert not [page for page in PAGES[1:] if page != "docs/README.md" and f"({Path(page).name})" not in index]

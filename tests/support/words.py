@@ -22,14 +22,19 @@ ROOT: Final = Path(__file__).parents[2]
 # Files, and folders with all below them. A folder is added when its texts are edited.
 CLEAN: Final = (
     ".ci",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "Makefile",
+    "README.md",
+    "config",
     "docker",
-    "docs/clients.md",
-    "docs/transactions.md",
+    "docs",
+    "examples",
     "klamm",
     "pipeline/discovery",
     "tests/client",
     "tests/docker",
+    "tests/docs",
     "tests/examples",
 )
 
