@@ -219,7 +219,7 @@ def parse_broker_value(name: str, text: str) -> Value:
     if row is None:
         return ConfigKey(name, Type.LONG, None, "", Range(0)).parse(text) if name in DYNAMIC_ONLY else text
     value = row.parse(text)
-    if row.refuse and value != row.default:
+    if row.refuse and value != row.default and value not in row.accepts:
         raise ConfigError(f"{name}={row.shown(text)}: {row.refuse}")
     return value
 

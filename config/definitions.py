@@ -69,7 +69,8 @@ class ConfigKey(NamedTuple):
 
     `status` tells whether Klamm acts on the key: "works"; "later" (stored and reported, its function is not built); "no
     use" (it tunes machinery that Klamm does not have, such as thread pools or a KRaft quorum).
-    `refuse` is the reason why any value but the default is refused: ignoring it would lose data or security.
+    `refuse` is the reason why any value but the default, and those it `accepts`, is refused: ignoring it would lose
+    data or security.
     `fallbacks` are the keys asked, in this order, with their factor, when this one is not set.
     """
 
@@ -83,6 +84,7 @@ class ConfigKey(NamedTuple):
     status: Status = "works"
     refuse: str = ""
     fallbacks: tuple[tuple[str, int], ...] = ()
+    accepts: tuple[Value, ...] = ()
 
     @property
     def sensitive(self) -> bool:

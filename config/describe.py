@@ -136,7 +136,7 @@ def check_dynamic(name: str, text: str | None, *, per_broker: bool) -> None:
         )
     if text is not None:
         value = row.parse(text)
-        if row.refuse and value != row.default:
+        if row.refuse and value != row.default and value not in row.accepts:
             raise ConfigError(f"Invalid value {row.shown(text)} for configuration {name}: {row.refuse}")
 
 

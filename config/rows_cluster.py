@@ -5,12 +5,20 @@ security.
 from __future__ import annotations
 
 from klamm.config.definitions import INT_MAX, ConfigKey, Type
-from klamm.config.validators import OneOf, OneOfIgnoringCase, Range, Words
+from klamm.config.validators import (
+    OneOf,
+    OneOfIgnoringCase,
+    Principals,
+    Range,
+    Words,
+)
 
 K = ConfigKey
 BOOLEAN, STRING, INT, SHORT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG, Type.LIST
 CLASS, PASSWORD = Type.CLASS, Type.PASSWORD
 POSITIVE, NOT_NEGATIVE = Range(1), Range(0)
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 REPLICATION = (
     K("min.insync.replicas", INT, 1, "Replicas that must have a record before acks=all is answered.", POSITIVE,
@@ -151,12 +159,14 @@ OLD = (
 )  # fmt: skip
 
 SECURITY = (
-    K("authorizer.class.name", STRING, "", "The class that decides about permissions.", importance="low",
-      refuse="authorization does not exist yet, and without it everybody may do everything"),
-    K("super.users", STRING, None, "Principals with every permission under an authorizer, separated by semicolons.",
-      status="later"),
-    K("allow.everyone.if.no.acl.found", BOOLEAN, False, "What the authorizer does when no rule exists.",
-      status="later"),
+    K("authorizer.class.name", STRING, "", "The authorizer. Empty: none, and every request is allowed. "
+      f"`{STANDARD_AUTHORIZER}`: the ACLs of the cluster decide.", importance="low",
+      accepts=(STANDARD_AUTHORIZER,), refuse=f"Java classes cannot run here, only {STANDARD_AUTHORIZER} is built in; "
+      "ACLs that AclAuthorizer kept in ZooKeeper must be made again"),
+    K("super.users", STRING, None, "Principals with every permission under an authorizer, as Type:name separated by "
+      "semicolons: `User:admin;User:broker`.", Principals()),
+    K("allow.everyone.if.no.acl.found", BOOLEAN, False, "Under an authorizer, allow every operation on a "
+      "resource that no ACL names."),
     K("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
       "Names the user of a connection.", refuse="Java classes cannot run here, and users would have other names"),
     K("security.providers", STRING, None, "Java classes that provide cryptography.", importance="low", status="no use"),

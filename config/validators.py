@@ -93,6 +93,18 @@ class NotEmpty(NamedTuple):
         return "non-empty string"
 
 
+class Principals(NamedTuple):
+    """Principals of the form `Type:name`, separated by semicolons."""
+
+    def problem(self, value: Value) -> str | None:
+        parts = str(value).split(";") if value is not None else []
+        wrong = [part.strip() for part in parts if part.strip() and ":" not in part]
+        return f"{wrong[0]!r} is not of the form Type:name" if wrong else None
+
+    def __str__(self) -> str:
+        return "Type:name;Type:name;..."
+
+
 class ThrottledReplicas(NamedTuple):
     """Nothing, `*`, or pairs of partition and broker: `0:1,0:2`."""
 

@@ -27,6 +27,8 @@ from klamm.broker.metadata.store import MetadataStore, Operation, Set
 from klamm.protocol.errors import KafkaError, PolicyViolation, TopicDeletionDisabled
 
 if TYPE_CHECKING:
+    from klamm.broker.controller.acls import Removed
+    from klamm.broker.security.authorizer.acls import Acl, AclFilter
     from klamm.config import BrokerConfig
     from klamm.storage.clock import Clock
 
@@ -239,6 +241,20 @@ class Controller(Changes):
                 if error is None:
                     self._effects.update(update)
         return errors
+
+    async def create_acls(self, wanted: Sequence[Acl]) -> list[KafkaError | None]:
+        """Add ACLs, each for itself; one error or None for each."""
+        from klamm.broker.controller import acls  # without an authorizer nobody needs it
+
+        return await self._change(
+            lambda image: acls.creation(image, wanted, lambda: startup.new_uuid(self._random_bytes))
+        )
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Removed]:
+        """Remove the ACLs that fit; what each filter has found."""
+        from klamm.broker.controller import acls
+
+        return await self._change(lambda image: acls.deletion(image, filters))
 
     async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> None:
         """Change finalized features, all or none; raises InvalidUpdateVersion."""

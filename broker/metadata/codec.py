@@ -8,6 +8,7 @@
 ``/feature``                                ``{"version":2,"status":1,"features":{"metadata.version":33}}``
 ``/cluster/id``                             ``{"version":"1","id":"..."}``
 ``/security/scram/u:1``                     a UserScramCredentialRecord of Kafka's metadata, in bytes
+``/acls/<id>``                              the bytes of Kafka's metadata record (`acl_nodes`)
 =========================================== ==========================================================================
 
 Whatever does not have this shape raises StoreCorrupt, naming the node.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from klamm.broker.metadata import paths
@@ -36,6 +37,9 @@ from klamm.protocol.cluster_metadata import kinds
 from klamm.protocol.cluster_metadata.access import UserScramCredentialRecord
 from klamm.protocol.scram import ScramCredential
 from klamm.protocol.wire import uuid_from_text, uuid_to_text
+
+if TYPE_CHECKING:
+    from klamm.broker.security.authorizer.acls import Acl
 
 STATE_SUFFIX = "/state"
 
@@ -141,6 +145,7 @@ def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int
         group_configs={unquote(name): config for name, config in group_configs.items() if config},
         features=load_features(store),
         scram=load_scram(store),
+        acls=load_acls(store),
     )
 
 
@@ -210,6 +215,15 @@ def load_brokers(store: MetadataStore) -> dict[int, BrokerImage]:
                 endpoints.append(Endpoint(name, host, int(port), protocols[name]))
             brokers[node_id] = BrokerImage(node_id, tuple(endpoints), value.get("rack"))
     return brokers
+
+
+def load_acls(store: MetadataStore) -> dict[bytes, Acl]:
+    """The ACLs, by their ids."""
+    if not store.exists(paths.ACLS):
+        return {}
+    from klamm.broker.metadata import acl_nodes  # most clusters have none
+
+    return acl_nodes.load(store)
 
 
 def load_features(store: MetadataStore) -> FeaturesImage:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from klamm.protocol.scram import ScramCredential
+
+if TYPE_CHECKING:
+    from klamm.broker.security.authorizer.acls import Acl
 
 NO_LEADER = -1
 NO_CONFIG: Mapping[str, str] = {}
@@ -89,6 +93,7 @@ class MetadataImage:
     features: FeaturesImage = field(default_factory=FeaturesImage)
     scram: Mapping[tuple[str, int], ScramCredential] = field(default_factory=dict)
     """By user and number of the mechanism."""
+    acls: Mapping[bytes, Acl] = field(default_factory=dict)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         """What the topic overrides; empty for an unknown topic."""
@@ -154,6 +159,17 @@ class MetadataImage:
         """With these credentials, of a user and mechanism each; without those that are None."""
         changed = {**self.scram, **changes}
         return replace(self, scram={key: credential for key, credential in changed.items() if credential is not None})
+
+    def with_acls(self, added: Mapping[bytes, Acl]) -> MetadataImage:
+        """With these ACLs, by their ids."""
+        return replace(self, acls={**self.acls, **added})
+
+    def without_acls(self, ids: Iterable[bytes]) -> MetadataImage:
+        """Without these ACLs."""
+        acls = dict(self.acls)
+        for acl_id in ids:
+            del acls[acl_id]
+        return replace(self, acls=acls)
 
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
         """With these live brokers. Partitions get their ``offline`` replicas anew, those that do not change stay."""

@@ -9,6 +9,7 @@ import json
 from urllib.parse import quote
 
 from klamm.broker.metadata.store import StoreCorrupt
+from klamm.protocol.wire import uuid_to_text
 
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
@@ -24,6 +25,7 @@ FEATURES = "/feature"
 SCRAM = "/security/scram"
 SECRET = "/security/secret"
 """Random bytes that only this cluster knows."""
+ACLS = "/acls"
 
 DEFAULT_ENTITY = "<default>"  # the node of the cluster-wide broker config; "" on the wire and in the image
 
@@ -78,6 +80,11 @@ def scram(user: str, mechanism: int) -> str:
 def delete_topic(name: str) -> str:
     """``/admin/delete_topics/t``: the deletion has been asked for and is not finished."""
     return f"{DELETE_TOPICS}/{name}"
+
+
+def acl(acl_id: bytes) -> str:
+    """``/acls/<id>``: an ACL, as the bytes of Kafka's metadata record. Ours, not that of the ZooKeeper era."""
+    return f"{ACLS}/{uuid_to_text(acl_id)}"
 
 
 def to_json(value: dict[str, object]) -> bytes:

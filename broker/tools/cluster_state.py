@@ -1,7 +1,7 @@
 """What the records of Apache Kafka's cluster metadata come to: topics, partitions, configs, features, producer ids.
 
 Records are applied in the order of the log. Those between the brackets of a metadata transaction count when it ends.
-What a Klamm broker cannot take over (ACLs, tokens, quotas ...) is counted, so that it can be said.
+What a Klamm broker cannot take over (tokens, quotas ...) is counted, so that it can be said.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from klamm.broker.metadata.acl_nodes import acl_of
+from klamm.broker.security.authorizer.acls import Acl
 from klamm.protocol.cluster_metadata import access, cluster, topics
 from klamm.protocol.schema import Message
 
@@ -52,6 +54,7 @@ class ClusterState:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.scram: dict[tuple[str, int], access.UserScramCredentialRecord] = {}
+        self.acls: dict[bytes, Acl] = {}
         self.left_out: dict[str, set[Hashable]] = {}
         self._transaction: list[Message] | None = None
 
@@ -138,6 +141,12 @@ class ClusterState:
     def _no_scram(self, record: access.RemoveUserScramCredentialRecord) -> None:
         self.scram.pop((record.name, record.mechanism), None)
 
+    def _acl(self, record: access.AccessControlEntryRecord) -> None:
+        self.acls[record.id] = acl_of(record)
+
+    def _no_acl(self, record: access.RemoveAccessControlEntryRecord) -> None:
+        self.acls.pop(record.id, None)
+
     # -- what is left out ---------------------------------------------------------------------------------------
 
     def _note(self, what: str, key: Hashable, *, gone: bool = False) -> None:
@@ -146,12 +155,6 @@ class ClusterState:
             known.discard(key)
         else:
             known.add(key)
-
-    def _acl(self, record: access.AccessControlEntryRecord) -> None:
-        self._note("ACLs", record.id)
-
-    def _no_acl(self, record: access.RemoveAccessControlEntryRecord) -> None:
-        self._note("ACLs", record.id, gone=True)
 
     def _token(self, record: access.DelegationTokenRecord) -> None:
         self._note("delegation tokens", record.token_id)

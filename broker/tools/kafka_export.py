@@ -2,8 +2,8 @@
 
     <target>/
       <topic>-<partition>/                 a copy of each partition (`storage/copying.py`), groups and transactions too
-      __cluster_metadata-0/                one snapshot: features, topics with their ids, partitions, configs, and up
-        00000000000000001000-0000000001.checkpoint       to which producer id all are given
+      __cluster_metadata-0/                one snapshot: features, topics with their ids, partitions, configs, ACLs, and
+        00000000000000001000-0000000001.checkpoint       up to which producer id all are given
       recovery-point-offset-checkpoint ... of all our log dirs together
       .kafka_cleanshutdown                 so that Kafka need not check what we have checked
       meta.properties                      written last: without it Kafka does not take the directory for a whole one
@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from klamm.broker.metadata import codec, paths
+from klamm.broker.metadata import acl_nodes, codec, paths
 from klamm.broker.metadata.image import MetadataImage, TopicImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import MetadataStore, StoreError
@@ -236,6 +236,8 @@ def _records(image: MetadataImage, node_id: int, next_producer_id: int, director
         yield from _configs(TOPIC_RESOURCE, topic.name, image.topic_config(topic.name))
     for (user, mechanism), credential in image.scram.items():
         yield codec.scram_record(user, mechanism, credential)
+    for acl_id, acl in image.acls.items():
+        yield acl_nodes.record(acl_id, acl)
     if next_producer_id:
         yield ProducerIdsRecord(broker_id=node_id, next_producer_id=next_producer_id)
 

@@ -26,10 +26,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from klamm.broker.controller import configs, startup, topics
-from klamm.broker.metadata import codec, paths
+from klamm.broker.metadata import acl_nodes, codec, paths
 from klamm.broker.metadata.image import INTERNAL_TOPICS, PartitionImage, TopicImage
 from klamm.broker.metadata.store import Create, MetadataStore, Operation
 from klamm.broker.partitions.directory_assignments import Directories, encoded
+from klamm.broker.security.authorizer.acls import Acl
 from klamm.broker.tools import kraft_log
 from klamm.broker.tools.cluster_state import ClusterState, KafkaTopic
 from klamm.broker.tools.kraft_log import KraftLogError
@@ -71,6 +72,7 @@ class Findings:
     elsewhere: dict[str, dict[int, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     scram: list[UserScramCredentialRecord] = field(default_factory=list)
+    acls: dict[bytes, Acl] = field(default_factory=dict)
 
 
 def import_kafka(
@@ -107,8 +109,8 @@ def import_kafka(
     store.multi(_operations(store, found, log_dirs[0].meta.cluster_id, config))
     partitions = sum(len(topic.partitions) for topic in found.topics)
     log.info(
-        "taken over from %s: topics=%d partitions=%d next_producer_id=%d",
-        found.source, len(found.topics), partitions, found.next_producer_id,
+        "taken over from %s: topics=%d partitions=%d next_producer_id=%d acls=%d",
+        found.source, len(found.topics), partitions, found.next_producer_id, len(found.acls),
     )  # fmt: skip
     return True
 
@@ -145,6 +147,7 @@ def _from_kraft(
 ) -> Findings:
     state, end_offset = kraft_log.read_state(filesystem, directory)
     found = Findings(f"{directory} (end offset {end_offset})", next_producer_id=state.next_producer_id)
+    found.acls = state.acls
     known_ids = {log_dir.directory_id for log_dir in log_dirs}
     foreign: list[str] = []
     absent: list[str] = []
@@ -343,6 +346,7 @@ def _operations(store: MetadataStore, found: Findings, cluster_id: str, config: 
     for record in found.scram:
         path = paths.scram(record.name, record.mechanism)
         operations.append(Create(path, kinds.encode(record), make_parents=True))
+    operations += [acl_nodes.creation(acl_id, acl) for acl_id, acl in found.acls.items()]
     if found.next_producer_id:
         operations.append(startup.producer_ids_given(config.node_id, found.next_producer_id))
     operations.append(Create(paths.CLUSTER_ID, paths.to_json({"version": "1", "id": cluster_id}), make_parents=True))

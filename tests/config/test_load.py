@@ -121,7 +121,7 @@ def test_keys_without_effect_share_one_warning():
 @pytest.mark.parametrize(
     "setting",
     [
-        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
         "remote.log.storage.system.enable=true",
         "create.topic.policy.class.name=x.Y",
         "password.encoder.secret=hush",

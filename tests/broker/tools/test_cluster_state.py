@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from klamm.broker.security.authorizer.acls import Acl
 from klamm.broker.tools.cluster_state import ClusterState, Inconsistent
 from klamm.protocol.cluster_metadata.access import (
     AccessControlEntryRecord,
@@ -143,25 +144,35 @@ def test_scram_credentials_are_those_that_were_not_removed() -> None:
     assert {key: record.salt for key, record in state.scram.items()} == {("a", 2): b"s", ("b", 1): b"new"}
 
 
+def test_acls_are_those_that_were_not_removed() -> None:
+    def acl(number: int) -> AccessControlEntryRecord:
+        return AccessControlEntryRecord(
+            id=topic_id(number),
+            resource_type=2,
+            resource_name=f"t{number}",
+            pattern_type=4,
+            principal="User:a",
+            host="*",
+            operation=3,
+            permission_type=2,
+        )
+
+    state = state_of(*(acl(number) for number in range(3)), RemoveAccessControlEntryRecord(id=topic_id(1)))
+    assert state.acls == {topic_id(number): Acl(2, f"t{number}", 4, "User:a", "*", 3, 2) for number in (0, 2)}
+
+
 def test_what_has_no_place_here_is_counted_as_it_stands_at_the_end() -> None:
     def quota(remove: bool) -> ClientQuotaRecord:
         return ClientQuotaRecord(entity=[EntityData(entity_type="user", entity_name=None)], key="k", remove=remove)
 
-    def acl(number: int) -> AccessControlEntryRecord:
-        return AccessControlEntryRecord(
-            id=topic_id(number), resource_name="t", resource_type=2, principal="User:a", host="*"
-        )
-
     state = state_of(
-        *(acl(number) for number in range(3)),
-        RemoveAccessControlEntryRecord(id=topic_id(1)),
         DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="x"),
         DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="y"),
         RemoveDelegationTokenRecord(token_id="x"),
         quota(False),
     )
     counts = {what: len(which) for what, which in state.left_out.items()}
-    assert counts == {"ACLs": 2, "delegation tokens": 1, "client quotas": 1}
+    assert counts == {"delegation tokens": 1, "client quotas": 1}
     state.apply(quota(True))
     assert state.left_out["client quotas"] == set()
 

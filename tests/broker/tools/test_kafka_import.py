@@ -6,14 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from klamm.broker.metadata.acl_nodes import acl_of
+from klamm.broker.security.authorizer.acls import Acl
 from klamm.broker.server import CannotStart, Server
+from klamm.broker.tools.kafka_export import export_kafka
+from klamm.broker.tools.kraft_log import read_state
 from klamm.config.broker_config import BrokerConfig
-from klamm.protocol.cluster_metadata.access import AccessControlEntryRecord, UserScramCredentialRecord
+from klamm.protocol.cluster_metadata.access import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    UserScramCredentialRecord,
+)
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord, ProducerIdsRecord
 from klamm.protocol.cluster_metadata.topics import ConfigRecord, PartitionChangeRecord
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 from klamm.protocol.schema import Message
 from klamm.protocol.scram import ScramCredential
+from klamm.storage.filesystem import OsFilesystem
 from klamm.storage.paths import TopicPartition
 from tests.broker.tools.kafka_directory import (
     CLUSTER_ID,
@@ -140,11 +149,24 @@ def test_scram_credentials_come_along(tmp_path: Path) -> None:
 
 
 def test_what_has_no_place_here_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    acl = AccessControlEntryRecord(id=topic_id(9), resource_type=2, resource_name="t", principal="User:a", host="*")
-    kraft(tmp_path / "data", acl)
+    kraft(tmp_path / "data", DelegationTokenRecord(owner="User:a", requester="User:a", renewers=[], token_id="x"))
     with EmbeddedBroker(tmp_path) as broker:
         assert ends(broker, "t") == [3, 3]
-    assert "ACLs: 1 of them are not taken over" in caplog.text
+    assert "delegation tokens: 1 of them are not taken over" in caplog.text
+
+
+def test_acls_are_taken_over_and_exported(tmp_path: Path) -> None:
+    record = AccessControlEntryRecord(
+        id=topic_id(9), resource_type=2, resource_name="t", pattern_type=3, principal="User:a", host="10.0.0.0/8",
+        operation=3, permission_type=3,
+    )  # fmt: skip
+    kraft(tmp_path / "data", record)
+    for _ in range(2):  # also by the next start, out of the store
+        with EmbeddedBroker(tmp_path) as broker:
+            assert broker.broker.image.acls == {topic_id(9): Acl(2, "t", 3, "User:a", "10.0.0.0/8", 3, 3)}
+    export_kafka(BrokerConfig({"log.dirs": str(tmp_path / "data")}), tmp_path / "out")
+    state, _ = read_state(OsFilesystem(), tmp_path / "out" / "__cluster_metadata-0")
+    assert state.acls == {topic_id(9): acl_of(record)}
 
 
 def test_a_node_that_had_company_goes_on_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
