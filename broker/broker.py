@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from klamm.broker.metadata.response_cache import MetadataResponseCache
     from klamm.broker.metrics import Metrics, TopicMetrics
     from klamm.broker.partitions.partition_manager import PartitionManager
+    from klamm.broker.security.authorizer.audit import AuditLog
+    from klamm.broker.security.authorizer.standard import StandardAuthorizer
     from klamm.broker.turns import Turns
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
@@ -54,6 +56,8 @@ class Broker:
     turns: Turns
     searches: Executor
     codecs: Executor
+    authorizer: StandardAuthorizer | None = None
+    audit: AuditLog | None = None
 
     node_id: int = field(init=False)
     is_stopping: bool = field(init=False, default=False)

@@ -220,7 +220,12 @@ class Server:
 
     async def _serve(self, stop: asyncio.Event, signals: StopSignal) -> int:
         loop = asyncio.get_running_loop()
-        broker = self.wire()
+        try:
+            broker = self.wire()
+        except OSError as error:  # a file that the config names cannot be used
+            log.error("%s", error)
+            self.leave()
+            return EXIT_UNUSABLE
         controller, partitions = broker.controller, broker.partitions
         dispatcher = Dispatcher(broker)
         network = Network(dispatcher, NetworkLimits.from_config(controller.config), clock=self.clock)
@@ -228,6 +233,8 @@ class Server:
         def on_config(old: MetadataImage, new: MetadataImage) -> None:
             if new.broker_configs is not old.broker_configs:
                 network.reconfigure(controller.config)
+            if new.acls is not old.acls:
+                network.forget_known_requests()
 
         controller.add_listener(on_config)
         http = HttpServer(self.metrics, healthy=self._problem, ready=lambda: "stopping" if stop.is_set() else None)
@@ -265,6 +272,8 @@ class Server:
         await broker.flusher.drain()
         await loop.run_in_executor(self._threads.disk, broker.scrubber.save)
         await http.close()
+        if broker.audit is not None:
+            await loop.run_in_executor(self._threads.disk, broker.audit.close)
         self.metrics.stop_lag_sampling()
         with contextlib.suppress(KafkaError):  # logged; the next start tries again
             await partitions.removed()

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from klamm.broker.metadata.image import MetadataImage
     from klamm.broker.metrics import Metrics
     from klamm.broker.partitions.partition_manager import PartitionManager
+    from klamm.broker.security.authorizer.audit import AuditLog
+    from klamm.broker.security.authorizer.standard import StandardAuthorizer
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
 
@@ -104,6 +106,8 @@ def wire(
         turns=Turns(),
         searches=threads.searches,
         codecs=threads.codecs,
+        authorizer=_authorizer(config),
+        audit=_audit(config, clock),
     )
     _listen(broker)
     _expose(broker)
@@ -116,6 +120,24 @@ def _fetch_sessions(config: BrokerConfig, clock: Clock) -> FetchSessions:
         now_ms=lambda: int(clock.monotonic() * 1000),
         random_id=lambda: secrets.randbits(31),
     )
+
+
+def _authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
+    if not config["authorizer.class.name"]:
+        return None
+    from klamm.broker.security.authorizer.setup import authorizer_of  # many brokers need none
+
+    return authorizer_of(config)
+
+
+def _audit(config: BrokerConfig, clock: Clock) -> AuditLog | None:
+    path = config["klamm.audit.log"]
+    if not config["authorizer.class.name"] and path is None:
+        return None
+    from klamm.broker.security.authorizer.audit import AuditLog, open_file
+
+    file = open_file(str(path)) if path is not None else None
+    return AuditLog(file, clock)
 
 
 def _listen(broker: Broker) -> None:
@@ -136,6 +158,17 @@ def _listen(broker: Broker) -> None:
 
     controller.add_listener(partitions.on_image, partitions.prepare, partitions.settle)
     controller.add_listener(on_config)
+    if broker.authorizer is not None:
+        authorizer = broker.authorizer
+
+        def on_acls(old: MetadataImage, new: MetadataImage) -> None:
+            if new.acls is not old.acls:
+                authorizer.change_to(old.acls, new.acls)
+                groups.consumers.reconciler.rights_changed()
+
+        authorizer.change_to({}, controller.image.acls)
+        groups.consumers.reconciler.asks_rights = True
+        controller.add_listener(on_acls)
     controller.add_listener(broker.metadata_responses.on_image)
     controller.add_listener(groups.on_image, settle=groups.settle)
     controller.add_listener(transactions.on_image)
@@ -146,3 +179,8 @@ def _expose(broker: Broker) -> None:
     broker.scrubber.expose(broker.metrics)
     group_metrics.register(broker.metrics, broker.groups)
     transaction_metrics.register(broker.metrics, broker.transactions)
+    audit = broker.audit
+    if audit is not None:
+        denied, lost = "Requests for what a client may not do.", "Events that are missing in the audit log."
+        broker.metrics.counter("klamm_authorization_denied_total", denied, lambda: audit.denied_count)
+        broker.metrics.counter("klamm_audit_lost_total", lost, lambda: audit.lost_count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.config_resources import MAX_KEYS, Alteration, alter
+from klamm.broker.apis.config_resources import MAX_KEYS, Alteration, alter, tell_changes
 from klamm.broker.controller.configs import KeyUpdate, Op
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.alter_configs import (
@@ -33,6 +33,8 @@ async def handle(broker: Broker, context: RequestContext, request: AlterConfigsR
         for resource in request.resources
     ]
     errors = await alter(broker, alterations, incremental=False, validate_only=request.validate_only)
+    if not request.validate_only:
+        tell_changes(broker, context, alterations, errors)
     return _response(request, errors)
 
 

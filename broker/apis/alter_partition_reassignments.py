@@ -44,6 +44,30 @@ def handle(
     )
 
 
+def error_response(
+    request: AlterPartitionReassignmentsRequest, error: KafkaError, version: int
+) -> AlterPartitionReassignmentsResponse:
+    """The error stands at the top, and at every partition named."""
+    code, message = int(error.code), error.message
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=code,
+        error_message=message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index, error_code=code, error_message=message
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
 def _result(broker: Broker, topic: str, partition: ReassignablePartition) -> ReassignablePartitionResponse:
     try:
         _check(broker, topic, partition)

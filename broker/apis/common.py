@@ -5,17 +5,39 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from klamm.broker.security.authorizer.codes import ResourceType
+
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
+    from klamm.broker.apis.rights.asker import Asker
     from klamm.broker.broker import Broker
 
 NOT_ASKED = -(2**31)  # authorized operations that the client did not ask for
 
-# AclOperation codes: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9,
-# DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12; a set is the sum of 1 << code.
+# The operations that there are for a type, as the sum of 1 << code.
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+
+def topic_operations(context: RequestContext, name: str) -> int:
+    """The operations that the client may do on a topic: without an authorizer, all of them."""
+    ask: Asker | None = getattr(context, "ask", None)
+    return TOPIC_OPERATIONS & (ask.operations(ResourceType.TOPIC, name) if ask is not None else -1)
+
+
+def group_operations(context: RequestContext, group_id: str) -> int:
+    """The operations that the client may do on a group."""
+    ask: Asker | None = getattr(context, "ask", None)
+    return GROUP_OPERATIONS & (ask.operations(ResourceType.GROUP, group_id) if ask is not None else -1)
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """The operations that the client may do on the cluster; none are told without the right to describe it."""
+    ask: Asker | None = getattr(context, "ask", None)
+    if ask is None:
+        return CLUSTER_OPERATIONS
+    return CLUSTER_OPERATIONS & ask.operations(ResourceType.CLUSTER) if ask.may_describe_cluster() else 0
 
 
 def advertised_address(broker: Broker, context: RequestContext) -> tuple[str, int]:

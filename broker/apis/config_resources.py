@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from klamm.broker.apis import loggers
 from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
 from klamm.broker.network.limits import OVERRIDES, look_up, names_in, parse_overrides
+from klamm.protocol.apis import API
 from klamm.protocol.errors import InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
+    from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
 
 MAX_KEYS = 1000  # of one resource: there are not that many
@@ -30,6 +32,20 @@ class Alteration:
     name: str
     keys: Sequence[KeyUpdate]
     """More than `MAX_KEYS` are refused, so there is no need for more than one too many."""
+
+
+def tell_changes(
+    broker: Broker, context: RequestContext, alterations: Sequence[Alteration], errors: Sequence[KafkaError | None]
+) -> None:
+    """Write the names of changed configs to the audit log. Their values may be secret."""
+    if broker.audit is None:
+        return
+    connection, request = context.connection, API[context.api_key].name
+    for alteration, error in zip(alterations, errors, strict=True):
+        if error is None:
+            kind = ResourceType(alteration.resource_type).name
+            what = f"{kind} {alteration.name!r}: {', '.join(key.name for key in alteration.keys)}"
+            broker.audit.changed(connection.principal, connection.peer[0], request, what)
 
 
 def resource_type(code: int) -> ResourceType:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.common import GROUP_OPERATIONS, NOT_ASKED, unseen
+from klamm.broker.apis.common import NOT_ASKED, group_operations, unseen
 from klamm.protocol.errors import GroupIdNotFound, InvalidGroupId, KafkaError, UnsupportedVersion
 from klamm.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -35,9 +35,16 @@ def handle(
 ) -> ConsumerGroupDescribeResponse:
     if not broker.groups.consumer_protocol:
         raise UnsupportedVersion("the consumer protocol is not enabled")
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return ConsumerGroupDescribeResponse(
-        groups=[_group(broker, group_id, operations) for group_id in request.group_ids if unseen(context, group_id)]
+        groups=[
+            _group(
+                broker,
+                group_id,
+                group_operations(context, group_id) if request.include_authorized_operations else NOT_ASKED,
+            )
+            for group_id in request.group_ids
+            if unseen(context, group_id)
+        ]
     )
 
 

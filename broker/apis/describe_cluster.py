@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.common import CLUSTER_OPERATIONS, NOT_ASKED, advertised_address
+from klamm.broker.apis.common import NOT_ASKED, advertised_address, cluster_operations
 from klamm.protocol.errors import InvalidRequest, KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from klamm.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -35,7 +35,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequ
         controller_id=image.controller_id,
         brokers=[_described(broker, context, node) for node in image.brokers.values()],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 

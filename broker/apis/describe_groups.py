@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.common import GROUP_OPERATIONS, NOT_ASKED, unseen
+from klamm.broker.apis.common import NOT_ASKED, group_operations, unseen
 from klamm.broker.coordinator.group.classic.states import State
 from klamm.protocol.errors import GroupIdNotFound, KafkaError
 from klamm.protocol.messages.describe_groups import (
@@ -27,11 +27,11 @@ NOT_FOUND_FROM = 6
 
 
 def handle(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = []
     for group_id in request.groups:
         if not unseen(context, group_id):
             continue
+        operations = group_operations(context, group_id) if request.include_authorized_operations else NOT_ASKED
         try:
             broker.groups.check(group_id)
             group = broker.groups.classic.groups.get(group_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.common import TOPIC_OPERATIONS
+from klamm.broker.apis.common import topic_operations
 from klamm.broker.controller.topics import check_name
 from klamm.protocol.errors import ErrorCode, InvalidRequest, InvalidTopicException, KafkaError
 from klamm.protocol.messages.describe_topic_partitions import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    return _response(broker, request, _asked(request))
+    return _response(broker, context, request, _asked(request))
 
 
 async def handle_large(
@@ -38,7 +38,7 @@ async def handle_large(
 ) -> DescribeTopicPartitionsResponse:
     """The same for very many names: they are sorted in a thread."""
     names = await asyncio.get_running_loop().run_in_executor(broker.codecs, _asked, request)
-    return _response(broker, request, names)
+    return _response(broker, context, request, names)
 
 
 def _asked(request: DescribeTopicPartitionsRequest) -> list[str]:
@@ -46,7 +46,7 @@ def _asked(request: DescribeTopicPartitionsRequest) -> list[str]:
 
 
 def _response(
-    broker: Broker, request: DescribeTopicPartitionsRequest, names: list[str]
+    broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest, names: list[str]
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -66,11 +66,11 @@ def _response(
             break
         topic = topics.get(name)
         if topic is None:
-            response.topics.append(_missing(name))
+            response.topics.append(_missing(context, name))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         end = first + left
-        response.topics.append(_described(broker, topic, first, end))
+        response.topics.append(_described(broker, context, topic, first, end))
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
@@ -89,18 +89,20 @@ def error_response(
     )
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_name(name)
     except InvalidTopicException as error:
         code = error.code
     return DescribeTopicPartitionsResponseTopic(
-        error_code=int(code), name=name, topic_authorized_operations=TOPIC_OPERATIONS
+        error_code=int(code), name=name, topic_authorized_operations=topic_operations(context, name)
     )
 
 
-def _described(broker: Broker, topic: TopicImage, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _described(
+    broker: Broker, context: RequestContext, topic: TopicImage, first: int, end: int
+) -> DescribeTopicPartitionsResponseTopic:
     offline = broker.partitions.offline_partitions(topic.name)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -119,5 +121,5 @@ def _described(broker: Broker, topic: TopicImage, first: int, end: int) -> Descr
             )
             for partition in topic.partitions[first:end]
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=topic_operations(context, topic.name),
     )

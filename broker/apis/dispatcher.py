@@ -34,8 +34,11 @@ from klamm.protocol.headers import REQUEST_PREFIX, decode_request_header, respon
 from klamm.protocol.wire import Malformed, TooManyElements
 
 if TYPE_CHECKING:
+    from klamm.broker.apis.rights.asker import Asker
     from klamm.broker.broker import Broker
     from klamm.broker.network.connection import Connection
+    from klamm.broker.security.authorizer.audit import AuditLog
+    from klamm.broker.security.authorizer.standard import StandardAuthorizer
     from klamm.protocol.regions import FileRegion
 
 log = logging.getLogger(__name__)
@@ -62,9 +65,10 @@ SMALL_ELEMENTS = 1000  # of a request that is decoded, handled and encoded at on
 
 
 class RequestContext:
-    """What a handler may know of a request besides its body. `seen` is what it has answered (`common.unseen`)."""
+    """What a handler may know of a request besides its body. `seen` is what it has answered (`common.unseen`). `ask` is
+    what its client may do; it is not there without an authorizer."""
 
-    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "seen")
+    __slots__ = ("api_key", "api_version", "ask", "client_id", "connection", "correlation_id", "seen")
 
     def __init__(
         self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, connection: Connection
@@ -73,6 +77,7 @@ class RequestContext:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.seen: set[Hashable]  # there when it is needed
+        self.ask: Asker  # the same
         self.client_id = client_id
         self.connection = connection
 
@@ -114,6 +119,28 @@ class Route:
         )
         self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
 
+    def guard(self, authorizer: StandardAuthorizer, audit: AuditLog) -> Route:
+        """Have only those requests handled that their clients have the rights to."""
+        from klamm.broker.apis.rights import guards
+
+        arguments = (HANDLERS[self.api_key].rights, self.name, self.refuse, authorizer, audit)
+        self.handle = guards.guarded(self.handle, *arguments)
+        if self.handle_large is not None:
+            self.handle_large = guards.guarded_large(self.handle_large, *arguments)
+        return self
+
+    def refuse(self, request: Any, error: KafkaError, version: int) -> Any:
+        """The error in place of an answer."""
+        if self.error_response is not None:
+            return self.error_response(request, error, version)
+        response = self.response_type()
+        if not hasattr(response, "error_code"):
+            raise CloseConnection(f"{self.name} has no place for an error: {error.code.name} {error.message}")
+        response.error_code = int(error.code)
+        if hasattr(response, "error_message"):
+            response.error_message = error.message or None
+        return response
+
 
 class Dispatcher:
     """Called by connections for every frame, in the order of arrival."""
@@ -144,7 +171,7 @@ class Dispatcher:
                 raise CloseConnection(
                     f"{API[api_key].name} v{version} is not served, only v{row.min_version}-{row.max_version}"
                 )
-            route = self._routes[api_key << 16 | version] = Route(api_key, version)
+            route = self._routes[api_key << 16 | version] = self._route(api_key, version)
         try:
             client_id, position = decode_request_header(frame, client_id_size, flexible=route.flexible_request)
             request, _ = route.decode(frame, position, SMALL_ELEMENTS)
@@ -181,10 +208,17 @@ class Dispatcher:
                 api_key, version = wanted
                 route_key = api_key << 16 | version
                 if route_key not in self._routes:
-                    self._routes[route_key] = Route(api_key, version)
+                    self._routes[route_key] = self._route(api_key, version)
                 loop.call_later(WARM_PAUSE_S, compile_next)
 
         compile_next()
+
+    def _route(self, api_key: int, version: int) -> Route:
+        route, broker = Route(api_key, version), self._broker
+        if broker.authorizer is not None:
+            assert broker.audit is not None
+            route.guard(broker.authorizer, broker.audit)
+        return route
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -340,15 +374,7 @@ class Dispatcher:
     def _error_response(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
         """The one place where an exception becomes a response."""
         error = as_kafka_error(error, route.name, context.api_version, context.connection)
-        if route.error_response is not None:
-            return route.error_response(request, error, context.api_version)
-        response = route.response_type()
-        if not hasattr(response, "error_code"):
-            raise CloseConnection(f"{route.name} has no place for an error: {error.code.name} {error.message}")
-        response.error_code = int(error.code)
-        if hasattr(response, "error_message"):
-            response.error_message = error.message or None
-        return response
+        return route.refuse(request, error, context.api_version)
 
     def _unknown_api_versions(self, connection: Connection, correlation_id: int) -> Response:
         route = Route(ApiKey.API_VERSIONS, 0)

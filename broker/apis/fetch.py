@@ -17,7 +17,7 @@ Replica id -2 is a debugging consumer that reads to the log end; other replicas 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from klamm.broker.fetch.delayed_fetch import DelayedFetch
@@ -72,11 +72,11 @@ Results = list[tuple["FetchedPartition", PartitionData, int]]  # with the number
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: FetchRequest
+    broker: Broker, context: RequestContext, request: FetchRequest, make: Callable[..., Fetch] | None = None
 ) -> FetchResponse | asyncio.Future[FetchResponse]:
     version = context.api_version
     session, incremental, wanted = broker.fetch_sessions.resolve(request, version)
-    fetch = Fetch(broker, request, version, session, wanted, incremental=incremental)
+    fetch = (make or Fetch)(broker, request, version, session, wanted, incremental=incremental)
     if len(wanted) > PARTITIONS_A_TURN:
         return DelayedFetch(broker, fetch).answer_in_turns()
     fetch.read()
@@ -87,11 +87,13 @@ def handle(
     return DelayedFetch(broker, fetch).wait()
 
 
-async def handle_large(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse:
-    """A request of very many elements: take it apart in a thread, the rest in turns."""
+async def handle_large(
+    broker: Broker, context: RequestContext, request: FetchRequest, make: Callable[..., Fetch] | None = None
+) -> FetchResponse:
+    """Answer a request of very many elements: take it apart in a thread, the rest in turns."""
     partitions = await asyncio.get_running_loop().run_in_executor(broker.codecs, named, request)
     session, incremental, wanted = broker.fetch_sessions.resolve(request, context.api_version, partitions)
-    fetch = Fetch(broker, request, context.api_version, session, wanted, incremental=incremental)
+    fetch = (make or Fetch)(broker, request, context.api_version, session, wanted, incremental=incremental)
     answer = DelayedFetch(broker, fetch).answer_in_turns()
     with context.connection.cancelled_on_close(answer):
         return await answer

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.broker.apis.config_resources import MAX_KEYS, Alteration, alter
+from klamm.broker.apis.config_resources import MAX_KEYS, Alteration, alter, tell_changes
 from klamm.broker.controller.configs import KeyUpdate
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.incremental_alter_configs import (
@@ -39,6 +39,8 @@ async def handle(
         for resource in request.resources
     ]
     errors = await alter(broker, alterations, incremental=True, validate_only=request.validate_only)
+    if not request.validate_only:
+        tell_changes(broker, context, alterations, errors)
     return _response(request, errors)
 
 

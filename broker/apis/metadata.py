@@ -12,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
 
-from klamm.broker.apis.common import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, advertised_address, unseen
+from klamm.broker.apis.common import (
+    NOT_ASKED,
+    TOPIC_OPERATIONS,
+    advertised_address,
+    cluster_operations,
+    topic_operations,
+    unseen,
+)
 from klamm.protocol.errors import ErrorCode, InvalidRequest, InvalidTopicException, KafkaError
 from klamm.protocol.messages.metadata import (
     MetadataRequest,
@@ -26,6 +33,7 @@ from klamm.protocol.wire import ZERO_UUID
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
+    from klamm.broker.metadata.image import TopicImage
 
 AUTO_CREATION_FROM = 4
 TOPIC_IDS_FROM = 12
@@ -78,14 +86,13 @@ def _response(
     image = broker.image
     host, port = advertised_address(broker, context)
     wanted = request.topics
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if wanted is None or (version == 0 and not wanted):
         topics: list[MetadataResponseTopic | bytes] = [
-            *broker.metadata_responses.all(image.topics, version, operations)
+            *broker.metadata_responses.all(image.topics, version, _all_operations(request))
         ]
     else:
         topics = [
-            _wanted(broker, topic, version, operations, errors)
+            _wanted(broker, context, request, topic, errors)
             for topic in wanted
             if unseen(context, (topic.name, topic.topic_id))
         ]
@@ -98,13 +105,22 @@ def _response(
         controller_id=image.controller_id,
         topics=cast("list[MetadataResponseTopic]", topics),  # or encoded before
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
+def _all_operations(request: MetadataRequest) -> int:
+    """The operations of all topics. With an authorizer only super users are answered with all of them at once."""
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+
+
 def _wanted(
-    broker: Broker, wanted: MetadataRequestTopic, version: int, operations: int, errors: dict[str, KafkaError]
+    broker: Broker,
+    context: RequestContext,
+    request: MetadataRequest,
+    wanted: MetadataRequestTopic,
+    errors: dict[str, KafkaError],
 ) -> MetadataResponseTopic | bytes:
     image = broker.image
     if wanted.topic_id != ZERO_UUID:
@@ -113,11 +129,11 @@ def _wanted(
             return MetadataResponseTopic(
                 error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=wanted.topic_id, partitions=[]
             )
-        return broker.metadata_responses.one(topic, version, operations)
+        return _one(broker, context, request, topic)
     name = wanted.name or ""
     topic = image.topics.get(name)
     if topic is not None:
-        return broker.metadata_responses.one(topic, version, operations)
+        return _one(broker, context, request, topic)
     error = errors.get(name)
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if error is not None:
@@ -127,4 +143,17 @@ def _wanted(
             broker.controller.check_topic_name(name)
         except InvalidTopicException:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return MetadataResponseTopic(error_code=int(code), name=name, partitions=[])
+    return MetadataResponseTopic(
+        error_code=int(code),
+        name=name,
+        partitions=[],
+        topic_authorized_operations=_operations(context, request, name),
+    )
+
+
+def _one(broker: Broker, context: RequestContext, request: MetadataRequest, topic: TopicImage) -> bytes:
+    return broker.metadata_responses.one(topic, context.api_version, _operations(context, request, topic.name))
+
+
+def _operations(context: RequestContext, request: MetadataRequest, name: str) -> int:
+    return topic_operations(context, name) if request.include_topic_authorized_operations else NOT_ASKED

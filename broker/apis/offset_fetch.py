@@ -21,6 +21,8 @@ from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -140,6 +142,22 @@ def _partitions(index: int, committed: CommittedOffset, code: int = 0) -> Offset
         committed_leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
         error_code=code,
+    )
+
+
+def refused_topic(
+    topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics,
+) -> OffsetFetchResponseTopic | OffsetFetchResponseTopics:
+    """What is said of a topic that the client may not describe."""
+    code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if isinstance(topic, OffsetFetchRequestTopics):
+        return OffsetFetchResponseTopics(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[_partitions(index, NONE, code) for index in topic.partition_indexes],
+        )
+    return OffsetFetchResponseTopic(
+        name=topic.name, partitions=[_partition(index, NONE, code) for index in topic.partition_indexes]
     )
 
 

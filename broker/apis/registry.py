@@ -14,25 +14,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from klamm.broker.apis.rights.table import RIGHTS, Row
 from klamm.protocol.apis import API, ApiKey
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One row: the API, the versions that are answered, and the module under ``klamm.broker.apis``."""
+    """One row: the API, the versions that are answered, the module under ``klamm.broker.apis``, and the rights that its
+    clients need."""
 
     key: ApiKey
     min_version: int
     max_version: int
     module: str
+    rights: Row
 
 
 def _row(key: ApiKey, max_version: int | None = None) -> Handler:
-    """A row at every version ever published, or up to ``max_version`` where the newest is still unstable."""
+    """A row at every version ever published, or up to ``max_version`` where the newest is still unstable. An API
+    without a row in the table of rights cannot be registered."""
     info = API[key]
     if max_version is None:
         max_version = info.max_version
-    return Handler(key, info.min_version, max_version, info.module)
+    return Handler(key, info.min_version, max_version, info.module, RIGHTS[key])
 
 
 HANDLERS: dict[int, Handler] = {
@@ -65,6 +69,9 @@ HANDLERS: dict[int, Handler] = {
         _row(ApiKey.DESCRIBE_TRANSACTIONS),
         _row(ApiKey.LIST_TRANSACTIONS),
         _row(ApiKey.WRITE_TXN_MARKERS),
+        _row(ApiKey.DESCRIBE_ACLS),
+        _row(ApiKey.CREATE_ACLS),
+        _row(ApiKey.DELETE_ACLS),
         _row(ApiKey.DESCRIBE_CONFIGS),
         _row(ApiKey.ALTER_CONFIGS),
         _row(ApiKey.ALTER_REPLICA_LOG_DIRS),

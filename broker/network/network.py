@@ -129,6 +129,11 @@ class Network:
         if done is self.looking_up and not done.cancelled() and done.exception() is None:  # else there are newer ones
             self.quota.set_addresses(done.result())
 
+    def forget_known_requests(self) -> None:
+        """What clients may do, or how much, has changed: the next request of each connection is handled in full."""
+        for connection in self.connections:
+            connection.memo = None
+
     def resume_accepting(self) -> None:
         for listener in self.listeners:
             listener.resume()

@@ -7,7 +7,8 @@ once for a small group, `elsewhere` for a large one. A member steps towards the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,8 @@ Commit = Callable[[Change, Callable[[int], None], Now], None]
 
 
 class Reconciler:
-    """See the module's head. `commit` makes a change count that no request waits for."""
+    """See the module's head. `commit` makes a change count that no request waits for. With `asks_rights` expressions
+    are matched only for a member, within `matching_only`."""
 
     def __init__(
         self,
@@ -54,6 +56,8 @@ class Reconciler:
         commit: Commit,
     ) -> None:
         self.rebalance_count = 0
+        self.asks_rights = False
+        self._may_match: Callable[[str], bool] | None = None
         self._groups = groups
         self._sessions = sessions
         self._topics = topics
@@ -81,15 +85,36 @@ class Reconciler:
         self.assign(change, now)
         return self._step(change, updated, owned, now, known=known)
 
+    def rights_changed(self) -> None:
+        """Have each group match its expressions again with its next heartbeat: members may see other topics now."""
+        for group in self._groups.values():
+            if group.regexes:
+                group.stale = True
+
+    @contextmanager
+    def matching_only(self, may_match: Callable[[str], bool]) -> Iterator[None]:
+        """While this is entered, expressions match only topics that the member which sends a heartbeat may describe."""
+        self._may_match = may_match
+        try:
+            yield
+        finally:
+            self._may_match = None
+
     def resolve(self, change: Change, now: Now) -> bool:
         """Match the expressions that are new, or all when topics have changed; whether that gave anything new. After
         `MATCHES` the next heartbeats go on."""
         group, records = change.group, change.records
+        if self.asks_rights and self._may_match is None:
+            if group.stale:
+                group.unresolved = dict.fromkeys(group.used_regexes())
+            return False  # the next heartbeat tells of a member with its rights
         used, changed = group.used_regexes(), False
         for regex in [regex for regex in group.regexes if regex not in used]:
             group.set_regex(regex, None)
             records.append(stored.regex_tombstone(group.group_id, regex))
-        names = self._topics()
+        names: Collection[str] = self._topics()
+        if self._may_match is not None:
+            names = [name for name in names if self._may_match(name)]
         if group.stale:
             group.unresolved = dict.fromkeys(used)
         else:
