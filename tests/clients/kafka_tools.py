@@ -38,6 +38,9 @@ class KafkaTools:
     def configs(self, *arguments: str) -> str:
         return self._ask("kafka.admin.ConfigCommand", *arguments)
 
+    def acls(self, *arguments: str) -> str:
+        return self._ask(PACKAGE + "AclCommand", *arguments)
+
     def console_producer(self, *arguments: str, text: str) -> str:
         return self._ask(PACKAGE + "ConsoleProducer", *arguments, text=text)
 

@@ -77,7 +77,7 @@ class AuditLog:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="klamm-audit") if descriptor is not None else None
 
     def close(self) -> None:
-        """Write what is left. Blocks."""
+        """Write the remaining lines. Blocks."""
         if self._writer is not None and self._descriptor is not None:
             self._writer.shutdown(wait=True)
             os.close(self._descriptor)
