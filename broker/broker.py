@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from klamm.broker.metadata.response_cache import MetadataResponseCache
     from klamm.broker.metrics import Metrics, TopicMetrics
     from klamm.broker.partitions.partition_manager import PartitionManager
+    from klamm.broker.quotas.client_quotas import ClientQuotas
     from klamm.broker.security.authorizer.audit import AuditLog
     from klamm.broker.security.authorizer.standard import StandardAuthorizer
     from klamm.broker.turns import Turns
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Broker:
-    """Everything a handler may reach. What the hot paths read of the config is kept as plain attributes."""
+    """Everything a handler may reach. What the hot paths read of the config is kept as plain attributes.
+
+    `quotas` is there when a user or a client id has a quota; `known_quotas` from the first one on, since what was
+    measured is kept.
+    """
 
     config: BrokerConfig
     clock: Clock
@@ -60,6 +65,8 @@ class Broker:
     audit: AuditLog | None = None
 
     node_id: int = field(init=False)
+    quotas: ClientQuotas | None = field(init=False, default=None)
+    known_quotas: ClientQuotas | None = field(init=False, default=None)
     is_stopping: bool = field(init=False, default=False)
     auto_create: bool = field(init=False)
     max_request_elements: int = field(init=False)

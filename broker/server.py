@@ -233,10 +233,13 @@ class Server:
         def on_config(old: MetadataImage, new: MetadataImage) -> None:
             if new.broker_configs is not old.broker_configs:
                 network.reconfigure(controller.config)
-            if new.acls is not old.acls:
+            if new.acls is not old.acls or new.client_quotas is not old.client_quotas:
                 network.forget_known_requests()
+            if new.client_quotas is not old.client_quotas:
+                network.change_address_quotas(new.client_quotas)
 
         controller.add_listener(on_config)
+        network.change_address_quotas(controller.image.client_quotas)
         http = HttpServer(self.metrics, healthy=self._problem, ready=lambda: "stopping" if stop.is_set() else None)
         try:
             await controller.finish_deletions()

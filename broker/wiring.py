@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm.broker.background.compaction import Compaction
@@ -24,12 +25,14 @@ from klamm.broker.coordinator.transaction.coordinator import TransactionCoordina
 from klamm.broker.coordinator.transaction.producer_ids import ProducerIds
 from klamm.broker.fetch.fetch_session import FetchSessions
 from klamm.broker.fetch.ready_fetches import ReadyFetches
+from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.response_cache import MetadataResponseCache
+from klamm.broker.metrics import quotas as quota_metrics
+from klamm.broker.quotas.entities import IP
 from klamm.broker.turns import Turns
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
-    from klamm.broker.metadata.image import MetadataImage
     from klamm.broker.metrics import Metrics
     from klamm.broker.partitions.partition_manager import PartitionManager
     from klamm.broker.security.authorizer.audit import AuditLog
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from klamm.storage.clock import Clock
 
 FLUSH_THREADS = 8
+NO_IMAGE = MetadataImage()
 
 
 class Threads:
@@ -169,15 +173,38 @@ def _listen(broker: Broker) -> None:
         authorizer.change_to({}, controller.image.acls)
         groups.consumers.reconciler.asks_rights = True
         controller.add_listener(on_acls)
+    controller.add_listener(partial(_on_quotas, broker))
+    _on_quotas(broker, NO_IMAGE, controller.image)
     controller.add_listener(broker.metadata_responses.on_image)
     controller.add_listener(groups.on_image, settle=groups.settle)
     controller.add_listener(transactions.on_image)
+
+
+def _on_quotas(broker: Broker, old: MetadataImage, new: MetadataImage) -> None:
+    """Have requests measured as long as there are quotas of users or client ids."""
+    if new.client_quotas is old.client_quotas:
+        return
+    wanted = {entity: values for entity, values in new.client_quotas.items() if entity[0][0] != IP}
+    known = broker.known_quotas
+    if known is None and wanted:
+        from klamm.broker.quotas.client_quotas import ClientQuotas  # when there are some
+        from klamm.broker.quotas.measure import Windows
+
+        windows, of_controller = (
+            Windows(broker.config.integer(f"{prefix}.num"), broker.config.integer(f"{prefix}.size.seconds") * 1000)
+            for prefix in ("quota.window", "controller.quota.window")
+        )
+        known = broker.known_quotas = ClientQuotas(windows, of_controller)
+    if known is not None:
+        known.change(wanted)
+    broker.quotas = known if wanted else None
 
 
 def _expose(broker: Broker) -> None:
     broker.compaction.expose(broker.metrics)
     broker.scrubber.expose(broker.metrics)
     group_metrics.register(broker.metrics, broker.groups)
+    quota_metrics.expose(broker.metrics, lambda: broker.known_quotas)
     transaction_metrics.register(broker.metrics, broker.transactions)
     audit = broker.audit
     if audit is not None:

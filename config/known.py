@@ -23,9 +23,7 @@ _NAMES: Final = {
         "replication.quota.window.num replication.quota.window.size.seconds server.max.startup.time.ms "
         "unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable"
     ),
-    "controller.": (
-        "performance.always.log.threshold.ms performance.sample.period.ms quota.window.num quota.window.size.seconds"
-    ),
+    "controller.": ("performance.always.log.threshold.ms performance.sample.period.ms"),
     "controller.quorum.": (
         "append.linger.ms auto.join.enable election.backoff.max.ms election.timeout.ms fetch.max.bytes "
         "fetch.snapshot.max.bytes fetch.timeout.ms request.timeout.ms retry.backoff.ms"

@@ -62,8 +62,9 @@ NETWORK = (
       dynamic="cluster-wide"),
     K("max.connections.per.ip.overrides", STRING, "", "Other limits for some addresses or names, as "
       "`10.0.0.7:100,host:20`.", dynamic="cluster-wide"),
-    K("max.connection.creation.rate", INT, INT_MAX, "How many connections may be made in a second; the rest wait.",
-      NOT_NEGATIVE, dynamic="cluster-wide", status="later"),
+    K("max.connection.creation.rate", INT, INT_MAX, "How many connections may be made in a second; the rest wait. "
+      "Also per listener.",
+      NOT_NEGATIVE, dynamic="cluster-wide"),
     K("connections.max.idle.ms", LONG, 600000, "A connection without a request for this long is closed; negative "
       "never."),
     K("queued.max.request.bytes", LONG, -1, "Bytes of requests that may wait for their answers before reading stops; "
@@ -107,11 +108,14 @@ REQUESTS = (
     K("controlled.shutdown.enable", BOOLEAN, True, "Hand leaders to other brokers before stopping.", status="later"),
     K("telemetry.max.bytes", INT, 1048576, "The largest metrics message of a client.", POSITIVE, importance="low",
       status="later"),
-    K("quota.window.num", INT, 11, "Samples that a client quota is measured over.", POSITIVE, importance="low",
-      status="later"),
-    K("quota.window.size.seconds", INT, 1, "Length of one such sample.", POSITIVE, importance="low", status="later"),
+    K("quota.window.num", INT, 11, "Samples that the quota of a client is measured over, in bytes, request time and "
+      "connections.", POSITIVE, importance="low"),
+    K("quota.window.size.seconds", INT, 1, "Length of one such sample.", POSITIVE, importance="low"),
+    K("controller.quota.window.num", INT, 11, "Samples that the quota of partitions made and deleted is measured over.",
+      POSITIVE, importance="low"),
+    K("controller.quota.window.size.seconds", INT, 1, "Length of one such sample.", POSITIVE, importance="low"),
     K("client.quota.callback.class", Type.CLASS, None, "A Java class that decides client quotas.", importance="low",
-      status="later"),
+      refuse="a Java class cannot run here"),
 )  # fmt: skip
 
 METRICS = (
@@ -139,6 +143,8 @@ KLAMM = (
       "else its lists hold, tagged fields, and every 128 bytes of a string that is longer than that. A connection that "
       "sends more is closed. While it is handled, a request takes up to 2 KB of memory for each of them.", Range(1000),
       "cluster-wide"),
+    K("klamm.connections.ipv6.prefix", INT, 128, "The connections of IPv6 addresses are counted together that have so "
+      "many bits in common: 64 for a whole network, as one machine may have all of its addresses.", Range(1, 128)),
     K("klamm.frame.timeout.ms", INT, 30000, "A request that has begun must be complete within this time, or the "
       "connection is closed.", POSITIVE),
     K("klamm.authentication.timeout.ms", INT, 10000, "A connection that must log in and has not done so within this "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 from klamm.broker.security.authorizer.codes import ResourceType
@@ -63,3 +63,10 @@ def unseen(context: RequestContext, key: Hashable) -> bool:
         return False
     seen.add(key)
     return True
+
+
+def mutation_count(context: RequestContext, *, strict_from: int) -> Callable[[int], None] | None:
+    """What counts the partitions that a request makes or deletes; None when no quota is for its client."""
+    if context.charge is None:
+        return None
+    return context.charge.count_mutations(strict=context.api_version >= strict_from)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis.common import mutation_count
 from klamm.broker.controller.topics import NewPartitions
 from klamm.protocol.errors import InvalidRequest, KafkaError
 from klamm.protocol.messages.create_partitions import (
@@ -21,16 +22,18 @@ from klamm.protocol.messages.create_partitions import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
+STRICT_FROM = 3  # versions that refuse what is over the quota
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    count = mutation_count(context, strict_from=STRICT_FROM)
     counts = Counter(topic.name for topic in request.topics)
     errors: dict[str, KafkaError | None] = {
         name: InvalidRequest(f"topic {name!r} is named more than once") for name, count in counts.items() if count > 1
     }
     wanted = [_new_partitions(topic) for topic in request.topics if topic.name not in errors]
     if wanted:
-        outcomes = await broker.controller.create_partitions(wanted, request.validate_only)
+        outcomes = await broker.controller.create_partitions(wanted, request.validate_only, count)
         errors |= {new.name: error for new, error in zip(wanted, outcomes, strict=True)}
     return CreatePartitionsResponse(results=[_answer(name, errors[name]) for name in counts])
 

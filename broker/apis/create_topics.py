@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis.common import mutation_count
 from klamm.broker.controller.topics import NewTopic, TopicResult
 from klamm.broker.metadata.image import CLUSTER_METADATA_TOPIC
 from klamm.config import BrokerConfig, describe_topic
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
 
 CONFIGS_FROM = 5
+STRICT_FROM = 6  # versions that refuse what is over the quota
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    count = mutation_count(context, strict_from=STRICT_FROM)
     counts = Counter(topic.name for topic in request.topics)
     refused = {name: _refusal(name, count) for name, count in counts.items()}
     wanted = [_new_topic(topic) for topic in request.topics if refused[topic.name] is None]
-    results = await broker.controller.create_topics(wanted, request.validate_only) if wanted else []
+    results = await broker.controller.create_topics(wanted, request.validate_only, count) if wanted else []
     answers = {name: _failed(name, error) for name, error in refused.items() if error is not None}
     with_configs = context.api_version >= CONFIGS_FROM
     described: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}  # many topics, few configs

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis.common import mutation_count
 from klamm.broker.controller.topics import TopicKey, TopicResult
 from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 
 DELETION_DISABLED_FROM = 3
 TOPIC_IDS_FROM = 6
+STRICT_FROM = 5  # versions that refuse what is over the quota
 
 
 async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    results = await broker.controller.delete_topics(_keys(request, context.api_version))
+    count = mutation_count(context, strict_from=STRICT_FROM)
+    results = await broker.controller.delete_topics(_keys(request, context.api_version), count)
     distinct = {(result.name, result.topic_id, result.error and result.error.code): result for result in results}
     return DeleteTopicsResponse(responses=[_answer(result) for result in distinct.values()])
 

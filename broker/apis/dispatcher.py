@@ -15,7 +15,6 @@ the connection. Only ApiVersions answers a version that it does not know, in the
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import logging
 import struct
@@ -26,25 +25,29 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.broker.apis.pieces import cut, join, paths_of
 from klamm.broker.apis.registry import HANDLERS
+from klamm.broker.apis.route import Route, encode_reply
 from klamm.broker.network.deferred import Deferred
-from klamm.broker.network.response import CloseConnection, DispatchResult, PendingResponse, Response
-from klamm.protocol.apis import API, ApiKey, request_class, response_class
+from klamm.broker.network.response import (
+    CloseConnection,
+    DispatchResult,
+    PendingResponse,
+    Response,
+    reply_before_others,
+)
+from klamm.protocol.apis import API, ApiKey
 from klamm.protocol.errors import ErrorCode, KafkaError
-from klamm.protocol.headers import REQUEST_PREFIX, decode_request_header, response_header_version
+from klamm.protocol.headers import REQUEST_PREFIX, decode_request_header
 from klamm.protocol.wire import Malformed, TooManyElements
 
 if TYPE_CHECKING:
     from klamm.broker.apis.rights.asker import Asker
     from klamm.broker.broker import Broker
     from klamm.broker.network.connection import Connection
-    from klamm.broker.security.authorizer.audit import AuditLog
-    from klamm.broker.security.authorizer.standard import StandardAuthorizer
-    from klamm.protocol.regions import FileRegion
+    from klamm.broker.quotas.charge import Charge
+    from klamm.broker.quotas.client_quotas import ClientQuotas
 
 log = logging.getLogger(__name__)
 
-RESPONSE_HEADER = struct.Struct(">ii")  # size (without itself), correlation_id
-SIZE = struct.Struct(">i")
 PRODUCE_KEY = struct.pack(">h", ApiKey.PRODUCE)
 WARM = (
     (ApiKey.API_VERSIONS, 3),
@@ -66,9 +69,9 @@ SMALL_ELEMENTS = 1000  # of a request that is decoded, handled and encoded at on
 
 class RequestContext:
     """What a handler may know of a request besides its body. `seen` is what it has answered (`common.unseen`). `ask` is
-    what its client may do; it is not there without an authorizer."""
+    what its client may do; it is not there without an authorizer. `charge` is there when a quota is for its client."""
 
-    __slots__ = ("api_key", "api_version", "ask", "client_id", "connection", "correlation_id", "seen")
+    __slots__ = ("api_key", "api_version", "ask", "charge", "client_id", "connection", "correlation_id", "seen")
 
     def __init__(
         self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, connection: Connection
@@ -80,66 +83,7 @@ class RequestContext:
         self.ask: Asker  # the same
         self.client_id = client_id
         self.connection = connection
-
-
-class Route:
-    """The codecs and the handler of one API at one version."""
-
-    __slots__ = (
-        "api_key",
-        "decode",
-        "encode",
-        "error_response",
-        "flexible_request",
-        "flexible_response",
-        "handle",
-        "handle_large",
-        "memoize",
-        "name",
-        "response_type",
-    )
-
-    def __init__(self, api_key: int, version: int) -> None:
-        info = API[api_key]
-        module = importlib.import_module("klamm.broker.apis." + HANDLERS[api_key].module)
-        flexible = info.first_flexible_version is not None and version >= info.first_flexible_version
-        self.api_key = api_key
-        self.name = info.name
-        self.flexible_request = flexible
-        self.flexible_response = response_header_version(api_key, flexible=flexible) > 0
-        self.response_type: type[Any] = response_class(api_key)
-        self.decode: Callable[[memoryview, int, int], tuple[Any, int]] = request_class(api_key).decode[version]
-        self.encode: Callable[..., bytearray] = self.response_type.encode[version]
-        self.handle: Callable[[Broker, RequestContext, Any], Any] = module.handle
-        self.handle_large: Callable[[Broker, RequestContext, Any], Awaitable[Any]] | None = getattr(
-            module, "handle_large", None
-        )
-        self.memoize: Callable[[Broker, RequestContext, Any, Any, memoryview, int], None] | None = getattr(
-            module, "memoize", None
-        )
-        self.error_response: Callable[[Any, KafkaError, int], Any] | None = getattr(module, "error_response", None)
-
-    def guard(self, authorizer: StandardAuthorizer, audit: AuditLog) -> Route:
-        """Have only those requests handled that their clients have the rights to."""
-        from klamm.broker.apis.rights import guards
-
-        arguments = (HANDLERS[self.api_key].rights, self.name, self.refuse, authorizer, audit)
-        self.handle = guards.guarded(self.handle, *arguments)
-        if self.handle_large is not None:
-            self.handle_large = guards.guarded_large(self.handle_large, *arguments)
-        return self
-
-    def refuse(self, request: Any, error: KafkaError, version: int) -> Any:
-        """The error in place of an answer."""
-        if self.error_response is not None:
-            return self.error_response(request, error, version)
-        response = self.response_type()
-        if not hasattr(response, "error_code"):
-            raise CloseConnection(f"{self.name} has no place for an error: {error.code.name} {error.message}")
-        response.error_code = int(error.code)
-        if hasattr(response, "error_message"):
-            response.error_message = error.message or None
-        return response
+        self.charge: Charge | None = None
 
 
 class Dispatcher:
@@ -150,6 +94,7 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}
         self._metrics = broker.metrics
         self._tasks: set[asyncio.Task[Response | None]] = set()
+        self._charging: Any = None  # the module, once there are quotas
 
     def __call__(self, connection: Connection, frame: memoryview) -> DispatchResult:
         started = time.perf_counter()
@@ -179,10 +124,12 @@ class Dispatcher:
             context = RequestContext(api_key, version, correlation_id, client_id, connection)
             if not connection.keep_frame():
                 frame = memoryview(bytearray(frame))
-            return self._working(self._answer_large(route, context, frame, position, started))
+            return self._working(self._answer_large(route, context, frame, position, started), None)
         except (Malformed, IndexError) as error:
             raise CloseConnection(f"{route.name} v{version} does not decode: {error}") from None
         context = RequestContext(api_key, version, correlation_id, client_id, connection)
+        if self._broker.quotas is not None:
+            self._begin_charge(self._broker.quotas, context, request)
         try:
             response = route.handle(self._broker, context, request)
         except CloseConnection:
@@ -192,10 +139,17 @@ class Dispatcher:
         if type(response) is route.response_type:
             if route.memoize is not None:
                 route.memoize(self._broker, context, request, response, frame, position)
-            return self._encoded_response(route, context, response, started, len(frame))
+            encoded = self._encoded_response(route, context, response, started, len(frame))
+            if context.charge is not None and context.charge.throttle_ms:
+                return reply_before_others(encoded, asyncio.get_running_loop())
+            return encoded
         if response is None:
             self._metrics.api(api_key).answered(version, time.perf_counter() - started, 0, len(frame), 0)
+            if context.charge is not None and self._charging.without_answer(context, len(frame)):
+                return reply_before_others(None, asyncio.get_running_loop())
             return None
+        if context.charge is not None:
+            context.charge.waits(time.perf_counter() - started)
         return self._pending(route, context, request, response, started, len(frame))
 
     def warm(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -225,19 +179,27 @@ class Dispatcher:
     def _encoded_response(
         self, route: Route, context: RequestContext, response: Any, started: float, request_size: int
     ) -> Response:
-        head = bytearray(RESPONSE_HEADER.pack(0, context.correlation_id))
-        if route.flexible_response:
-            head.append(0)
-        regions: list[tuple[int, FileRegion]] = []
-        route.encode(response, head, regions)
-        size = len(head)
-        for _, region in regions:
-            size += region.size
-        SIZE.pack_into(head, 0, size - 4)
+        if context.charge is None:
+            encoded, size = encode_reply(route, context.correlation_id, response)
+        elif route.api_key == ApiKey.FETCH:
+            encoded, size = encode_reply(route, context.correlation_id, response)
+            seconds = time.perf_counter() - started
+            if (instead := self._charging.after(context, response, size, seconds)) is not None:
+                encoded, size = encode_reply(route, context.correlation_id, instead)
+        else:
+            self._charging.before(context, response, time.perf_counter() - started, request_size)
+            encoded, size = encode_reply(route, context.correlation_id, response)
         code = getattr(response, "error_code", 0)
         took_s = time.perf_counter() - started
         self._metrics.api(route.api_key).answered(context.api_version, took_s, code, request_size, size)
-        return Response(head, regions or None)
+        return encoded
+
+    def _begin_charge(self, quotas: ClientQuotas, context: RequestContext, request: Any) -> None:
+        if self._charging is None:
+            from klamm.broker.apis import charging  # when there are quotas
+
+            self._charging = charging
+        self._charging.begin(quotas, context, request)
 
     # -- large requests -----------------------------------------------------------------------------------------
 
@@ -249,12 +211,16 @@ class Dispatcher:
         del frame
         if context.connection.closed:
             return None
+        if self._broker.quotas is not None:
+            self._begin_charge(self._broker.quotas, context, request)
         try:
             response = await self._handle_large(route, context, request)
         except CloseConnection:
             raise
         except Exception as error:
             response = await self._in_thread(self._error_response, route, context, request, error)
+        if context.charge is not None:
+            return self._reply_if_any(route, context, response, started, size)  # measures are for the loop alone
         if response is None:
             return None
         encoded: Response = await self._in_thread(self._encoded_response, route, context, response, started, size)
@@ -308,7 +274,8 @@ class Dispatcher:
         """A handler that has work left returns a coroutine; one that only waits returns a future, and Produce has
         appended everything then: the next one may be appended, too."""
         if inspect.iscoroutine(awaitable):
-            return self._working(self._finish(route, context, request, awaitable, started, request_size))
+            finish = self._finish(route, context, request, awaitable, started, request_size)
+            return self._working(finish, context.charge)
         assert isinstance(awaitable, asyncio.Future), f"{route.name}: a handler returned {type(awaitable).__name__}"
         loop = asyncio.get_running_loop()
         encoded: asyncio.Future[Response | None]
@@ -329,11 +296,7 @@ class Dispatcher:
                     encoded.set_exception(close)
                     return
             try:
-                encoded.set_result(
-                    None
-                    if response is None
-                    else self._encoded_response(route, context, response, started, request_size)
-                )
+                encoded.set_result(self._reply_if_any(route, context, response, started, request_size))
             except Exception as error:  # it cannot be encoded: whoever waits must not wait for ever
                 log.error("%s v%d: the response cannot be sent", route.name, context.api_version, exc_info=error)
                 encoded.set_exception(CloseConnection("internal error"))
@@ -348,7 +311,9 @@ class Dispatcher:
             encoded, lets_pass=PRODUCE_KEY if route.api_key == ApiKey.PRODUCE else None, is_wait=True
         )
 
-    def _working(self, coroutine: Any) -> PendingResponse:
+    def _working(self, coroutine: Any, charge: Charge | None) -> PendingResponse:
+        if charge is not None:
+            coroutine = charge.timed(coroutine)
         task: asyncio.Task[Response | None] = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -369,11 +334,22 @@ class Dispatcher:
             raise
         except Exception as error:
             response = self._error_response(route, context, request, error)
-        return None if response is None else self._encoded_response(route, context, response, started, request_size)
+        return self._reply_if_any(route, context, response, started, request_size)
+
+    def _reply_if_any(
+        self, route: Route, context: RequestContext, response: Any, started: float, request_size: int
+    ) -> Response | None:
+        if response is not None:
+            return self._encoded_response(route, context, response, started, request_size)
+        if context.charge is not None:
+            self._charging.without_answer(context, request_size)
+        return None
 
     def _error_response(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
         """The one place where an exception becomes a response."""
         error = as_kafka_error(error, route.name, context.api_version, context.connection)
+        if context.charge is not None:
+            context.charge.is_failed = True
         return route.refuse(request, error, context.api_version)
 
     def _unknown_api_versions(self, connection: Connection, correlation_id: int) -> Response:

@@ -20,6 +20,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
+from klamm.broker.apis.fetch_partition import NO_RECORDS, failed, gone, note_told
 from klamm.broker.fetch.delayed_fetch import DelayedFetch
 from klamm.broker.fetch.down_conversion import converted
 from klamm.broker.fetch.fetch_session import named
@@ -27,13 +28,10 @@ from klamm.broker.memos import fetch_memo
 from klamm.broker.memos.fetch_memo import READ_COMMITTED, TOPIC_IDS_FROM, ZSTD_FROM
 from klamm.broker.network.file_pieces import in_memory
 from klamm.protocol.errors import (
-    ErrorCode,
-    InconsistentTopicId,
     InvalidRequest,
     KafkaError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
-    UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
@@ -53,18 +51,16 @@ if TYPE_CHECKING:
     from klamm.broker.fetch.fetch_session import FetchedPartition, FetchSession
     from klamm.broker.fetch.ready_fetches import SharedReads
     from klamm.broker.partitions.partition import Partition
-    from klamm.broker.partitions.partition_manager import PartitionManager
+    from klamm.broker.quotas.charge import Charge
     from klamm.storage.log.log import Log
 
 HARD_LIMIT_UP_TO = 2  # these versions are cut at max_bytes, even inside a message
 MAGIC_0_UP_TO = 1
 MAGIC_1_UP_TO = 3
-STORAGE_ERROR_FROM = 6
 DEBUGGING_CONSUMER = -2
 CONSUMER = -1
 PARTITIONS_A_TURN = 1000
 SHARED_BYTES = 16 << 10  # what many have waited for is read once up to here
-NO_RECORDS = b""
 
 memoize = fetch_memo.memoize
 
@@ -77,6 +73,8 @@ def handle(
     version = context.api_version
     session, incremental, wanted = broker.fetch_sessions.resolve(request, version)
     fetch = (make or Fetch)(broker, request, version, session, wanted, incremental=incremental)
+    if context.charge is not None:
+        fetch.charge_to(context.charge)
     if len(wanted) > PARTITIONS_A_TURN:
         return DelayedFetch(broker, fetch).answer_in_turns()
     fetch.read()
@@ -94,6 +92,8 @@ async def handle_large(
     partitions = await asyncio.get_running_loop().run_in_executor(broker.codecs, named, request)
     session, incremental, wanted = broker.fetch_sessions.resolve(request, context.api_version, partitions)
     fetch = (make or Fetch)(broker, request, context.api_version, session, wanted, incremental=incremental)
+    if context.charge is not None:
+        fetch.charge_to(context.charge)
     answer = DelayedFetch(broker, fetch).answer_in_turns()
     with context.connection.cancelled_on_close(answer):
         return await answer
@@ -107,7 +107,7 @@ def error_response(request: FetchRequest, error: KafkaError, version: int) -> Fe
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[_failed(partition.partition, error, version) for partition in topic.partitions],
+                partitions=[failed(partition.partition, error, version) for partition in topic.partitions],
             )
             for topic in request.topics
         ]
@@ -127,6 +127,7 @@ class Fetch:
         "_settled",
         "_version",
         "_wanted",
+        "charge",
         "is_complete",
         "is_converted",
         "partitions",
@@ -162,6 +163,7 @@ class Fetch:
         self._settled = False
         self.is_complete = False
         self.is_converted = version <= MAGIC_1_UP_TO
+        self.charge: Charge | None = None
 
     def takes_turns(self) -> bool:
         """Return whether reading all at once would keep the loop for too long."""
@@ -208,7 +210,7 @@ class Fetch:
                 data, count = self._read_one(partition, wanted, remaining, found, first=size == 0)
             except KafkaError as error:
                 settled = True
-                data, count = _failed(wanted.partition, error, self._version), 0
+                data, count = failed(wanted.partition, error, self._version), 0
                 metrics = self._broker.topic_metrics(wanted.topic, wanted.topic_id)
                 if metrics is not None:
                     metrics.failed_fetch += 1
@@ -228,7 +230,7 @@ class Fetch:
         if self._version >= TOPIC_IDS_FROM:
             topic = manager.topics_by_id.get(wanted.topic_id)
             if topic is None:
-                raise _gone(wanted, manager)
+                raise gone(wanted, manager)
             wanted.name = topic.name
         else:
             topic = manager.topics.get(wanted.topic)
@@ -338,7 +340,7 @@ class Fetch:
                     metrics.messages_out += count
                     metrics.fetch_requests += 1
             if session is not None:
-                changed = _remember(wanted, data)
+                changed = note_told(wanted, data)
                 if data.records:
                     session.served((wanted.topic, wanted.topic_id, wanted.partition))
                 if self._incremental and not changed:
@@ -347,6 +349,26 @@ class Fetch:
                 current = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
                 topics.append(current)
             current.partitions.append(data)
+
+    def charge_to(self, charge: Charge) -> None:
+        """A quota is for the client."""
+        self.charge = charge
+        charge.take_back = self._take_back
+
+    def _take_back(self) -> int:
+        """Undo what `response` has noted: an empty response is sent instead. Returns the id of its session."""
+        for wanted, data, count in self._results:
+            metrics = self._broker.topic_metrics(wanted.topic, wanted.topic_id)
+            if data.records and metrics is not None:
+                metrics.bytes_out -= len(data.records)
+                metrics.messages_out -= count
+                metrics.fetch_requests -= 1
+            wanted.high_watermark = -1  # so that the next response tells everything
+        if self._incremental and self._session is not None:
+            return self._session.id
+        if self._session is not None:
+            self._broker.fetch_sessions.forget(self._session)
+        return 0
 
     async def converted_response(self) -> FetchResponse:
         """The response for a client that knows message sets only."""
@@ -358,41 +380,9 @@ class Fetch:
             try:
                 records = await converted(region, magic, wanted.fetch_offset)
             except KafkaError as error:
-                failed = _failed(wanted.partition, error, self._version)
-                data.error_code, data.records = failed.error_code, NO_RECORDS
+                data.error_code = failed(wanted.partition, error, self._version).error_code
+                data.records = NO_RECORDS
             else:
                 limit = min(wanted.max_bytes, self._max_bytes)
                 data.records = records[:limit] if self._version <= HARD_LIMIT_UP_TO else records
         return self.response()
-
-
-def _gone(wanted: FetchedPartition, manager: PartitionManager) -> KafkaError:
-    """What a reader is told whose topic is not there any more. A session knows the name that the topic had."""
-    if wanted.name is None:
-        return UnknownTopicId("no topic has this id")
-    now = manager.topics.get(wanted.name)
-    if now is None or not 0 <= wanted.partition < len(now.partitions):
-        return UnknownTopicOrPartition(f"{wanted.name}-{wanted.partition} was deleted")
-    return InconsistentTopicId(f"{wanted.name} is another topic since this fetch session began")
-
-
-def _failed(index: int, error: KafkaError, version: int) -> PartitionData:
-    code = error.code
-    if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM:
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return PartitionData(
-        partition_index=index, error_code=int(code), high_watermark=-1, aborted_transactions=None, records=NO_RECORDS
-    )
-
-
-def _remember(wanted: FetchedPartition, data: PartitionData) -> bool:
-    """Note what the session has been told; true when this partition belongs into an incremental response."""
-    changed = bool(data.records) or data.error_code != 0 or data.diverging_epoch.epoch >= 0
-    if data.error_code:
-        wanted.high_watermark = -1  # so that the recovery of the partition is told, too
-        return True
-    if wanted.high_watermark != data.high_watermark or wanted.log_start_offset != data.log_start_offset:
-        wanted.high_watermark = data.high_watermark
-        wanted.log_start_offset = data.log_start_offset
-        changed = True
-    return changed

@@ -60,6 +60,7 @@ PATHS: Mapping[int, tuple[Paths, ...]] = {
     ApiKey.DELETE_GROUPS: (_paths("groups_names", "results"),),
     ApiKey.ELECT_LEADERS: (_paths("topic_partitions.partitions", "replica_election_results.partition_result"),),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (_paths("topics.partitions", "responses.partitions"),),
+    ApiKey.ALTER_CLIENT_QUOTAS: (_paths("entries", "entries"),),
     ApiKey.DESCRIBE_QUORUM: (_paths("topics.partitions", "topics.partitions"),),
     ApiKey.OFFSET_DELETE: (_paths("topics.partitions", "topics.partitions"),),
     ApiKey.DESCRIBE_PRODUCERS: (_paths("topics.partition_indexes", "topics.partitions"),),

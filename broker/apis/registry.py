@@ -86,6 +86,8 @@ HANDLERS: dict[int, Handler] = {
         _row(ApiKey.OFFSET_DELETE),
         _row(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS),
         _row(ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
+        _row(ApiKey.DESCRIBE_CLIENT_QUOTAS),
+        _row(ApiKey.ALTER_CLIENT_QUOTAS),
         _row(ApiKey.DESCRIBE_QUORUM),
         _row(ApiKey.UPDATE_FEATURES),
         _row(ApiKey.DESCRIBE_CLUSTER),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from klamm.broker.controller import configs, credentials, features, startup, topics
 from klamm.broker.controller.auto_creation import AutoCreation
@@ -28,6 +28,7 @@ from klamm.protocol.errors import KafkaError, PolicyViolation, TopicDeletionDisa
 
 if TYPE_CHECKING:
     from klamm.broker.controller.acls import Removed
+    from klamm.broker.controller.client_quotas import Alteration
     from klamm.broker.security.authorizer.acls import Acl, AclFilter
     from klamm.config import BrokerConfig
     from klamm.storage.clock import Clock
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
 MAX_PRODUCER_ID = 2**63 - 1
+
+Count: TypeAlias = Callable[[int], None]
+"""Told how many partitions a topic gains or loses, before it does; what it raises is the result (`quotas.charge`)."""
 
 
 class Controller(Changes):
@@ -120,7 +124,9 @@ class Controller(Changes):
         """Raise InvalidTopicException unless a topic may have this name."""
         topics.check_name(name)
 
-    async def create_topics(self, new: Sequence[NewTopic], validate_only: bool = False) -> list[TopicResult]:
+    async def create_topics(
+        self, new: Sequence[NewTopic], validate_only: bool = False, count: Count | None = None
+    ) -> list[TopicResult]:
         """Make topics, each for itself; results are in the order of the request."""
 
         def plan(image: MetadataImage) -> Change[list[TopicResult]]:
@@ -131,7 +137,7 @@ class Controller(Changes):
             except PolicyViolation as error:
                 kept = error.without_frames()
                 return Change([TopicResult(topic.name, kept) for topic in new])
-            planner = self._planner(image, defaults)
+            planner = self._planner(image, defaults, count)
             results = [planner.create(topic) for topic in new]
             if validate_only:
                 return Change(results)
@@ -162,7 +168,7 @@ class Controller(Changes):
         return await self._auto_creation.create(names) if self.config.flag("auto.create.topics.enable") else {}
 
     async def create_partitions(
-        self, new: Sequence[NewPartitions], validate_only: bool = False
+        self, new: Sequence[NewPartitions], validate_only: bool = False, count: Count | None = None
     ) -> list[KafkaError | None]:
         """Add partitions, to each topic for itself; one error or None for each entry."""
 
@@ -171,7 +177,10 @@ class Controller(Changes):
             grown = {}
             for entry in new:
                 try:
-                    grown[entry.name] = topics.grow(image, entry, self._placer)
+                    topic = topics.grow(image, entry, self._placer)
+                    if count is not None:
+                        count(len(topic.partitions) - len(image.topics[entry.name].partitions))
+                    grown[entry.name] = topic
                     errors.append(None)
                 except KafkaError as error:
                     errors.append(error.without_frames())
@@ -190,15 +199,17 @@ class Controller(Changes):
 
         return await self._change(plan)
 
-    async def delete_topics(self, keys: Sequence[TopicKey]) -> list[TopicResult]:
+    async def delete_topics(self, keys: Sequence[TopicKey], count: Count | None = None) -> list[TopicResult]:
         """Delete topics with their logs; results are in the order of the request."""
         if not self.config["delete.topic.enable"]:
             raise TopicDeletionDisabled("delete.topic.enable is false")
-        return await self._shielded(self._delete_topics(keys))
+        return await self._shielded(self._delete_topics(keys, count))
 
-    async def _delete_topics(self, keys: Sequence[TopicKey]) -> list[TopicResult]:
+    async def _delete_topics(self, keys: Sequence[TopicKey], count: Count | None) -> list[TopicResult]:
         async with self._lock:
             results = topics.resolve_deletions(self.image, keys)
+            if count is not None:
+                results = topics.counted(results, count)
             names = [result.topic.name for result in results if result.topic is not None]
             if names:
                 await self._in_thread(self._multi, [topics.deletion_mark(name) for name in names])
@@ -256,6 +267,20 @@ class Controller(Changes):
 
         return await self._change(lambda image: acls.deletion(image, filters))
 
+    async def alter_client_quotas(
+        self, alterations: Sequence[Alteration], validate_only: bool = False
+    ) -> list[KafkaError | None]:
+        """Change client quotas, each entity for itself; one error or None for each entry."""
+        from klamm.broker.controller import client_quotas  # when somebody sets one
+
+        def plan(image: MetadataImage) -> Change[list[KafkaError | None]]:
+            planned = client_quotas.plan(image, alterations)
+            if validate_only or not planned.operations:
+                return Change(planned.errors)
+            return Change(planned.errors, planned.operations, image.with_client_quotas(planned.changed))
+
+        return await self._change(plan)
+
     async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> None:
         """Change finalized features, all or none; raises InvalidUpdateVersion."""
 
@@ -299,7 +324,7 @@ class Controller(Changes):
     def _defaults(self) -> topics.Defaults:
         return topics.Defaults(self.config.integer("num.partitions"), self.config.integer("default.replication.factor"))
 
-    def _planner(self, image: MetadataImage, defaults: topics.Defaults) -> TopicPlanner:
+    def _planner(self, image: MetadataImage, defaults: topics.Defaults, count: Count | None) -> TopicPlanner:
         return TopicPlanner(
             image,
             defaults,
@@ -307,6 +332,7 @@ class Controller(Changes):
             new_topic_id=lambda: startup.new_uuid(self._random_bytes),
             placer=self._placer,
             reserved=self._deleting,
+            count=count,
         )
 
 

@@ -134,12 +134,15 @@ class TopicPlanner:
         new_topic_id: Callable[[], bytes],
         placer: ReplicaPlacer,
         reserved: Iterable[str] = (),
+        count: Callable[[int], None] | None = None,
     ) -> None:
+        """`count` is called with the number of partitions of each topic; it may refuse, see `quotas.charge`."""
         self._image = image
         self._defaults = defaults
         self._check_config = check_config
         self._new_topic_id = new_topic_id
         self._placer = placer
+        self._count = count
         self._names = dict.fromkeys([*image.topics, *reserved])
 
     def create(self, new: NewTopic) -> TopicResult:
@@ -151,6 +154,8 @@ class TopicPlanner:
             check_collision(new.name, self._names)
             configs = self._configs(new)
             replicas = self._replicas(new)
+            if self._count is not None:
+                self._count(len(replicas))
         except KafkaError as error:
             return TopicResult(new.name, error.without_frames())
         live = self._image.brokers
@@ -338,6 +343,20 @@ def _resolve(image: MetadataImage, key: TopicKey) -> TopicResult:
         if topic is None:
             return TopicResult(key.name, UnknownTopicOrPartition(f"there is no topic {key.name!r}"))
     return TopicResult(topic.name, None, topic, topic_id=topic.topic_id)
+
+
+def counted(results: Iterable[TopicResult], count: Callable[[int], None]) -> list[TopicResult]:
+    """The deletions, without those that `count` refuses when it is told the number of their partitions."""
+    return [_counted(result, count) for result in results]
+
+
+def _counted(result: TopicResult, count: Callable[[int], None]) -> TopicResult:
+    if result.topic is not None:
+        try:
+            count(len(result.topic.partitions))
+        except KafkaError as error:
+            return TopicResult(result.name, error.without_frames(), topic_id=result.topic_id)
+    return result
 
 
 def deletion_mark(name: str) -> Operation:

@@ -8,6 +8,7 @@ once more and gives the answer. When the connection is gone the future is cancel
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from klamm.broker.network.deferred import Deferred
@@ -59,7 +60,10 @@ class DelayedFetch:
             asyncio.ensure_future(self._finish_in_turns()).add_done_callback(self._hand_over)
             return
         try:
+            started = time.perf_counter() if fetch.charge is not None else 0.0
             fetch.read(found)
+            if fetch.charge is not None:
+                fetch.charge.waits(time.perf_counter() - started)
             if fetch.is_converted:
                 asyncio.ensure_future(fetch.converted_response()).add_done_callback(self._hand_over)
             else:

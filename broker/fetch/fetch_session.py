@@ -135,6 +135,10 @@ class FetchSessions:
                 return None, False, ()
         return session, True, session.partitions.values()
 
+    def forget(self, session: FetchSession) -> None:
+        """Close a session that its client was not told of."""
+        self._sessions.pop(session.id, None)
+
     def _open(self, partitions: dict[Key, FetchedPartition], *, uses_topic_ids: bool) -> FetchSession | None:
         now_ms = self._now_ms()
         if not partitions or not self._make_room(len(partitions), now_ms):

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from klamm.broker.network.response import Response
+from klamm.broker.quotas.sensor import NO_SENSOR
 from klamm.protocol.apis import ApiKey, request_class, response_class
 from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from klamm.protocol.wire import put_uvarint
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
     from klamm.broker.network.connection import Connection
     from klamm.broker.partitions.partition import Partition
+    from klamm.broker.quotas.client_quotas import Meter
 
 LOG_START_FROM = 5
 SESSIONS_FROM = 7
@@ -74,12 +76,17 @@ def memoize(
     if memoized_count >= MAX_MEMOIZED:
         return
     whole = frame.tobytes()
-    if isinstance(memo, FetchMemo) and memo.matches(whole):  # and something else stood in the way
+    meter = context.charge.meter if context.charge is not None else None
+    if (
+        isinstance(memo, FetchMemo) and memo.meter is meter and memo.matches(whole)
+    ):  # and something else stood in the way
         return
     if whole[body:] != ENCODE_REQUEST[version](request, bytearray()):
         return  # it is not written as usual
     at = body + _offset_position(request, version)
-    connection.memo = FetchMemo(broker, request, version, whole, at, memoized_count + 1)
+    kind = FetchMemo if meter is None else CountedFetch
+    connection.memo = memo = kind(broker, request, version, whole, at, memoized_count + 1)
+    memo.meter = meter
 
 
 def _offset_position(request: FetchRequest, version: int) -> int:
@@ -116,6 +123,7 @@ class FetchMemo:
         "_topic_id",
         "_version",
         "memoized_count",
+        "meter",
     )
 
     def __init__(
@@ -146,6 +154,7 @@ class FetchMemo:
         other, _ = self._encoded(-1)
         self._offsets_at = next(i for i, byte in enumerate(other) if byte != self._prefix[i])
         self.memoized_count = memoized_count
+        self.meter: Meter | None = None
 
     def _encoded(self, offset: int) -> tuple[bytearray, bytes]:
         """The answer up to the size of the records, and from their end."""
@@ -231,3 +240,25 @@ class FetchMemo:
         if self._version < ZSTD_FROM and partition.rules.compression == "zstd":
             return None
         return partition
+
+
+class CountedFetch(FetchMemo):
+    """The same for a client that has quotas: what is allowed for certain is counted down (`Sensor.left`). Near the
+    bound every request goes the way of all others."""
+
+    __slots__ = ()
+
+    def answer(self, connection: Connection, frame: memoryview, started: float) -> Response | None:
+        assert self.meter is not None
+        fetched, spent = self.meter.fetch, self.meter.request
+        if fetched.left < self._max_bytes or started >= fetched.until or spent.left <= 0 or started >= spent.until:
+            return None
+        response = FetchMemo.answer(self, connection, frame, started)
+        if response is not None:
+            assert response.regions is not None
+            fetched.left -= len(response.head) - RESPONSE_HEAD.size + response.regions[0][1].size
+            fetched.used_s = started
+            if spent is not NO_SENSOR:
+                spent.left -= time.perf_counter() - started
+                spent.used_s = started
+        return response

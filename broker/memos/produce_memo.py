@@ -11,13 +11,14 @@ This is for one batch for one partition, acks=1 or all, without transaction and 
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from klamm.broker.apis.dispatcher import as_kafka_error
 from klamm.broker.apis.produce_partition import TOPIC_IDS_FROM, refused, writable
 from klamm.broker.network.response import Response, plain_response
+from klamm.broker.quotas.sensor import NO_SENSOR
 from klamm.protocol.apis import ApiKey, request_class, response_class
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.messages.produce import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from klamm.broker.network.connection import Connection
     from klamm.broker.partitions.partition import Partition
     from klamm.broker.partitions.partition_manager import HostedTopic
+    from klamm.broker.quotas.client_quotas import Meter
 
 TAGS_FROM = 9
 
@@ -79,8 +81,12 @@ def memoize(
     if frame[body:end] != head:
         return  # it is not written as usual, and what looks like the records may be something else
     (key, _) = REQUEST_HEAD.unpack_from(frame)
-    if not isinstance(memo, ProduceMemo) or not memo.fits(key, end):
-        memo = ProduceMemo(broker, key, end, memoized_count)
+    meter = context.charge.meter if context.charge is not None else None
+    if not isinstance(memo, ProduceMemo) or not memo.fits(key, end, meter):
+        if meter is None:
+            memo = ProduceMemo(broker, key, end, memoized_count)
+        else:
+            memo = CountedProduce(broker, key, end, memoized_count, meter)
         context.connection.memo = memo
     memo.add(frame, context, request)
 
@@ -153,8 +159,8 @@ class ProduceMemo:
         self._by_head: dict[bytes, PartitionMemo] = {}
         self.memoized_count = memoized_count
 
-    def fits(self, key: int, end: int) -> bool:
-        return (key, end) == (self._key, self._end)
+    def fits(self, key: int, end: int, meter: Meter | None) -> bool:
+        return meter is None and (key, end) == (self._key, self._end)
 
     def add(self, frame: memoryview, context: RequestContext, request: ProduceRequest) -> None:
         head = frame[REQUEST_HEAD.size : self._end].tobytes()
@@ -211,8 +217,39 @@ class ProduceMemo:
             OFFSETS.pack_into(
                 head, memo.offsets_position, result.base_offset, result.log_append_time_ms, log.log_start_offset
             )
-        self._metrics.answered(version, time.perf_counter() - started, 0, frame_size, len(head))
+        self._metrics.answered(version, perf_counter() - started, 0, frame_size, len(head))
         return plain_response(head)
+
+
+class CountedProduce(ProduceMemo):
+    """The same for a client that has quotas: what is allowed for certain is counted down (`Sensor.left`). Near the
+    bound every request goes the way of all others."""
+
+    __slots__ = ("_bytes", "_meter", "_time")
+
+    def __init__(self, broker: Broker, key: int, end: int, memoized_count: int, meter: Meter) -> None:
+        super().__init__(broker, key, end, memoized_count)
+        self._meter = meter
+        self._bytes = meter.produce
+        self._time = None if meter.request is NO_SENSOR else meter.request
+
+    def fits(self, key: int, end: int, meter: Meter | None) -> bool:
+        return meter is self._meter and (key, end) == (self._key, self._end)
+
+    def answer(self, connection: Connection, frame: memoryview, started: float) -> Response | None:
+        produced, spent, size = self._bytes, self._time, len(frame)
+        if size > produced.left or started >= produced.until:
+            return None
+        if spent is not None and (spent.left <= 0 or started >= spent.until):
+            return None
+        response = ProduceMemo.answer(self, connection, frame, started)
+        if response is not None:
+            produced.left -= size
+            produced.used_s = started
+            if spent is not None:
+                spent.left -= perf_counter() - started
+                spent.used_s = started
+        return response
 
 
 def _until_records(request: ProduceRequest, version: int) -> bytearray:

@@ -5,6 +5,7 @@
 ``/brokers/topics/t``                       ``{"version":3,"topic_id":"...","partitions":{"0":[1]},...}``
 ``/brokers/topics/t/partitions/0/state``    ``{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}``
 ``/config/topics/t``, ``/config/brokers/1`` ``{"version":1,"config":{"retention.ms":"1000"}}``
+``/quotas/user=u/producer_byte_rate``       the bytes of Kafka's ClientQuotaRecord
 ``/feature``                                ``{"version":2,"status":1,"features":{"metadata.version":33}}``
 ``/cluster/id``                             ``{"version":"1","id":"..."}``
 ``/security/scram/u:1``                     a UserScramCredentialRecord of Kafka's metadata, in bytes
@@ -35,6 +36,7 @@ from klamm.broker.metadata.image import (
 from klamm.broker.metadata.store import MetadataStore, NoNode, StoreCorrupt
 from klamm.protocol.cluster_metadata import kinds
 from klamm.protocol.cluster_metadata.access import UserScramCredentialRecord
+from klamm.protocol.schema import Message
 from klamm.protocol.scram import ScramCredential
 from klamm.protocol.wire import uuid_from_text, uuid_to_text
 
@@ -146,6 +148,7 @@ def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int
         features=load_features(store),
         scram=load_scram(store),
         acls=load_acls(store),
+        client_quotas=load_client_quotas(store),
     )
 
 
@@ -248,4 +251,33 @@ def load_scram(store: MetadataStore) -> dict[tuple[str, int], ScramCredential]:
             found[record.name, record.mechanism] = ScramCredential(
                 record.salt, record.stored_key, record.server_key, record.iterations
             )
+    return found
+
+
+# -- client quotas, as records of Kafka's own -------------------------------------------------------------------
+
+
+def client_quota_value(entity: tuple[tuple[str, str | None], ...], key: str, value: float) -> bytes:
+    """The value of the node of one quota."""
+    return kinds.encode(client_quota_record(entity, key, value))
+
+
+def client_quota_record(entity: tuple[tuple[str, str | None], ...], key: str, value: float) -> Message:
+    """One quota as a record of the cluster metadata."""
+    from klamm.protocol.cluster_metadata.access import ClientQuotaRecord, EntityData  # when there are quotas
+
+    parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+    return ClientQuotaRecord(entity=parts, key=key, value=value)
+
+
+def load_client_quotas(store: MetadataStore) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
+    """All client quotas, by entity."""
+    found: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
+    for path, node in store.subtree(paths.CLIENT_QUOTAS):
+        if not node.value:
+            continue  # the node above the values of an entity
+        with _shape(path):
+            record: Any = kinds.decode(node.value).message
+            entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+            found.setdefault(entity, {})[record.key] = record.value
     return found

@@ -94,6 +94,7 @@ class MetadataImage:
     scram: Mapping[tuple[str, int], ScramCredential] = field(default_factory=dict)
     """By user and number of the mechanism."""
     acls: Mapping[bytes, Acl] = field(default_factory=dict)
+    client_quotas: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]] = field(default_factory=dict)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         """What the topic overrides; empty for an unknown topic."""
@@ -150,6 +151,13 @@ class MetadataImage:
         """With these groups' overrides replaced; a group that overrides nothing has no entry."""
         changed = {**self.group_configs, **configs}
         return replace(self, group_configs={name: config for name, config in changed.items() if config})
+
+    def with_client_quotas(
+        self, quotas: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]]
+    ) -> MetadataImage:
+        """With these entities' quotas replaced (`quotas.entities`); an entity without values has no entry."""
+        changed = {**self.client_quotas, **quotas}
+        return replace(self, client_quotas={entity: values for entity, values in changed.items() if values})
 
     def with_features(self, features: FeaturesImage) -> MetadataImage:
         """With these features."""

@@ -6,6 +6,7 @@ One place makes and parses every path, so a look with ``sqlite3`` or ``zkCli`` f
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from klamm.broker.metadata.store import StoreCorrupt
@@ -19,6 +20,7 @@ CLUSTER_ID = "/cluster/id"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+CLIENT_QUOTAS = "/quotas"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURES = "/feature"
@@ -75,6 +77,18 @@ def group_config(name: str) -> str:
 def scram(user: str, mechanism: int) -> str:
     """``/security/scram/u:1``: the credential of a user for a mechanism. The name is percent-encoded. Ours."""
     return f"{SCRAM}/{quote(user, safe='')}:{mechanism}"
+
+
+def client_quota_entity(entity: Iterable[tuple[str, str | None]]) -> str:
+    """``/quotas/client-id,user=alice``: above the quotas of an entity. Names are percent-encoded; a part without one
+    is the default of its type."""
+    parts = (kind if name is None else f"{kind}={quote(name, safe='')}" for kind, name in entity)
+    return f"{CLIENT_QUOTAS}/{','.join(parts)}"
+
+
+def client_quota(entity: Iterable[tuple[str, str | None]], key: str) -> str:
+    """``/quotas/client-id,user=alice/producer_byte_rate``: one quota, as the bytes of Kafka's ClientQuotaRecord."""
+    return f"{client_quota_entity(entity)}/{key}"
 
 
 def delete_topic(name: str) -> str:

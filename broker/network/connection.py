@@ -9,7 +9,8 @@ Order. A pending reply says what may pass it (Produce after Produce), `max_infli
 stays in the buffer until all replies before it are known. Replies leave in the order of the requests.
 
 Back-pressure is muting: while any bit of `_muted` is set, nothing is read from the socket. The reader is removed only
-when bytes arrive meanwhile, since a client that waits for its answer costs no system call that way.
+when bytes arrive meanwhile, since a client that waits for its answer costs no system call that way. A client over a
+quota is throttled: neither read from nor served for a while, and not idle meanwhile.
 
 Ends. A half close, malformed input and shutdown let everything that was accepted before be answered and sent; then the
 socket is closed. For a peer that has closed no answer is waited for longer than a frame may take. Errors of the socket
@@ -49,44 +50,25 @@ TURN_FRAMES = 32
 TURN_BYTES = 256 * 1024
 SEND_NOW_BYTES = 128 * 1024  # replies of a turn that are larger do not wait for other connections
 
-# Why nothing is read. The first three also keep buffered frames from being dispatched.
+# Why nothing is read. Those in NOT_SERVING also keep buffered frames from being dispatched.
 WAITING = 1  # for replies that must leave first
 UNSENT = 2  # the peer does not take its replies
 TURN_OVER = 4  # the rest of the buffer is scheduled
 NO_BUDGET = 8  # queued.max.request.bytes
 ENDING = 16  # nothing more is accepted
-NOT_SERVING = WAITING | UNSENT | TURN_OVER
+THROTTLED = 32  # over a quota
+NOT_SERVING = WAITING | UNSENT | TURN_OVER | THROTTLED
 
 
 class Connection:
     """See the module docstring. `principal`, `client_software`, `memo` are kept for the layers above."""
 
     __slots__ = (
-        "__weakref__",
-        "_active",
-        "_charged",
-        "_deadlines",
-        "_dispatch",
-        "_end",
-        "_frames",
-        "_listener",
-        "_local_address",
-        "_muted",
-        "_network",
-        "_pending",
-        "_ready",
-        "_receive",
-        "_receiver",
-        "_send_queue",
-        "_socket",
-        "_waits",
-        "client_software",
-        "closed",
-        "listener",
-        "memo",
-        "peer",
+        "__weakref__", "_active", "_dispatch", "_end", "_frames", "_listener", "_local_address", "_muted",
+        "_network", "_pending", "_ready", "_receive", "_receiver", "_send_queue", "_share", "_socket",
+        "_throttle", "_waits", "client_software", "closed", "deadlines", "listener", "memo", "peer",
         "principal",
-    )
+    )  # fmt: skip
 
     def __init__(self, channel: socket.socket, peer: tuple[str, int], network: Network, listener: Listener) -> None:
         self.peer = peer
@@ -105,13 +87,14 @@ class Connection:
             network.loop, channel, network.file_threads, network.copies, self._on_sent, self._on_send_failed
         )
         self._pending = ResponseQueue(self._on_answer)
-        self._charged = 0
+        self._share = network.budget.share(self._on_budget) if network.budget is not None else None
         self._muted = 0
+        self._throttle: asyncio.TimerHandle | None = None
         self._end: CloseReason | None = None
         self._waits: set[asyncio.Future[Any]] = set()
         self._local_address: tuple[str, int] | None = None
         self._active = True
-        self._deadlines = Deadlines(network.now)
+        self.deadlines = Deadlines(network.now)
         self._ready: list[Response] = []
         self._receiver = Receiver(network.loop, channel, self._on_readable)
         self._receiver.resume()
@@ -154,9 +137,10 @@ class Connection:
         self._frames.discard()
         self._pending.close()
         self._ready = []
-        if self._network.budget is not None:
-            self._network.budget.forget(self._on_budget)
-            self._charge()
+        if self._share is not None:
+            self._share.give_back()
+        if self._throttle is not None:
+            self._throttle.cancel()
         self._socket.close()
         self._listener.forget(self, kind)
         for wait in list(self._waits):
@@ -166,6 +150,25 @@ class Connection:
         """Have the frames that follow dispatched by `dispatch`, and close when one is larger than that."""
         self._dispatch = dispatch
         self._frames.max_frame_bytes = max_frame_bytes
+
+    def throttle(self, delay_ms: int) -> None:
+        """Read and dispatch nothing for so long. Replies go out all the same."""
+        if self._muted & ENDING:
+            return
+        loop, end = self._network.loop, delay_ms / 1000
+        if self._throttle is not None:
+            end = max(end, self._throttle.when() - loop.time())
+            self._throttle.cancel()
+        self._muted |= THROTTLED
+        self._throttle = loop.call_later(end, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
+            self._active = True
+            self._muted &= ~THROTTLED
+            self._go_on()
 
     def drain(self) -> None:
         """Answer what has been read, send it, then close."""
@@ -182,8 +185,10 @@ class Connection:
         frames = self._frames
         try:
             if self._muted:
-                if self._muted != TURN_OVER and not self.closed:
-                    self._receiver.leave_unread()
+                if self._muted == TURN_OVER or self.closed:
+                    return
+                if self._receiver.leave_unread() and self._muted & THROTTLED:
+                    self._end_with(CloseReason("eof", "closed by the peer"))
                 return
             size = self._receive(frames.writable())
         except (BlockingIOError, InterruptedError):
@@ -255,7 +260,7 @@ class Connection:
                 self.send_ready()
             elif not has_waited or self._ready is not ready:
                 self._network.send_soon(self)  # which may send at once
-        if self._network.budget is not None:
+        if self._share is not None:
             self._charge()
         if self._muted & ENDING:
             self._close_if_done()
@@ -330,17 +335,11 @@ class Connection:
     # -- limits and ends
 
     def _charge(self) -> None:
-        budget = self._network.budget
-        if budget is None:
-            return
-        frames = self._frames
-        held = max(frames.needed_bytes, frames.buffered_bytes) + self._pending.bytes
-        if held == self._charged or (self._muted & NO_BUDGET and held > self._charged):
-            return
-        if budget.change(self._charged, held, self._on_budget):
-            self._charged = held
-        else:
-            self._muted |= NO_BUDGET
+        frames, share = self._frames, self._share
+        if share is not None:
+            held = max(frames.needed_bytes, frames.buffered_bytes) + self._pending.bytes
+            if not share.hold(held, is_refused=bool(self._muted & NO_BUDGET)):
+                self._muted |= NO_BUDGET
 
     def _on_budget(self) -> None:
         if self.closed:
@@ -351,14 +350,14 @@ class Connection:
 
     def sweep(self, now: float, idle_s: float, frame_s: float) -> None:
         """Called now and then: enforce the deadlines, free what a quiet connection does not need."""
-        frames, deadlines = self._frames, self._deadlines
+        frames, deadlines = self._frames, self.deadlines
         overdue = None
         if self._active:
             self._active = False
             deadlines.note_active(now)
         else:
             frames.trim()
-            if not self._pending.responses:
+            if not self._pending.responses and not self._muted & THROTTLED:
                 idle_s = self._listener.idle_limit_s(idle_s)
                 overdue = deadlines.check_quiet(now, idle_s, frame_s, is_ending=bool(self._muted & ENDING))
             elif deadlines.is_quiet(now, frame_s) and self._receiver.peer_has_gone():
@@ -383,6 +382,7 @@ class Connection:
 
     def _end_with(self, reason: CloseReason) -> None:
         self._mark_ending(reason)
+        self._end_throttle()
         self._close_if_done()
 
     def _mark_ending(self, reason: CloseReason) -> None:

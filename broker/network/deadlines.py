@@ -27,6 +27,10 @@ class Deadlines:
         """Note that something was read, answered or sent since the last sweep."""
         self._active_at = now
 
+    @property
+    def active_at(self) -> float:
+        return self._active_at
+
     def is_quiet(self, now: float, limit_s: float) -> bool:
         return now - self._active_at >= limit_s
 

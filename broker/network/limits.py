@@ -22,7 +22,9 @@ from klamm.broker.network.unauthenticated import LoginLimits
 logger = logging.getLogger(__name__)
 
 UNLIMITED = 2**31 - 1
+IPV6_BITS = 128
 OVERRIDES = "max.connections.per.ip.overrides"
+CREATION_RATE = "max.connection.creation.rate"
 
 
 class Values(Protocol):
@@ -50,6 +52,10 @@ class NetworkLimits:
     max_connections_per_ip: int = UNLIMITED
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     queued_max_request_bytes: int = -1
+    max_connection_creation_rate: int = UNLIMITED
+    quota_windows: tuple[int, int] = (11, 1000)  # of rates: samples, and the milliseconds of one
+    ipv6_prefix: int = 128
+    inter_broker_listener: str = "PLAINTEXT"
     max_idle_ms: int = 600_000
     frame_timeout_ms: int = 30_000
     backlog: int = 1024
@@ -73,6 +79,14 @@ class NetworkLimits:
             max_connections=value("max.connections", UNLIMITED),
             max_connections_per_ip=value("max.connections.per.ip", UNLIMITED),
             max_connections_per_ip_overrides=parse_overrides(_get(config, OVERRIDES)),
+            max_connection_creation_rate=value(CREATION_RATE, UNLIMITED),
+            quota_windows=(value("quota.window.num", 11), value("quota.window.size.seconds", 1) * 1000),
+            ipv6_prefix=value("klamm.connections.ipv6.prefix", default.ipv6_prefix),
+            inter_broker_listener=str(
+                _get(config, "inter.broker.listener.name")
+                or _get(config, "security.inter.broker.protocol")
+                or default.inter_broker_listener
+            ).upper(),
             queued_max_request_bytes=value("queued.max.request.bytes", -1),
             max_idle_ms=value("connections.max.idle.ms", default.max_idle_ms),
             frame_timeout_ms=value("klamm.frame.timeout.ms", default.frame_timeout_ms),
@@ -103,6 +117,7 @@ class ListenerLimits:
     """Settings with the prefix `listener.name.<listener>.`, which fall back to the node's where Kafka's do."""
 
     max_connections: int = UNLIMITED
+    max_connection_creation_rate: int = UNLIMITED
     max_idle_ms: int | None = None
 
     @classmethod
@@ -111,6 +126,7 @@ class ListenerLimits:
         idle = _get(config, prefix + "connections.max.idle.ms")
         return cls(
             max_connections=_integer(config, prefix + "max.connections", UNLIMITED),
+            max_connection_creation_rate=_integer(config, prefix + CREATION_RATE, UNLIMITED),
             max_idle_ms=None if idle is None else int(str(idle)),
         )
 
@@ -177,6 +193,13 @@ def look_up_known(names: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
+def address_prefix(address: str, bits: int) -> str:
+    """What the connections of an address are counted by: of IPv6 the network with so many bits."""
+    if bits >= IPV6_BITS or ":" not in address:
+        return address
+    return str(ipaddress.ip_network(f"{address}/{bits}", strict=False))
+
+
 def plain_address(address: str) -> str:
     """`::ffff:10.0.0.1`, as a dual-stack socket reports an IPv4 peer, is 10.0.0.1; zones are cut."""
     if address.startswith("::ffff:") and "." in address:
@@ -189,6 +212,7 @@ class ConnectionQuota:
 
     def __init__(self, limits: NetworkLimits) -> None:
         self._limits = limits
+        self._ipv6_prefix = limits.ipv6_prefix
         self._per_address: dict[str, int] = {}
         self._addresses: dict[str, list[str]] = {}
         self._by_name: dict[str, int] = {}
@@ -201,23 +225,29 @@ class ConnectionQuota:
     def admit(self, address: str) -> bool:
         """Count a connection of this address, or return False when it has too many."""
         limits = self._limits
-        count = self._per_address.get(address, 0)
+        counted = self.counted_by(address)
+        count = self._per_address.get(counted, 0)
         limit = limits.max_connections_per_ip
         overrides = limits.max_connections_per_ip_overrides
         if overrides:
             limit = overrides.get(address, self._by_name.get(address, limit))
         if count >= limit:
             return False
-        self._per_address[address] = count + 1
+        self._per_address[counted] = count + 1
         self.total += 1
         return True
 
+    def counted_by(self, address: str) -> str:
+        """The address, or the network of IPv6 that it is counted with."""
+        return address_prefix(address, self._ipv6_prefix)
+
     def release(self, address: str) -> None:
-        count = self._per_address[address] - 1
+        counted = self.counted_by(address)
+        count = self._per_address[counted] - 1
         if count:
-            self._per_address[address] = count
+            self._per_address[counted] = count
         else:
-            del self._per_address[address]
+            del self._per_address[counted]
         self.total -= 1
 
     def change_limits(self, limits: NetworkLimits) -> None:
@@ -263,9 +293,40 @@ class RequestBudget:
         """Whoever waits to be called back so is gone."""
         self._waiting.pop(resume, None)
 
+    def share(self, resume: Callable[[], None]) -> BudgetShare:
+        """The share of a connection that is called back with `resume`."""
+        return BudgetShare(self, resume)
+
     @property
     def waiting_count(self) -> int:
         return len(self._waiting)
+
+
+class BudgetShare:
+    """What one connection holds of the budget."""
+
+    __slots__ = ("_budget", "_resume", "bytes")
+
+    def __init__(self, budget: RequestBudget, resume: Callable[[], None]) -> None:
+        self._budget = budget
+        self._resume = resume
+        self.bytes = 0
+
+    def hold(self, held: int, *, is_refused: bool) -> bool:
+        """Hold so many bytes from now on; False when it may not be more, and `resume` will say when to ask again. One
+        that `is_refused` already asks for no more."""
+        if held == self.bytes or (is_refused and held > self.bytes):
+            return True
+        if not self._budget.change(self.bytes, held, self._resume):
+            return False
+        self.bytes = held
+        return True
+
+    def give_back(self) -> None:
+        """Hold nothing, and wait for nothing."""
+        self._budget.forget(self._resume)
+        self._budget.change(self.bytes, 0, self._resume)
+        self.bytes = 0
 
 
 def raise_descriptor_limit() -> int:

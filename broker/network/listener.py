@@ -1,9 +1,11 @@
 """A listening socket: accepts, within limits, and makes connections.
 
-At `max.connections` of the node or of the listener accepting pauses until one closes. A peer over its address's limit
-is closed right after the accept. Descriptors: the last ones below the process's limit are left to the log, which needs
-them to begin segments; a peer that would take one is closed and accepting pauses for `PAUSE_S`. Should all be gone
-nevertheless, a reserve descriptor is given up for a moment so that one waiting peer can be told by a close.
+At `max.connections` of the node or of the listener accepting pauses until one closes. Over a rate an accepted
+connection waits, and nothing else is accepted meanwhile. A peer over its address's limit is closed right after
+the accept, one over its address's rate a little later. Descriptors: the last ones below the process's limit are left to
+the log, which needs them to begin segments; a peer that would take one is closed and accepting pauses for `PAUSE_S`.
+Should all be gone nevertheless, a reserve descriptor is given up for a moment so that one waiting peer can be told by a
+close.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ class Listener:
         self._accepting = False
         self._started = False
         self._pause: asyncio.TimerHandle | None = None
+        self._held: tuple[socket.socket, str, int] | None = None  # accepted, and waits for the rate
         self._socket: socket.socket | None = bind(host, port, network)
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._descriptor_bound = descriptor_bound()
@@ -74,6 +77,9 @@ class Listener:
             self._pause = None
         self._socket.close()
         self._socket = None
+        if self._held is not None:
+            self._held[0].close()
+            self._held = None
         if self._reserve >= 0:
             os.close(self._reserve)
             self._reserve = -1
@@ -88,8 +94,15 @@ class Listener:
     def __repr__(self) -> str:
         return f"{self.name} {self.address[0]}:{self.address[1]}"
 
+    @property
+    def _is_protected(self) -> bool:
+        """Whether the limits of the node are not for this listener: brokers reach each other here."""
+        network = self._network
+        return len(network.listeners) > 1 and self.name == network.limits.inter_broker_listener
+
     def _full(self) -> bool:
-        return self._network.quota.node_is_full or self.connection_count >= self.limits.max_connections
+        is_full = self.connection_count >= self.limits.max_connections
+        return is_full or (self._network.quota.node_is_full and not self._is_protected)
 
     def _stop_accepting(self) -> None:
         if self._accepting and self._socket is not None:
@@ -119,7 +132,27 @@ class Listener:
                 channel.close()
                 self._pause_accepting("the last descriptors are for the log")
                 return
-            self._open(channel, plain_address(peer[0]), peer[1])
+            address, port = plain_address(peer[0]), peer[1]
+            rates = self._network.rates
+            if rates is not None:
+                wait_ms = rates.wait_ms(self.name, self._network.clock.monotonic(), is_exempt=self._is_protected)
+                if wait_ms:
+                    self._hold(channel, address, port, wait_ms)
+                    return
+            self._open(channel, address, port)
+
+    def _hold(self, channel: socket.socket, address: str, port: int, wait_ms: int) -> None:
+        """Accept nothing until the time is over, then open this connection."""
+        self._held = channel, address, port
+        self._stop_accepting()
+        self._pause = self._network.loop.call_later(wait_ms / 1000, self._end_hold)
+
+    def _end_hold(self) -> None:
+        self._pause = None
+        held, self._held = self._held, None
+        if held is not None:
+            self._open(*held)
+        self.resume()
 
     def _open(self, channel: socket.socket, address: str, port: int) -> None:
         network = self._network
@@ -128,6 +161,13 @@ class Listener:
             network.warn("logins", "%r: %s refused, too many connections have not logged in yet", self, address)
             channel.close()
             return
+        if network.rates is not None:
+            refused_ms = network.rates.refused_ms(network.quota.counted_by(address), network.clock.monotonic())
+            if refused_ms:
+                network.counters.refused += 1
+                network.warn("ip_rate", "%r: %s makes connections too fast, refused", self, address)
+                network.close_later(channel, refused_ms)
+                return
         if not network.quota.admit(address):
             network.counters.refused += 1
             network.warn("per_ip", "%r: %s has too many connections, refused (max.connections.per.ip)", self, address)
@@ -137,6 +177,8 @@ class Listener:
         self.connection_count += 1
         connection = Connection(channel, (address, port), network, self)
         network.opened(connection)
+        if network.quota.total > network.limits.max_connections:
+            network.close_idlest(self)
         if self.gate is not None:
             self.gate.guard(connection)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klamm.broker.network.file_pieces import COPY_BYTES, FileThreads
 from klamm.broker.network.limits import (
+    UNLIMITED,
     ConnectionQuota,
     ListenerLimits,
     NetworkLimits,
@@ -30,13 +31,18 @@ from klamm.broker.network.warnings import RateLimitedWarning
 from klamm.protocol.framing import Scratch
 
 if TYPE_CHECKING:
+    import socket
+
     from klamm.broker.network.connection import Connection
     from klamm.broker.network.login import LoginGate
+    from klamm.broker.quotas.connection_rates import ConnectionRates
+    from klamm.broker.quotas.entities import Quotas
     from klamm.storage.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 MAX_SWEEP_S = 3.0
+MOST_CLOSING_LATER = 1000
 COPIES_BYTES = COPY_BYTES + 4096  # a reply with one small region
 SEND_TOGETHER = 64  # connections whose replies wait for each other
 SWEEPS_PER_TIMEOUT = 10
@@ -72,6 +78,9 @@ class Network:
         self.unauthenticated = Unauthenticated(limits.logins)
         limit = limits.queued_max_request_bytes
         self.budget = RequestBudget(limit) if limit > 0 else None
+        self.rates: ConnectionRates | None = None
+        self._address_quotas: Quotas = {}
+        self._closing_later: dict[socket.socket, asyncio.TimerHandle] = {}
         self.counters = NetworkCounters()
         self.connections: set[Connection] = set()
         self.listeners: list[Listener] = []
@@ -92,6 +101,7 @@ class Network:
         """Bind and listen; connections are accepted from `Listener.start` on. Raises OSError."""
         listener = Listener(name, host, port, limits or ListenerLimits(), self)
         self.listeners.append(listener)
+        self._limit_rates()
         return listener
 
     def ask_for_logins(self, listener: Listener, gate: LoginGate) -> None:
@@ -110,7 +120,45 @@ class Network:
         self.unauthenticated.limits = limits.logins
         if self.budget is not None:
             self.budget.limit_bytes = limits.queued_max_request_bytes
+        self._limit_rates()
         self.resume_accepting()
+
+    def change_address_quotas(self, quotas: Quotas) -> None:
+        """Other client quotas, those of addresses among them."""
+        self._address_quotas = {entity: values for entity, values in quotas.items() if entity[0][0] == "ip"}
+        self._limit_rates()
+
+    def _limit_rates(self) -> None:
+        """Have the making of connections measured from the first limit on."""
+        wanted = {each.name: each.limits.max_connection_creation_rate for each in self.listeners}
+        wanted[""] = self.limits.max_connection_creation_rate
+        wanted = {name: rate for name, rate in wanted.items() if rate < UNLIMITED}
+        if self.rates is None:
+            if not wanted and not self._address_quotas:
+                return
+            from klamm.broker.quotas.connection_rates import ConnectionRates
+            from klamm.broker.quotas.measure import Windows
+
+            self.rates = ConnectionRates(Windows(*self.limits.quota_windows))
+        self.rates.change_limits(wanted)
+        self.rates.change_quotas(self._address_quotas)
+
+    def close_later(self, channel: socket.socket, delay_ms: int) -> None:
+        """Leave a refused connection unread for so long, then close it: its peer waits before it tries again."""
+        if len(self._closing_later) >= MOST_CLOSING_LATER:
+            channel.close()
+        else:
+            self._closing_later[channel] = self.loop.call_later(delay_ms / 1000, self._close_now, channel)
+
+    def _close_now(self, channel: socket.socket) -> None:
+        self._closing_later.pop(channel).cancel()
+        channel.close()
+
+    def close_idlest(self, protected: Listener) -> None:
+        """Make room for a connection of the listener that is not limited: close one of another that is idle longest."""
+        others = [each for each in self.connections if each.listener != protected.name]
+        if others:
+            min(others, key=lambda each: each.deadlines.active_at).close("room for another broker", "max_connections")
 
     def reconfigure(self, config: Values) -> None:
         """Take changed settings of the node and of its listeners."""
@@ -160,6 +208,8 @@ class Network:
             listener.close()
         for connection in list(self.connections):
             connection.close("shutting down", "drain")
+        for channel in list(self._closing_later):
+            self._close_now(channel)
         self.file_threads.close()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()

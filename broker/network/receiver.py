@@ -46,12 +46,13 @@ class Receiver:
         self.pause()
         self._on_readable = _ignore
 
-    def leave_unread(self) -> None:
-        """Leave bytes in the kernel and watch no more. Raises OSError when the peer has reset the connection, so that
-        nothing is kept for a peer that is gone."""
+    def leave_unread(self) -> bool:
+        """Leave bytes in the kernel and watch no more; whether there are none, and the peer has ended its stream.
+        Raises OSError when the peer has reset the connection, so that nothing is kept for a peer that is gone."""
         self.pause()
         with suppress(BlockingIOError, InterruptedError):
-            self._socket.recv(1, socket.MSG_PEEK)
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        return False
 
     def peer_has_gone(self) -> bool:
         """Whether the peer has ended its stream, perhaps after bytes that are unread: nothing else shows it then."""

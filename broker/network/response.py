@@ -54,6 +54,14 @@ class PendingResponse:
         self.is_wait = is_wait
 
 
+def reply_before_others(response: Response | None, loop: asyncio.AbstractEventLoop) -> PendingResponse:
+    """The reply as one that leaves in the next turn of the loop, before another request of its connection is looked
+    at: it has throttled the connection."""
+    future: asyncio.Future[Response | None] = loop.create_future()
+    future.set_result(response)
+    return PendingResponse(future, lets_pass=None, is_wait=False)
+
+
 class CloseConnection(Exception):
     """The peer must go: malformed input, an unknown API, acks=0 with an error. Earlier requests are answered."""
 

@@ -1,7 +1,8 @@
-"""What the records of Apache Kafka's cluster metadata come to: topics, partitions, configs, features, producer ids.
+"""What the records of Apache Kafka's cluster metadata come to: topics, partitions, configs, quotas, features, producer
+ids.
 
 Records are applied in the order of the log. Those between the brackets of a metadata transaction count when it ends.
-What a Klamm broker cannot take over (tokens, quotas ...) is counted, so that it can be said.
+What a Klamm broker cannot take over (tokens ...) is counted, so that it can be said.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class ClusterState:
         self.topic_configs: dict[str, dict[str, str]] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.features: dict[str, int] = {}
+        self.client_quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
         self.next_producer_id = 0
         self.scram: dict[tuple[str, int], access.UserScramCredentialRecord] = {}
         self.acls: dict[bytes, Acl] = {}
@@ -147,6 +149,14 @@ class ClusterState:
     def _no_acl(self, record: access.RemoveAccessControlEntryRecord) -> None:
         self.acls.pop(record.id, None)
 
+    def _quota(self, record: access.ClientQuotaRecord) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        values = self.client_quotas.setdefault(entity, {})
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+
     # -- what is left out ---------------------------------------------------------------------------------------
 
     def _note(self, what: str, key: Hashable, *, gone: bool = False) -> None:
@@ -161,10 +171,6 @@ class ClusterState:
 
     def _no_token(self, record: access.RemoveDelegationTokenRecord) -> None:
         self._note("delegation tokens", record.token_id, gone=True)
-
-    def _quota(self, record: access.ClientQuotaRecord) -> None:
-        entity = tuple(sorted((part.entity_type, part.entity_name or "") for part in record.entity))
-        self._note("client quotas", (entity, record.key), gone=record.remove)
 
 
 _HANDLERS: dict[type[Message], Callable[[ClusterState, Any], None]] = {

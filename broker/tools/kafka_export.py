@@ -2,8 +2,8 @@
 
     <target>/
       <topic>-<partition>/                 a copy of each partition (`storage/copying.py`), groups and transactions too
-      __cluster_metadata-0/                one snapshot: features, topics with their ids, partitions, configs, ACLs, and
-        00000000000000001000-0000000001.checkpoint       up to which producer id all are given
+      __cluster_metadata-0/                one snapshot: features, topics with their ids, partitions, configs, ACLs,
+        00000000000000001000-0000000001.checkpoint       quotas, and up to which producer id all are given
       recovery-point-offset-checkpoint ... of all our log dirs together
       .kafka_cleanshutdown                 so that Kafka need not check what we have checked
       meta.properties                      written last: without it Kafka does not take the directory for a whole one
@@ -238,6 +238,9 @@ def _records(image: MetadataImage, node_id: int, next_producer_id: int, director
         yield codec.scram_record(user, mechanism, credential)
     for acl_id, acl in image.acls.items():
         yield acl_nodes.record(acl_id, acl)
+    for entity, quotas in image.client_quotas.items():
+        for key, value in quotas.items():
+            yield codec.client_quota_record(entity, key, value)
     if next_producer_id:
         yield ProducerIdsRecord(broker_id=node_id, next_producer_id=next_producer_id)
 

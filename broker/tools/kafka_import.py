@@ -25,11 +25,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from klamm.broker.controller import configs, startup, topics
+from klamm.broker.controller import client_quotas, configs, startup, topics
 from klamm.broker.metadata import acl_nodes, codec, paths
 from klamm.broker.metadata.image import INTERNAL_TOPICS, PartitionImage, TopicImage
 from klamm.broker.metadata.store import Create, MetadataStore, Operation
 from klamm.broker.partitions.directory_assignments import Directories, encoded
+from klamm.broker.quotas.alterations import check_value
+from klamm.broker.quotas.entities import Entity
 from klamm.broker.security.authorizer.acls import Acl
 from klamm.broker.tools import kraft_log
 from klamm.broker.tools.cluster_state import ClusterState, KafkaTopic
@@ -69,6 +71,7 @@ class Findings:
     topics: list[TopicImage] = field(default_factory=list)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    client_quotas: dict[Entity, dict[str, float]] = field(default_factory=dict)
     elsewhere: dict[str, dict[int, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     scram: list[UserScramCredentialRecord] = field(default_factory=list)
@@ -174,6 +177,7 @@ def _from_kraft(
             log.warning("topic %s: it is tiered; what is only in remote storage is not taken over", topic.name)
     found.broker_configs = _good_broker_configs(state, config)
     found.scram = list(state.scram.values())
+    found.client_quotas = _good_client_quotas(state)
     _say(foreign, "topic(s) without a replica on this node are left out")
     _say(absent, "partition(s) without a replica on this node begin empty")
     if alone:
@@ -229,6 +233,17 @@ def _good_broker_configs(state: ClusterState, config: BrokerConfig) -> dict[str,
                 continue
             found.setdefault(name, {})[key] = value
     return found
+
+
+def _good_client_quotas(state: ClusterState) -> dict[Entity, dict[str, float]]:
+    found: dict[Entity, dict[str, float]] = {}
+    for entity, values in state.client_quotas.items():
+        for key, value in values.items():
+            try:
+                found.setdefault(entity, {})[key] = check_value(key, value)
+            except KafkaError as error:
+                log.warning("client quota %s=%s of %s is not taken over: %s", key, value, entity, error.message)
+    return {entity: values for entity, values in found.items() if values}
 
 
 # -- the ZooKeeper era ------------------------------------------------------------------------------------------
@@ -347,6 +362,8 @@ def _operations(store: MetadataStore, found: Findings, cluster_id: str, config: 
         path = paths.scram(record.name, record.mechanism)
         operations.append(Create(path, kinds.encode(record), make_parents=True))
     operations += [acl_nodes.creation(acl_id, acl) for acl_id, acl in found.acls.items()]
+    for entity, quotas in found.client_quotas.items():
+        operations += client_quotas.creation(entity, quotas)
     if found.next_producer_id:
         operations.append(startup.producer_ids_given(config.node_id, found.next_producer_id))
     operations.append(Create(paths.CLUSTER_ID, paths.to_json({"version": "1", "id": cluster_id}), make_parents=True))

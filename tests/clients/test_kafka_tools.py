@@ -124,6 +124,36 @@ def test_configs_describes_all_of_a_broker(tools: KafkaTools, broker: BrokerProc
     assert len(values) > 80
 
 
+CLIENT = ("--entity-type", "clients")
+QUOTAS_OF = [
+    (("--entity-type", "users", "--entity-name", "ann", *CLIENT, "--entity-name", "c"), "producer_byte_rate=1000000.0"),
+    (("--entity-type", "users", "--entity-default", *CLIENT, "--entity-default"), "request_percentage=150.5"),
+    ((*CLIENT, "--entity-name", "some client"), "consumer_byte_rate=2000000.0"),
+    ((*CLIENT, "--entity-default"), "controller_mutation_rate=50.0"),
+    (("--entity-type", "ips", "--entity-name", "192.0.2.7"), "connection_creation_rate=500.0"),
+    (("--entity-type", "ips", "--entity-default"), "connection_creation_rate=1000.0"),
+]
+
+
+@pytest.mark.parametrize(("entity", "quota"), QUOTAS_OF)
+def test_configs_of_quotas(
+    entity: tuple[str, ...], quota: str, tools: KafkaTools, back_to_defaults: Callable[..., None]
+) -> None:
+    back_to_defaults(*entity, quota.partition("=")[0])
+    assert quota not in tools.configs("--describe", *entity)
+    tools.configs("--alter", *entity, "--add-config", quota)
+    assert quota in tools.configs("--describe", *entity)
+    with pytest.raises(ToolFailed, match="must be greater than 0"):
+        tools.configs("--alter", *entity, "--add-config", f"{quota.partition('=')[0]}=-1")
+
+
+@pytest.mark.parametrize("entity", [("--entity-default",), ("--entity-name", "ann")])
+def test_configs_sets_quotas_of_users(entity: tuple[str, ...], tools: KafkaTools) -> None:
+    entity = ("--entity-type", "users", *entity)
+    assert "Completed updating" in tools.configs("--alter", *entity, "--add-config", "producer_byte_rate=1000000")
+    assert "Completed updating" in tools.configs("--alter", *entity, "--delete-config", "producer_byte_rate")
+
+
 def test_configs_changes_log_levels(tools: KafkaTools, broker: BrokerProcess) -> None:
     logger = "klamm.broker.network.connection"
     entity = ("--entity-type", "broker-loggers", "--entity-name", NODE)

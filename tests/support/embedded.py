@@ -44,6 +44,10 @@ class FakeConnection:
         self.client_software = ("", "")
         self.memo: RequestMemo | None = None
         self.closed = False
+        self.throttled_ms: list[int] = []
+
+    def throttle(self, delay_ms: int) -> None:
+        self.throttled_ms.append(delay_ms)
 
     @contextmanager
     def cancelled_on_close(self, wait: asyncio.Future[Any]) -> Iterator[None]:

@@ -1,8 +1,9 @@
 """A network with a dispatcher that does what the requests say, and clients on loopback.
 
 Requests are text: `echo ...` is answered at once; `wait NAME` (`task NAME`: by a task) when the test calls
-`answer(NAME)`; `none` not at all; `refuse` closes; `bug` raises; `big SIZE` gives as many bytes; `region AT SIZE` sends
-bytes of a file between `<` and `>`. Two zero bytes in front, the API key of Produce, make it a Produce request.
+`answer(NAME)`; `throttle MS` at once, and its connection is throttled; `none` not at all; `refuse` closes; `bug`
+raises; `big SIZE` gives as many bytes; `region AT SIZE` sends bytes of a file between `<` and `>`. Two zero bytes in
+front, the API key of Produce, make it a Produce request.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from klamm.broker.network.connection import Connection
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits
 from klamm.broker.network.listener import Listener
 from klamm.broker.network.network import Network
-from klamm.broker.network.response import CloseConnection, DispatchResult, PendingResponse, Response
+from klamm.broker.network.response import (
+    CloseConnection,
+    DispatchResult,
+    PendingResponse,
+    Response,
+    reply_before_others,
+)
 from klamm.protocol.regions import FileRegion
 from tests.support.manual_clock import ManualClock
 
@@ -68,6 +75,9 @@ class Node:
                 raise CloseConnection("refused by the test")
             case "bug":
                 raise ZeroDivisionError("a bug in a handler")
+            case "throttle":
+                connection.throttle(int(rest))
+                return reply_before_others(Response(frame(payload)), asyncio.get_running_loop())
             case "close":
                 connection.close("closed by the test")
             case "big":

@@ -567,7 +567,7 @@ def test_a_connection_that_goes_does_not_wait_for_the_budget() -> None:
             await until(lambda: budget.held_bytes > 0)
             second.writer.write(struct.pack(">i", 100) + b"echo ")
             await until(lambda: budget.waiting_count == 1)
-            (waiting,) = [each for each in one.network.connections if not each._charged]
+            (waiting,) = [each for each in one.network.connections if each._share is not None and not each._share.bytes]
             waiting.close("test")
             assert budget.waiting_count == 0
 

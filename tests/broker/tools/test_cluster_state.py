@@ -162,19 +162,25 @@ def test_acls_are_those_that_were_not_removed() -> None:
 
 
 def test_what_has_no_place_here_is_counted_as_it_stands_at_the_end() -> None:
-    def quota(remove: bool) -> ClientQuotaRecord:
-        return ClientQuotaRecord(entity=[EntityData(entity_type="user", entity_name=None)], key="k", remove=remove)
-
     state = state_of(
         DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="x"),
         DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="y"),
         RemoveDelegationTokenRecord(token_id="x"),
-        quota(False),
     )
     counts = {what: len(which) for what, which in state.left_out.items()}
-    assert counts == {"delegation tokens": 1, "client quotas": 1}
-    state.apply(quota(True))
-    assert state.left_out["client quotas"] == set()
+    assert counts == {"delegation tokens": 1}
+
+
+def test_client_quotas_as_they_stand_at_the_end() -> None:
+    def quota(key: str, value: float, *, remove: bool = False, name: str | None = None) -> ClientQuotaRecord:
+        parts = [EntityData(entity_type="user", entity_name=name), EntityData(entity_type="client-id", entity_name="c")]
+        return ClientQuotaRecord(entity=parts, key=key, value=value, remove=remove)
+
+    state = state_of(quota("producer_byte_rate", 1.0), quota("producer_byte_rate", 2.0), quota("x", 3.0, name="a"))
+    default, named = (("client-id", "c"), ("user", None)), (("client-id", "c"), ("user", "a"))
+    assert state.client_quotas == {default: {"producer_byte_rate": 2.0}, named: {"x": 3.0}}
+    state.apply(quota("producer_byte_rate", 0.0, remove=True))
+    assert state.client_quotas[default] == {}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from klamm.broker.controller.client_quotas import Alteration
 from klamm.broker.controller.credentials import Upsertion
+from klamm.broker.quotas.alterations import Op
 from klamm.broker.tools.kafka_export import CannotExport, Exported, export_kafka
 from klamm.broker.tools.kraft_log import read_state
 from klamm.config.broker_config import BrokerConfig
@@ -33,6 +35,9 @@ def export(path: Path, target: Path) -> Exported:
     return export_kafka(config_of(path), target)
 
 
+QUOTA = Op("producer_byte_rate", 5000.0, remove=False)
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
     """A stopped broker's directory: topics `t` (two partitions, several segments) and `gone`, which was deleted."""
@@ -45,6 +50,7 @@ def data(tmp_path: Path) -> Iterator[Path]:
         broker.produce("t", batch(b"one"), partition=1)
         broker.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)
         broker.call(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=1000), 5)
+        broker.run(broker.broker.controller.alter_client_quotas([Alteration([("user", "é/x")], [QUOTA])]))
     yield tmp_path / "data"
 
 
@@ -58,6 +64,7 @@ def test_the_metadata_are_those_of_the_store(data: Path, tmp_path: Path) -> None
     assert state.features["metadata.version"] == 33
     assert state.broker_configs[""] == {"min.insync.replicas": "1"}
     assert state.next_producer_id == 1000
+    assert state.client_quotas == {(("user", "é/x"),): {"producer_byte_rate": 5000.0}}
     meta = MetaProperties.parse((tmp_path / "out" / "meta.properties").read_bytes())
     assert (meta.cluster_id, meta.node_id) == (done.cluster_id, 1)
     assert meta.cluster_id == MetaProperties.parse((data / "meta.properties").read_bytes()).cluster_id
@@ -91,6 +98,7 @@ def test_what_was_exported_can_be_taken_over(data: Path, tmp_path: Path) -> None
         partitions = broker.broker.partitions.topics["t"].partitions
         assert [p.log.log_end_offset for p in partitions if p.log is not None] == [30, 1]
         assert broker.broker.controller.image.topic_config("t")["retention.ms"] == "-1"
+        assert broker.broker.image.client_quotas == {(("user", "é/x"),): {"producer_byte_rate": 5000.0}}
         assert broker.produce("t", batch(b"two"), partition=1).base_offset == 1
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         assert broker.call(request, 4).producer_id == 1000

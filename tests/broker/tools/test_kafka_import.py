@@ -14,7 +14,9 @@ from klamm.broker.tools.kraft_log import read_state
 from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.cluster_metadata.access import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     DelegationTokenRecord,
+    EntityData,
     UserScramCredentialRecord,
 )
 from klamm.protocol.cluster_metadata.cluster import FeatureLevelRecord, ProducerIdsRecord
@@ -146,6 +148,19 @@ def test_scram_credentials_come_along(tmp_path: Path) -> None:
         with EmbeddedBroker(tmp_path) as broker:
             expected = ScramCredential(b"salt", b"k" * 64, b"s" * 64, 8192)
             assert broker.broker.image.scram == {("a/b c", 2): expected}
+
+
+def test_client_quotas_are_taken_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def quota(key: str, value: float, name: str | None) -> ClientQuotaRecord:
+        return ClientQuotaRecord(entity=[EntityData(entity_type="user", entity_name=name)], key=key, value=value)
+
+    good = quota("producer_byte_rate", 1000.0, "a/b"), quota("request_percentage", 12.5, None)
+    kraft(tmp_path / "data", *good, quota("producer_byte_rate", -1.0, "bad"))
+    expected = {(("user", "a/b"),): {"producer_byte_rate": 1000.0}, (("user", None),): {"request_percentage": 12.5}}
+    for _ in range(2):
+        with EmbeddedBroker(tmp_path) as broker:
+            assert broker.broker.image.client_quotas == expected
+    assert "producer_byte_rate=-1.0 of (('user', 'bad'),) is not taken over" in caplog.text
 
 
 def test_what_has_no_place_here_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
