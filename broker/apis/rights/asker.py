@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klamm.broker.security.authorizer.codes import CLUSTER_NAME, Operation, ResourceType
@@ -36,6 +37,10 @@ def refusal(resource: ResourceType) -> KafkaError:
     """The error for a resource of this type. Texts name nothing that the client may not know."""
     code, message = REFUSALS[resource]
     return KafkaError(code, message)
+
+
+REFUSED: Mapping[ResourceType, KafkaError] = {resource: refusal(resource) for resource in REFUSALS}
+"""The errors to answer with, which are not raised."""
 
 
 class Asker:

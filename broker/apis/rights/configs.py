@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klamm.broker.apis.rights.asker import refusal
+from klamm.broker.apis.rights.asker import REFUSED
 from klamm.broker.apis.rights.guards import Guarded, split
 from klamm.broker.apis.rights.table import (
     ALTER_CONFIGS,
@@ -70,7 +70,7 @@ def _split(
         request,
         Each(right, "resources", answers, "resource_name"),
         may,
-        refusal(kind),
+        REFUSED[kind],
     )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from klamm.broker.apis.find_coordinator import GROUP as GROUP_KEY
 from klamm.broker.apis.find_coordinator import MANY_KEYS_FROM, SHARE, TRANSACTION
 from klamm.broker.apis.offset_fetch import MANY_GROUPS_FROM, refused_topic
-from klamm.broker.apis.rights.asker import Asker, refusal
-from klamm.broker.apis.rights.guards import Guarded, after, copy_with, name_of, seen, split
+from klamm.broker.apis.rights.asker import REFUSED, Asker, refusal
+from klamm.broker.apis.rights.guards import Guarded, after, copy_with, name_of, seen, show_only, split
 from klamm.broker.apis.rights.table import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -20,6 +20,7 @@ from klamm.broker.apis.rights.table import (
     TRANSACTIONAL_ID,
     Each,
     Right,
+    Silent,
 )
 from klamm.broker.security.authorizer.codes import CLUSTER_NAME
 from klamm.protocol.errors import ErrorCode
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
     from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
-    from klamm.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+    from klamm.protocol.messages.list_groups import ListGroupsRequest
     from klamm.protocol.messages.offset_delete import OffsetDeleteRequest
     from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
@@ -51,6 +52,7 @@ COORDINATED = {
 KEYS = Each(DESCRIBE_GROUP, "coordinator_keys", "coordinators")
 FETCHED = Each(DESCRIBE_GROUP, "groups", "groups", "group_id")
 DESCRIBED = Each(DESCRIBE_GROUP, "group_ids", "groups")
+LISTED = Silent(DESCRIBE_GROUP, "groups", "group_id")
 DELETED = Each(Right(READ, TOPIC), "topics", "topics")
 
 HIDDEN_MEMBERS = "The group has described topic(s) that the client is not authorized to describe."
@@ -69,21 +71,15 @@ def find_coordinator(inner: Guarded, broker: Broker, context: RequestContext, re
         if not may(request.key):
             raise refusal(right.resource)
         return inner.handle(broker, context, request)
-    return split(inner, broker, context, request, KEYS, may, refusal(right.resource))
+    return split(inner, broker, context, request, KEYS, may, REFUSED[right.resource])
 
 
 def list_groups(inner: Guarded, broker: Broker, context: RequestContext, request: ListGroupsRequest) -> Any:
     """List all groups with the right to describe the cluster, else those that the client may describe."""
-    ask = context.ask
     response = inner.handle(broker, context, request)
-    if ask.may(Right(DESCRIBE, CLUSTER), quiet=True):
+    if context.ask.may(Right(DESCRIBE, CLUSTER), quiet=True):
         return response
-
-    def hide(response: ListGroupsResponse) -> ListGroupsResponse:
-        response.groups = [group for group in response.groups if ask.may(DESCRIBE_GROUP, group.group_id, quiet=True)]
-        return response
-
-    return after(response, hide)
+    return after(response, partial(show_only, broker, context.ask, LISTED))
 
 
 # -- offsets ----------------------------------------------------------------------------------------------------
@@ -102,7 +98,7 @@ def offset_fetch(inner: Guarded, broker: Broker, context: RequestContext, reques
         request,
         FETCHED,
         lambda group: ask.may(DESCRIBE_GROUP, group.group_id),
-        refusal(GROUP),
+        REFUSED[GROUP],
     )
 
 
@@ -165,7 +161,7 @@ def offset_delete(inner: Guarded, broker: Broker, context: RequestContext, reque
         request,
         DELETED,
         lambda topic: context.ask.may(DELETED.right, topic.name),
-        refusal(TOPIC),
+        REFUSED[TOPIC],
     )
 
 
@@ -217,7 +213,7 @@ def consumer_describe(
         request,
         DESCRIBED,
         lambda group_id: ask.may(DESCRIBE_GROUP, group_id),
-        refusal(GROUP),
+        REFUSED[GROUP],
     )
 
 

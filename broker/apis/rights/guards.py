@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klamm.broker.apis.rights.asker import Asker, refusal
+from klamm.broker.apis.rights.asker import REFUSED, Asker
 from klamm.broker.apis.rights.table import Check, Each, Right, Row, Silent, Special, Whole
 from klamm.broker.security.authorizer.codes import CLUSTER_NAME
 from klamm.protocol.errors import KafkaError
@@ -99,20 +99,32 @@ def _each(check: Each, inner: Guarded, broker: Broker, context: RequestContext, 
         name = name_of(broker, element, check.name)
         return name is None or context.ask.may(check.right, name)
 
-    return split(inner, broker, context, request, check, may, refusal(check.right.resource))
+    return split(inner, broker, context, request, check, may, REFUSED[check.right.resource])
 
 
 def _silent(check: Silent, inner: Guarded, broker: Broker, context: RequestContext, request: Any) -> Any:
-    def hide(response: Any) -> Any:
-        seen = [
-            answer
-            for answer in getattr(response, check.answers)
-            if context.ask.may(check.right, getattr(answer, check.name), quiet=True)
-        ]
-        setattr(response, check.answers, seen)
-        return response
+    show = partial(show_only, broker, context.ask, check)
+    return after(inner.handle(broker, context, request), show)
 
-    return after(inner.handle(broker, context, request), hide)
+
+def show_only(broker: Broker, ask: Asker, check: Silent, response: Any) -> Any:
+    """The response with the elements that the client may see; what can be awaited for it, if they are very many."""
+    if len(getattr(response, check.answers)) > MANY:
+        return _show_in_turns(broker, ask, check, response)
+    return _show(ask, check, response)
+
+
+async def _show_in_turns(broker: Broker, ask: Asker, check: Silent, response: Any) -> Any:
+    names = [getattr(answer, check.name) for answer in getattr(response, check.answers)]
+    await ask_in_turns(broker, ask, check.right, names)
+    return _show(ask, check, response)
+
+
+def _show(ask: Asker, check: Silent, response: Any) -> Any:
+    answers = getattr(response, check.answers)
+    visible = [answer for answer in answers if ask.may(check.right, getattr(answer, check.name), quiet=True)]
+    setattr(response, check.answers, visible)
+    return response
 
 
 # -- for the special ones, too ----------------------------------------------------------------------------------
@@ -169,7 +181,8 @@ def after(response: Any, change: Callable[[Any], Any]) -> Any:
 
 async def _after(response: Awaitable[Any], change: Callable[[Any], Any]) -> Any:
     found = await response
-    return None if found is None else change(found)
+    changed = None if found is None else change(found)
+    return await changed if inspect.isawaitable(changed) else changed
 
 
 def copy_with(request: Any, field: str, value: Any) -> Any:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from klamm.broker.apis.fetch import Fetch
-from klamm.broker.apis.rights.asker import Asker, refusal
+from klamm.broker.apis.rights.asker import REFUSED, Asker, refusal
 from klamm.broker.apis.rights.guards import MANY, Guarded, after, ask_in_turns, name_of, split
 from klamm.broker.apis.rights.table import (
     CLUSTER,
@@ -23,7 +23,7 @@ from klamm.broker.apis.rights.table import (
 from klamm.broker.controller.topics import check_name
 from klamm.broker.network.response import CloseConnection
 from klamm.protocol.errors import InvalidTopicException
-from klamm.protocol.records.batch import HEADER_BYTES, read_header
+from klamm.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_BYTES
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 CONSUMER = -1
 REPLICA_IN_STATE_FROM = 15
 MAGIC_WITH_TRANSACTIONS = 2
+MAGIC_POSITION, TRANSACTIONAL = 16, 0x10
 
 IS_BROKER = Right(CLUSTER_ACTION, CLUSTER)
 READ_TOPIC = Right(READ, TOPIC)
@@ -80,7 +81,7 @@ def _produce(inner: Guarded, broker: Broker, context: RequestContext, request: P
         refused.append(name)
         return False
 
-    response = split(inner, broker, context, request, PRODUCED, may, refusal(TOPIC))
+    response = split(inner, broker, context, request, PRODUCED, may, REFUSED[TOPIC])
     if refused and request.acks == 0:
         return after(response, _close) if response is not None and not hasattr(response, "responses") else _close()
     return response
@@ -94,10 +95,10 @@ def _is_transactional(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = cast("memoryview | None", data.records)
-            if records is not None and len(records) >= HEADER_BYTES:
-                header = read_header(records)
-                if header.magic >= MAGIC_WITH_TRANSACTIONS and header.is_transactional:
-                    return True
+            if records is None or len(records) < HEADER_BYTES:
+                continue
+            if records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL and records[MAGIC_POSITION] >= MAGIC_WITH_TRANSACTIONS:
+                return True
     return False
 
 
@@ -144,7 +145,7 @@ def offset_for_leader_epoch(
     def may(topic: Any) -> bool:
         return ask.may(EPOCHS.right, topic.topic)
 
-    return split(inner, broker, context, request, EPOCHS, may, refusal(TOPIC))
+    return split(inner, broker, context, request, EPOCHS, may, REFUSED[TOPIC])
 
 
 def describe_producers(
@@ -159,4 +160,4 @@ def describe_producers(
             return True
         return context.ask.may(PRODUCERS.right, topic.name)
 
-    return split(inner, broker, context, request, PRODUCERS, may, refusal(TOPIC))
+    return split(inner, broker, context, request, PRODUCERS, may, REFUSED[TOPIC])

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klamm.broker.apis.metadata import AUTO_CREATION_FROM
-from klamm.broker.apis.rights.asker import refusal
+from klamm.broker.apis.rights.asker import REFUSED
 from klamm.broker.apis.rights.guards import MANY, Guarded, after, ask_in_turns, copy_with, joined, name_of, seen, split
 from klamm.broker.apis.rights.table import (
     CLUSTER,
@@ -58,7 +58,7 @@ def metadata(inner: Guarded, broker: Broker, context: RequestContext, request: M
     refused = [topic for topic in wanted if not _may_have(broker, context, topic, creates=creates)]
     if not refused:
         return inner.handle(broker, context, request)
-    refusals = inner.refuse(copy_with(request, "topics", refused), refusal(TOPIC), context.api_version)
+    refusals = inner.refuse(copy_with(request, "topics", refused), REFUSED[TOPIC], context.api_version)
     are_refused = {id(topic) for topic in refused}
     rest = [topic for topic in wanted if id(topic) not in are_refused]
     response = _of_topics(inner, broker, context, request, rest)
@@ -117,7 +117,7 @@ def describe_topic_partitions(
             request,
             DESCRIBED,
             lambda topic: ask.may(DESCRIBE_TOPIC, topic.name),
-            refusal(TOPIC),
+            REFUSED[TOPIC],
         )
     if len(broker.image.topics) > MANY:
         return _describe_in_turns(inner, broker, context, request)
@@ -195,4 +195,4 @@ def delete_topics(inner: Guarded, broker: Broker, context: RequestContext, reque
             part.topics = [named.get(id(topic), topic) for topic in part.topics]
         return inner.refuse(part, error, version)
 
-    return split(Guarded(inner.handle, refuse), broker, context, request, lists, may, refusal(TOPIC))
+    return split(Guarded(inner.handle, refuse), broker, context, request, lists, may, REFUSED[TOPIC])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +19,18 @@ from klamm.protocol.errors import ErrorCode
 from klamm.protocol.fields import specs
 from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
+from klamm.protocol.messages.metadata import MetadataRequest
 from klamm.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support import requests_by_api
 from tests.support.embedded import CloseConnection, EmbeddedBroker, batch
 
@@ -81,7 +86,7 @@ NO_CODES = {(ApiKey.METADATA, "all"), (ApiKey.DESCRIBE_TOPIC_PARTITIONS, "all")}
 NO_PLACE_FOR_A_CODE = {(ApiKey.DESCRIBE_LOG_DIRS, version) for version in range(3)}
 SECRETS = {"t", "g", "x", "c", "victim"}
 BITS_NOT_TOLD = {0, -(2**31)}
-TOPIC_TYPE, GROUP_TYPE, READ, DESCRIBE, DENY, ALLOW = 2, 3, 3, 8, 2, 3
+TOPIC_TYPE, GROUP_TYPE, READ, WRITE, DESCRIBE, DENY, ALLOW = 2, 3, 3, 4, 8, 2, 3
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +238,32 @@ def test_a_described_group_hides_members_that_are_assigned_hidden_topics(broker:
     group = broker.call(request, 1).groups[0]
     assert (group.error_code, group.members) == (TOPIC, [])
     broker.run(broker.broker.controller.delete_acls([AclFilter(1, None, 1, None, None, 1, 1)]))
+
+
+def test_very_many_topics_are_asked_about_in_turns(tmp_path: Path) -> None:
+    """All topics of a large cluster, and a Produce to more topics than are handled at once."""
+    names = [f"many-{number:03}" for number in range(520)]
+    config = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root", "num.partitions": 1}
+    with EmbeddedBroker(tmp_path, config) as broker:
+        broker.connection.principal = "User:root"
+        topics = [
+            CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            for name in names
+        ]
+        created = broker.call(CreateTopicsRequest(topics=topics, timeout_ms=9000), 5)
+        assert codes(created) == set()
+        acl = Acl(TOPIC_TYPE, "many-51", 4, "User:nobody", "*", WRITE, ALLOW)
+        broker.run(broker.broker.controller.create_acls([acl]))
+        broker.connection.principal = "User:nobody"
+        visible = names[510:520]
+        found = broker.call(MetadataRequest(topics=None), 9)
+        assert sorted(topic.name for topic in found.topics) == visible
+        found = broker.call(DescribeTopicPartitionsRequest(topics=[], response_partition_limit=100), 0)
+        assert [topic.name for topic in found.topics] == visible
+        data = [PartitionProduceData(index=index, records=batch(b"v")) for index in (0, 1)]
+        produced = ProduceRequest(
+            acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=name, partition_data=data) for name in names]
+        )
+        answers = broker.call(produced, 9).responses
+        assert {topic.name for topic in answers if topic.partition_responses[0].error_code == 0} == set(visible)
+        assert {topic.name for topic in answers if codes(topic) == {TOPIC}} == set(names) - set(visible)
