@@ -1,4 +1,4 @@
-"""The small files of a log dir: offsets per partition, `partition.metadata`, `meta.properties`, the shutdown marker.
+"""The small files of a log directory: checkpoints, `partition.metadata`, `meta.properties`, the shutdown marker.
 
 Checkpoints (Apache Kafka's text format):
     0                          version
@@ -10,7 +10,7 @@ Checkpoints (Apache Kafka's text format):
     topic_id: 22 characters of base64url
 `meta.properties` is a Java properties file; `.kafka_cleanshutdown` is JSON, and was an empty file before Kafka 3.x.
 
-All of them are replaced atomically with the directory synced: after a crash the old or the new one is there, whole.
+All are replaced atomically and the directory is synced: after a crash the old or the new file is there, whole.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ META_VERSION = "1"
 
 
 class CheckpointError(ValueError):
-    """The file is not what its name says."""
+    """The file does not have the format that its name implies."""
 
 
 def format_lines(lines: list[str]) -> bytes:
@@ -37,7 +37,7 @@ def format_lines(lines: list[str]) -> bytes:
 
 
 def parse_lines(content: bytes) -> list[list[str]]:
-    """The words of each line behind version and count. Raises CheckpointError."""
+    """Return the words of each line after the version and the count. Raises CheckpointError."""
     try:
         lines = content.decode("ascii").split("\n")
     except UnicodeDecodeError as error:
@@ -56,7 +56,7 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def parse_offsets(content: bytes) -> dict[TopicPartition, int]:
-    """Raises CheckpointError."""
+    """Return the offset of each partition in a checkpoint file. Raises CheckpointError."""
     offsets = {}
     for row in parse_lines(content):
         if len(row) != 3 or not row[1].isdecimal() or not row[2].isdecimal():
@@ -70,7 +70,7 @@ def format_partition_metadata(topic_id: bytes) -> bytes:
 
 
 def parse_partition_metadata(content: bytes) -> bytes:
-    """The topic id. Raises CheckpointError."""
+    """Return the topic id in a `partition.metadata`. Raises CheckpointError."""
     values = dict(line.split(": ", 1) for line in content.decode("ascii", "replace").splitlines() if ": " in line)
     if values.get("version") != VERSION or "topic_id" not in values:
         raise CheckpointError(f"{content[:60]!r} is not a partition.metadata")
@@ -82,7 +82,7 @@ def parse_partition_metadata(content: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """To which cluster and node a log dir belongs. The ids are base64url texts."""
+    """The cluster and the node that a log directory belongs to. The ids are base64url texts."""
 
     cluster_id: str
     node_id: int
@@ -100,7 +100,7 @@ class MetaProperties:
 
     @classmethod
     def parse(cls, content: bytes) -> MetaProperties:
-        """Of version 1 (KRaft) or 0 (ZooKeeper: broker.id, no directory id, and before Kafka 2.4 no cluster id).
+        """Parse version 1 (KRaft) or 0 (ZooKeeper: `broker.id`, no directory id, and before Kafka 2.4 no cluster id).
 
         Raises CheckpointError.
         """
@@ -117,7 +117,7 @@ class MetaProperties:
 
 
 def parse_properties(content: bytes) -> dict[str, str]:
-    """The subset of Java's properties format that such files use: comments, `key=value`, backslash escapes."""
+    """Parse the subset of Java's properties format that such files use: comments, `key=value`, backslash escapes."""
     values = {}
     for line in content.decode("latin-1").splitlines():
         line = line.strip()
@@ -134,7 +134,7 @@ def format_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def parse_clean_shutdown(content: bytes) -> int:
-    """The broker epoch, -1 when the file does not tell (it does not have to: its presence counts)."""
+    """Return the broker epoch, or -1 when the file has none. Only the presence of the file matters."""
     try:
         return int(json.loads(content)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):
@@ -142,10 +142,10 @@ def parse_clean_shutdown(content: bytes) -> int:
 
 
 def read_offsets(filesystem: Filesystem, path: Path) -> dict[TopicPartition, int]:
-    """A checkpoint, {} when there is none. Raises CheckpointError and OSError.
+    """Return the offsets in a checkpoint, {} when the file does not exist. Raises CheckpointError and OSError.
 
-    Kafka makes the files empty and writes them later. Recovery points, though, are not there by accident: an empty file
-    of them is one that was lost.
+    Kafka creates the files empty and writes them later. An empty file of recovery points, however, has lost its
+    content.
     """
     try:
         content = filesystem.read_bytes(path)

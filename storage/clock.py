@@ -1,4 +1,4 @@
-"""Time as a seam: storage never reads a clock by itself, so a test can let a week pass in a millisecond.
+"""Time as a seam: storage never reads the system clock itself, so a test can let a week pass in a millisecond.
 
 `wall_ms` may jump in both directions (NTP, an operator); `monotonic` never goes back. Timestamps of records and ages of
 segments are wall time, because they must survive a restart; waits and intervals are monotonic.

@@ -1,11 +1,11 @@
-"""A copy of a closed partition directory, for another log directory: cheap where the files can be shared.
+"""Copy a closed partition directory into another log directory, at little cost where files can be shared.
 
-What is written once and replaced, never changed in place, becomes a hard link: the `.log` of every segment but the
-last, producer snapshots. The last segment is appended to, and indexes are rebuilt in place after a crash, so these are
-copied, and so is everything across filesystems. What a crash
-or a deletion left behind (`.deleted`, `.cleaned`, `.swap`, `.tmp`) and our own files (`klamm.*`) stay where they are.
+Files that are written once and only replaced as a whole become hard links: the `.log` of every segment but the last,
+and producer snapshots. The last segment takes appends, and indexes are rebuilt in place after a crash, so these are
+copied. Across filesystems everything is copied. Left out are our own files (`klamm.*`) and the remains of a crash or a
+deletion (`.deleted`, `.cleaned`, `.swap`, `.tmp`).
 
-The source must not be open. The copy is durable when `copy_partition` returns, but for its name.
+The source must not be open. When `copy_partition` returns, the copy is durable except for its name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OWN_PREFIX = "klamm."
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Sizes in bytes: of files that are shared, and of those that were written anew."""
+    """The sizes in bytes of files that were linked and of files that were copied."""
 
     linked_bytes: int = 0
     copied_bytes: int = 0
@@ -34,7 +34,7 @@ class Copied:
 
 
 def copy_partition(filesystem: Filesystem, source: Path, target: Path) -> Copied:
-    """Make `target`, with the files of the partition in `source`. Raises OSError; a part may then be there."""
+    """Make `target` with the files of the partition in `source`. Raises OSError; `target` may then be incomplete."""
     filesystem.make_directories(target)
     entries = [entry for entry in filesystem.list_directory(source) if not entry.is_directory and _belongs(entry.name)]
     active = max((offset for offset, suffix in map(_parsed, entries) if suffix == paths.LOG_SUFFIX), default=-1)
@@ -49,7 +49,7 @@ def copy_partition(filesystem: Filesystem, source: Path, target: Path) -> Copied
 
 
 def link_or_copy(filesystem: Filesystem, source: Path, target: Path, size_bytes: int, *, sync: bool = True) -> Copied:
-    """A second name for a file that never changes in place, or a copy where there cannot be one."""
+    """Hard-link a file that never changes in place, or copy it where a link is impossible."""
     try:
         filesystem.hard_link(source, target)
     except OSError as error:
@@ -60,7 +60,7 @@ def link_or_copy(filesystem: Filesystem, source: Path, target: Path, size_bytes:
 
 
 def copy_file(filesystem: Filesystem, source: Path, target: Path, *, sync: bool = True) -> int:
-    """The bytes of one file, synced unless the caller does that; how many. Zeros (`preallocate`) take no space."""
+    """Copy one file, and sync it if `sync`; return its size. Zeros (`preallocate`) take no space."""
     old, new = filesystem.open_read(source), filesystem.open_file(target, create=True)
     size = old.size()
     new.truncate(0)

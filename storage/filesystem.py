@@ -1,17 +1,17 @@
-"""The only place where storage opens a path: the `Filesystem` and `File` seams and the real implementation.
+"""The only place where storage opens a path: the `Filesystem` and `File` seams and their implementation.
 
-What survives what, on which every crash story in this package relies:
-- bytes written survive the death of the process (they are in the page cache); they survive a power cut only after
+Every crash story in this package relies on these rules:
+- written bytes survive the death of the process (they are in the page cache); they survive a power cut only after
   `File.sync`;
 - a new name, a rename or an unlink survives a power cut only after `sync_directory` of the directory;
 - `replace_file` writes a small file so that after any crash either the old or the new content is there, whole.
 
-A twin in `tests/support/memory_filesystem.py` forgets whatever was not synced and fails on demand.
+The twin in `tests/support/memory_filesystem.py` forgets everything that was not synced, and fails on demand.
 
-One file, because the seam and its only real implementation are read, and changed, side by side.
+The seam and its only real implementation are in one file because they are read and changed together.
 
-A file is closed when its last holder lets go: closing is dropping the reference. A response that is being sent holds
-the file of its region, so a segment may be deleted under it.
+A file is closed when its last reference is dropped. A response that is being sent holds the file of its region, so a
+segment may be deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Buffer = bytes | bytearray | memoryview
 TRANSIENT_ERRNOS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR}
 )
-"""Errors that go away by themselves (space is freed, descriptors are closed): refuse now, try again with the next."""
+"""Errors that pass (space is freed, descriptors are closed): refuse this request, and try again with the next."""
 
 
 class File(Protocol):
@@ -46,34 +46,37 @@ class File(Protocol):
     def fileno(self) -> int: ...
 
     def read_at(self, size: int, position: int) -> bytes:
-        """At most `size` bytes; fewer only at the end of the file."""
+        """Return `size` bytes from `position`; fewer only at the end of the file."""
 
     def read_into(self, buffer: bytearray | memoryview, position: int) -> int:
-        """Fill the buffer; returns how many bytes, fewer only at the end of the file."""
+        """Fill the buffer; return how many bytes were read, fewer only at the end of the file."""
 
     def write_at(self, data: Buffer, position: int) -> None:
-        """All of `data`, or OSError (a part may have been written)."""
+        """Write all of `data`. Raises OSError; a part may then have been written."""
 
     def truncate(self, size: int) -> None: ...
 
     def allocate(self, size: int) -> None:
-        """Make it `size` bytes long, with zeros at the end for which there is room on the disk; or OSError."""
+        """Extend the file to `size` bytes: zeros with space on the disk. Raises OSError."""
 
     def size(self) -> int: ...
 
     def data_ranges(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of [start, end) where bytes may be that are not zero, in order. Between are only zeros that take no
-        room, or that were preallocated and never written. Ask before reading: what was read may count as data."""
+        """Return the parts of [start, end) that may hold bytes other than zero, in order.
+
+        The gaps hold only zeros: a hole, or preallocated space that was never written. Ask before reading: a range that
+        was read may count as data.
+        """
 
     def modified_ms(self) -> int:
-        """When it was last written to."""
+        """Return the time of the last write."""
 
     def sync(self) -> None:
-        """Make the bytes and the size durable. An error means that they may be lost: never retry and believe it."""
+        """Make the bytes and the size durable. After an error they may be lost, and a later success proves nothing."""
 
 
 class LockedByUs(BlockingIOError):
-    """This process has locked the file already, under `path`, which may be another name of it."""
+    """This process already holds the lock, through `path`, which may be another name of the file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EAGAIN, "this process holds it", str(path))
@@ -86,7 +89,7 @@ class Lock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory. `inode` tells files apart, `link_count` is how many names the file has."""
+    """One name in a directory. `inode` identifies the file; `link_count` is the number of its names."""
 
     name: str
     is_directory: bool
@@ -99,32 +102,32 @@ class Entry:
 class Filesystem(Protocol):
     @property
     def open_files(self) -> OpenFiles:
-        """What logs hold open through it, and how much that may be."""
+        """The files that logs hold open through this filesystem, and their limit."""
 
     def open_file(self, path: Path, *, create: bool = False, exclusive: bool = False) -> File:
-        """Open for reading and writing. `exclusive`, with `create`: FileExistsError when there is one of that name."""
+        """Open for reading and writing. `exclusive`, with `create`: raise FileExistsError when the name exists."""
 
     def open_read(self, path: Path) -> File: ...
 
     def read_bytes(self, path: Path) -> bytes: ...
 
     def map_file(self, path: Path) -> Buffer | mmap.mmap:
-        """The content of the file as it is now, to be read in place."""
+        """Return the current content of the file, mapped to be read in place."""
 
     def exists(self, path: Path) -> bool: ...
 
     def list_directory(self, path: Path) -> list[Entry]: ...
 
     def free_bytes(self, path: Path) -> int:
-        """How much more can be written to the disk that the directory is on."""
+        """Return how many more bytes fit on the disk that holds the directory."""
 
     def make_directories(self, path: Path) -> None: ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """Replaces `new`, atomically."""
+        """Rename `old`, replacing `new` atomically."""
 
     def hard_link(self, path: Path, new: Path) -> None:
-        """Give the file a second name (a hard link). FileExistsError when there is one of that name."""
+        """Give the file a second name. Raises FileExistsError when the name exists."""
 
     def unlink(self, path: Path) -> None: ...
 
@@ -134,7 +137,7 @@ class Filesystem(Protocol):
     def sync_directory(self, path: Path) -> None: ...
 
     def lock_file(self, path: Path) -> Lock:
-        """Lock the file against other processes; BlockingIOError when another holds it, LockedByUs when we do."""
+        """Lock the file. Raises BlockingIOError when another process holds it, LockedByUs when this one does."""
 
 
 class OsFile:
@@ -151,7 +154,7 @@ class OsFile:
 
     def read_at(self, size: int, position: int) -> bytes:
         data = os.pread(self._fd, size, position)
-        if 0 < len(data) < size:  # end of file, or more than the kernel moves in one call
+        if 0 < len(data) < size:  # end of file, or more bytes than the kernel moves in one call
             parts = [data]
             done = len(data)
             while done < size and (data := os.pread(self._fd, size - done, position + done)):
@@ -193,9 +196,9 @@ class OsFile:
                 start = os.lseek(self._fd, data, os.SEEK_HOLE)
                 found.append((data, min(start, end)))
         except OSError as error:
-            if error.errno == errno.EINVAL:  # a filesystem that does not know
+            if error.errno == errno.EINVAL:  # the filesystem does not support it
                 return [(start, end)]
-            if error.errno != errno.ENXIO:  # nothing follows
+            if error.errno != errno.ENXIO:  # ENXIO: no data follows
                 raise
         return found
 
@@ -206,7 +209,7 @@ class OsFile:
         os.fdatasync(self._fd)
 
     def __del__(self) -> None:
-        if os is not None:  # at the end of the interpreter modules may be gone
+        if os is not None:  # when the interpreter exits, modules may be gone
             os.close(self._fd)
 
     def __repr__(self) -> str:
@@ -214,10 +217,10 @@ class OsFile:
 
 
 class OsLock:
-    """`fcntl.lockf` on a file, which Java respects.
+    """A lock by `fcntl.lockf`, which Java respects.
 
-    It does not hold against the own process, and closing any descriptor of that file drops it: `take` opens a file only
-    once, and knows it by device and inode.
+    It does not exclude the own process, and closing any descriptor of the file drops it. So `take` opens a file only
+    once, and recognizes it by device and inode.
     """
 
     __slots__ = ("__weakref__", "_file", "path")
@@ -249,7 +252,7 @@ def _identity(stat: os.stat_result) -> tuple[int, int]:
 
 
 class OsFilesystem:
-    """The filesystem of the machine, with what one broker holds open in it."""
+    """The filesystem of the machine, and the files that one broker holds open in it."""
 
     __slots__ = ("open_files",)
 
@@ -273,7 +276,7 @@ class OsFilesystem:
         try:
             if os.fstat(fd).st_size == 0:
                 return b""
-            return self._with_room(lambda: mmap.mmap(fd, 0, access=mmap.ACCESS_READ))  # it duplicates the descriptor
+            return self._with_room(lambda: mmap.mmap(fd, 0, access=mmap.ACCESS_READ))  # mmap duplicates the descriptor
         finally:
             os.close(fd)
 
@@ -322,7 +325,7 @@ class OsFilesystem:
         return self._with_room(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
 
     def _with_room(self, open_it: Callable[[], T]) -> T:
-        """Where the process is out of descriptors or maps, close some of those that logs hold, and try again."""
+        """Call `open_it`. If descriptors or maps run out, close some that logs hold, and try once more."""
         try:
             return open_it()
         except OSError as error:
@@ -336,8 +339,8 @@ def replace_file(
 ) -> None:
     """Write `content` under `path` so that after a crash either the old or the new content is there.
 
-    Without `sync_directory` that is not durable until the caller syncs the directory; without `sync` a power cut may
-    leave garbage.
+    Without `sync_directory` the new content is durable only when the caller syncs the directory. Without `sync` a power
+    cut may leave garbage.
     """
     temporary = path.with_name(path.name + ".tmp")
     file = filesystem.open_file(temporary, create=True)
@@ -371,7 +374,7 @@ def unlink_if_exists(filesystem: Filesystem, path: Path) -> bool:
 
 
 def remove_tree(filesystem: Filesystem, directory: Path) -> None:
-    """Remove a directory with what is in it; none is no error. OSError."""
+    """Remove a directory and everything in it, if it exists. Raises OSError."""
     if not filesystem.exists(directory):
         return
     for entry in filesystem.list_directory(directory):
@@ -390,12 +393,12 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class NoSpace(KafkaStorageError):
-    """The disk is full: what deletes may have the reserve."""
+    """The disk is full: operations that delete may use the reserve."""
 
 
 @contextmanager
 def storage_errors(subject: str) -> Iterator[None]:
-    """Turn an OSError into the error that clients understand."""
+    """Turn an OSError into KafkaStorageError, the error that clients understand."""
     try:
         yield
     except OSError as error:

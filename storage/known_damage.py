@@ -1,7 +1,6 @@
-"""What the scrubber knows of the open logs of a log directory: from the file to the segments, and back.
+"""Move the scrubber's findings between the file of a log directory and the segments of its open logs.
 
-The file (`scrub/scrub_state.py`) outlives the process; while logs are open, their segments hold what is damaged in
-them.
+The file (`scrub/scrub_state.py`) outlives the process. While logs are open, each segment holds its own damage.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def load(log_dir: LogDir) -> None:
-    """Read where the scrubber was, and tell the segments that are known to be damaged."""
+    """Read the position and findings of the scrubber, and mark the damaged segments."""
     log_dir.scrub = scrub_state.load(log_dir.filesystem, log_dir.path)
     for known in log_dir.scrub.damage:
         log = log_dir.logs.get(known.partition)
@@ -36,7 +35,7 @@ def load(log_dir: LogDir) -> None:
 
 
 def save(log_dir: LogDir) -> None:
-    """Write where the scrubber is and what it has found. Raises OSError."""
+    """Write the position and findings of the scrubber. Raises OSError."""
     kept = [known for known in log_dir.scrub.damage if known.partition in log_dir.offline]
     for partition, log in list(log_dir.logs.items()):
         ranges = tuple(each for segment in log.local.segments.all for each in segment.damage)

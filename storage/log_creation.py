@@ -1,8 +1,8 @@
 """Make the logs of new partitions in a log directory.
 
-The directory of a partition is durable with its `partition.metadata`, which names the topic, before the first data.
-One that could not be made leaves nothing, if the disk lets it be removed. A creation that a crash cut short has a
-directory without topic id: the log manager names it at the next start. All of it blocks.
+A partition's directory and its `partition.metadata`, which names the topic, are durable before the first data. A log
+that could not be created leaves nothing, if the disk lets its files be removed. A creation that a crash cut short
+leaves a directory without topic id: the log manager adds it at the next start. All of it blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CreationLeftOver(KafkaStorageError):
-    """A partition could not be made, and something of it stays in the directory: it must not be made in another."""
+    """A log could not be created, and a part of it is left in the directory: it must not be created in another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class NewLog:
 
 
 def create_logs(log_dir: LogDir, new: Iterable[NewLog]) -> list[Log | KafkaStorageError]:
-    """Make their logs, with one sync of the log directory; an error for each that could not be made.
+    """Create the logs, with one sync of the log directory; return the log or the error of each.
 
-    Nothing is left of such a one, unless its error is CreationLeftOver. Raises KafkaStorageError when the log
-    directory is offline.
+    A failed log leaves nothing, unless its error is CreationLeftOver. Raises KafkaStorageError when the log directory
+    is offline.
     """
     if log_dir.offline_reason is not None:
         raise KafkaStorageError(f"{log_dir.path}: offline: {log_dir.offline_reason}")
     if log_dir.reserve.is_lent:
-        raise NoSpace(f"{log_dir.path}: the disk is full, and its reserve is let go")
+        raise NoSpace(f"{log_dir.path}: the disk is full, and its reserve is released")
     items = list(new)
     created = for_each(lambda item: _try_to_create(log_dir, item), items)
     try:
@@ -74,7 +74,7 @@ def _try_to_create(log_dir: LogDir, item: NewLog) -> Log | KafkaStorageError:
         with storage_errors(str(directory)):
             return _create(log_dir, item)
     except KafkaStorageError as error:
-        failure = error.with_traceback(None)  # its cause, too, would keep frames and what is in them
+        failure = error.with_traceback(None)  # its cause would keep frames and all that they refer to
         failure.__cause__ = failure.__context__ = None
     try:
         remove_tree(log_dir.filesystem, directory)
@@ -102,7 +102,7 @@ def _create(log_dir: LogDir, item: NewLog) -> Log:
 
 
 def name_topic(log_dir: LogDir, partition: TopicPartition, topic_id: bytes) -> None:
-    """Write the `partition.metadata` of a partition whose creation was cut short before it. KafkaStorageError."""
+    """Write the `partition.metadata` of a partition that a crash left without one. Raises KafkaStorageError."""
     directory = paths.partition_directory(log_dir.path, partition.topic, partition.partition)
     with storage_errors(str(partition)):
         metadata = checkpoints.format_partition_metadata(topic_id)

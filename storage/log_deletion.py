@@ -1,8 +1,8 @@
 """Delete the logs of partitions, or set their files aside.
 
-A partition goes in two steps: its directory is renamed, durably, then the renamed one is removed. A crash in between is
-made good at the next start (`log_loading.py`). Responses under way keep their files. On a full disk the files
-go first, and what must be written after them has the reserve. All of it blocks.
+A partition goes in two steps: its directory is renamed durably, then the renamed directory is removed. After a crash in
+between, the next start removes it (`log_loading.py`). Responses that are being sent keep their files. On a full disk
+the files go first, and the writes that follow may use the reserve. All of it blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def delete_log(log_dir: LogDir, partition: TopicPartition, *, remove: bool = True) -> Path:
-    """Delete a partition, offline ones too; return the name that its directory got. Raises KafkaStorageError.
+    """Delete a partition, even an offline one; return its directory's new name. Raises KafkaStorageError.
 
     With `remove=False` the renamed directory stays.
     """
@@ -34,14 +34,16 @@ def delete_log(log_dir: LogDir, partition: TopicPartition, *, remove: bool = Tru
         try:
             if remove:
                 remove_tree(log_dir.filesystem, renamed)
-        finally:  # after what gives space to a full disk
+        finally:  # after the removal, which frees space on a full disk
             log_dir.reserve.lend_to(log_dir.forget_missing)
     return renamed
 
 
 def delete_logs(log_dir: LogDir, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
-    """Delete many, with one sync of the log directory and of each checkpoint; an error for each that is not deleted,
-    or not durably."""
+    """Delete many, with one sync of the log directory and of each checkpoint.
+
+    Return an error for each that is not deleted, or not durably.
+    """
     renamed: dict[TopicPartition, Path] = {}
     failures: dict[TopicPartition, KafkaStorageError] = {}
     for partition in partitions:
@@ -61,7 +63,7 @@ def delete_logs(log_dir: LogDir, partitions: Iterable[TopicPartition]) -> dict[T
         except KafkaStorageError as error:
             failures[partition] = error
     try:
-        with storage_errors(str(log_dir.path)):  # after what gives space to a full disk
+        with storage_errors(str(log_dir.path)):  # after the removal, which frees space on a full disk
             log_dir.reserve.lend_to(log_dir.forget_missing)
     except KafkaStorageError as error:
         return {**dict.fromkeys(renamed, error), **failures}
@@ -69,7 +71,7 @@ def delete_logs(log_dir: LogDir, partitions: Iterable[TopicPartition]) -> dict[T
 
 
 def set_aside(log_dir: LogDir, partition: TopicPartition) -> Path:
-    """Keep the files of a partition that belongs to no topic of ours under another name, durably."""
+    """Keep the files of a partition that belongs to none of our topics under another name, durably."""
     renamed = _rename(log_dir, partition, paths.stray_directory, "set aside")
     with storage_errors(str(partition)):
         log_dir.reserve.lend_to(log_dir.forget_missing)
@@ -89,5 +91,5 @@ def _rename(
             if sync:
                 log_dir.filesystem.sync_directory(log_dir.path)
         except FileNotFoundError:
-            logger.warning("%s: its directory was gone already", key)
+            logger.warning("%s: its directory was already gone", key)
     return renamed

@@ -1,12 +1,13 @@
 """One log directory: its lock, identity and checkpoints, and the logs that are open in it.
 
-Life: `open` takes the lock (before anything is written), checks `meta.properties` and takes the clean-shutdown marker
-away; `log_loading.py` opens the logs that are there, `log_creation.py` makes some and `log_deletion.py` takes
-them away; `checkpoint` from time to time; `close` makes all durable and writes the marker, if every log closed well.
+Its life: `open` takes the lock (before anything is written), checks `meta.properties` and removes the clean-shutdown
+marker. `log_loading.py` opens the logs that exist, `log_creation.py` creates logs and `log_deletion.py` deletes them.
+`checkpoint` is called from time to time. `close` makes everything durable, and writes the marker if every log closed
+well.
 
-On a full disk what deletes has a reserve (`reserve.py`): while that is let go, nothing is appended or made here.
+A reserve (`reserve.py`) lets deletions work on a full disk: while it is released, nothing is appended or created here.
 
-Blocking: all of it; `checkpoint` and deletions may run in a thread beside appends.
+All of it blocks. `checkpoint` and deletions may run in a thread while the loop appends.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ logger = logging.getLogger(__name__)
 
 
 class LogDirError(Exception):
-    """The directory cannot be used; one line for the operator. Nothing in it was changed."""
+    """The directory cannot be used: one line for the operator. Nothing in it was changed."""
 
 
 class LogDirLocked(LogDirError):
-    """Another process uses the directory, or we do already under another name."""
+    """Another process uses the directory, or this one does under another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,8 @@ class LogDir:
         self.offline_reason: str | None = None
         self.logs: dict[TopicPartition, Log] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
-        self.futures: list[tuple[TopicPartition, Path]] = []  # moves into this directory that were interrupted
-        self.rolled: set[Log] = set()  # that may have complete segments that are not durable
+        self.futures: list[tuple[TopicPartition, Path]] = []  # interrupted moves into this directory
+        self.rolled: set[Log] = set()  # logs that may have complete segments that are not durable
         self.filesystem = filesystem
         self.clock = clock
         self.offset_checkpoints = OffsetCheckpoints(filesystem, path)
@@ -94,7 +95,7 @@ class LogDir:
         self._lock = lock
         self._marker = marker if marker is not None else checkpoints.format_clean_shutdown(-1)
         self._leaving: set[TopicPartition] = set()
-        self._rising: dict[Log, int] = {}  # log starts that are durable before they move in memory
+        self._rising: dict[Log, int] = {}  # new log starts: made durable before they change in memory
         self._producer_expiration_ms = producer_expiration_ms
 
     @classmethod
@@ -112,9 +113,9 @@ class LogDir:
     ) -> LogDir:
         """Create or take over a directory. Raises LogDirLocked or LogDirError.
 
-        Without a `cluster_id`, that of `meta.properties` is taken, or a new one made. `quarantine` (default: beside the
-        directory, with `.cut` at the end) is where bytes go that have to be cut out of a log after a power cut. The
-        reserve for a full disk has `reserve_bytes` (`reserve.py`), once `open_reserve` was called.
+        Without a `cluster_id`, the one in `meta.properties` is used, or a new one is made. `quarantine` (default: a
+        sibling of the directory, with `.cut` appended) takes the bytes that must be cut out of a log after a power cut.
+        The reserve for a full disk has `reserve_bytes` (`reserve.py`) once `open_reserve` was called.
         """
         clock = clock if clock is not None else SystemClock()
         filesystem = filesystem if filesystem is not None else OsFilesystem()
@@ -142,12 +143,12 @@ class LogDir:
 
     @property
     def directory_id(self) -> str:
-        """What tells this directory from every other, whatever its path."""
+        """The id of this directory, unique whatever its path."""
         return self.meta.directory_id
 
     @property
     def producer_expiration_ms(self) -> int:
-        """How long logs remember a silent producer; it may change while they are open."""
+        """How long logs remember an idle producer; may change while they are open."""
         return self._producer_expiration_ms
 
     @producer_expiration_ms.setter
@@ -159,7 +160,7 @@ class LogDir:
     # The logs
 
     def partitions_on_disk(self) -> set[TopicPartition]:
-        """The partitions that have a directory here, opened or not. Raises LogDirError."""
+        """Return the partitions that have a directory here, opened or not. Raises LogDirError."""
         try:
             entries = self.filesystem.list_directory(self.path)
         except OSError as error:
@@ -168,7 +169,7 @@ class LogDir:
         return {partition for partition in found if partition is not None}
 
     def take_in(self, partition: TopicPartition, log: Log) -> None:
-        """Have a log whose files are here: it was opened, or made, or came from another log directory."""
+        """Add a log that is stored here: it was opened, created, or moved from another log directory."""
         log.local.on_sync_failure = self.fail
         log.on_roll = self.rolled.add
         if log.local.unflushed_segments_end is not None:
@@ -178,42 +179,45 @@ class LogDir:
         self.logs[partition] = log
 
     def hand_over(self, partition: TopicPartition) -> None:
-        """Leave a partition to another log directory. Its files are here until they are deleted, and after a crash
-        they count: so the checkpoints keep what they know of it."""
-        self._leaving.add(partition)  # first: a checkpoint that is being written finds it in one of them
+        """Give a partition up to another log directory.
+
+        Its files remain here until they are deleted, and after a crash they count: so the checkpoints keep its offsets.
+        """
+        self._leaving.add(partition)  # first: a concurrent checkpoint finds the partition in one of the two
         del self.logs[partition]
 
     def let_go(self, partition: TopicPartition, reason: str) -> None:
-        """Close a partition, and forget it with the next `forget_missing`."""
+        """Close a partition; the next `forget_missing` removes it from the checkpoints."""
         if (log := self.logs.pop(partition, None)) is not None:
             log.local.abandon(reason)
         self.offline.pop(partition, None)
         self._leaving.discard(partition)
 
     def withdraw(self, partition: TopicPartition, reason: str) -> None:
-        """Take a partition that was loaded offline; its files stay as they are."""
+        """Take a loaded partition offline; its files stay as they are."""
         log = self.logs.pop(partition, None)
         if log is not None:
             log.local.abandon(reason)
         self.set_offline(partition, log.topic_id if log is not None else None, reason)
 
     def set_offline(self, partition: TopicPartition, topic_id: bytes | None, reason: str) -> None:
-        """Note a partition that cannot be opened."""
+        """Record that a partition cannot be opened."""
         logger.error("%s: offline: %s", partition, reason)
         self.offline[partition] = OfflineLog(partition, topic_id, reason)
 
     # Checkpoints
 
     def checkpoint(self) -> None:
-        """Write recovery points, log starts and high watermarks, those that changed. Raises KafkaStorageError."""
+        """Write the recovery points, log starts and high watermarks that changed. Raises KafkaStorageError."""
         with storage_errors(str(self.path)):
             self._flush_below_log_starts()
             self.write_checkpoints()
 
     def raise_log_starts(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make these log starts durable; the caller then moves them in memory (`Log.advance_log_start`).
+        """Make these log starts durable; the caller then changes them in memory (`Log.advance_log_start`).
 
-        Uses the reserve on a full disk. Raises NoSpace, when that was not enough, or KafkaStorageError: nothing moves.
+        Uses the reserve on a full disk. Raises NoSpace if even that was too little, or KafkaStorageError; then nothing
+        changes.
         """
         with storage_errors(str(self.path)):
             before = {log: offset for log, offset in self._rising.items() if log.log_start_offset < offset}
@@ -227,18 +231,18 @@ class LogDir:
                 raise
 
     def _flush_below_log_starts(self) -> None:
-        """A log start above what is durable is not written: after a power cut it would be above the log end."""
+        """Flush logs up to their log start: after a power cut it would otherwise be above the log end."""
         for log in list(self.logs.values()):
             log_start_offset = max(log.log_start_offset, self._rising.get(log, 0))
             if log_start_offset > log.local.flushed_offset and log.local.offline_reason is None:
                 log.local.flush()
 
     def write_checkpoints(self, lowered: Mapping[TopicPartition, int] | None = None) -> None:
-        """Write those that changed, with nothing above the offsets in `lowered`. OSError."""
+        """Write the checkpoints that changed, with nothing above the offsets in `lowered`. Raises OSError."""
         self.offset_checkpoints.write(self.logs, lambda: self.offline.keys() | self._leaving, lowered, self._rising)
 
     def cleaner_offset(self, partition: TopicPartition) -> int:
-        """Up to where the log was compacted, 0 when it never was."""
+        """Return the offset up to which the log was compacted, 0 when it never was."""
         return self.offset_checkpoints.offset_of(paths.CLEANER_CHECKPOINT, partition)
 
     def note_cleaned(self, partition: TopicPartition, log: Log, offset: int) -> None:
@@ -247,20 +251,20 @@ class LogDir:
             self.offset_checkpoints.note_cleaned(self.logs, partition, log, offset)
 
     def _before_truncate(self, log: Log, offset: int) -> None:
-        """No checkpoint may be above the end of a log: lower them before it is cut."""
+        """Lower the checkpoints before a log is cut: none may be above its end."""
         partition = next(key for key, known in self.logs.items() if known is log)
         self._rising.pop(log, None)
         with storage_errors(log.name):
             self.write_checkpoints({partition: offset})
 
     def forget_missing(self) -> None:
-        """Take partitions that are gone out of the checkpoints."""
+        """Remove partitions that are gone from the checkpoints."""
         self.offset_checkpoints.forget_all_but(lambda: self.logs.keys() | self.offline.keys() | self._leaving)
 
     # A full disk
 
     def open_reserve(self) -> None:
-        """Take over the reserve, or make it; on a full disk, let it go for the start. Raises LogDirError."""
+        """Open or make the reserve; on a full disk, release it for the start. Raises LogDirError."""
         try:
             self.reserve.open()
             if self.reserve.is_scarce():
@@ -272,10 +276,10 @@ class LogDir:
         for log in list(self.logs.values()):
             log.local.no_room = self.reserve.is_lent
 
-    # The end
+    # Shutdown and failure
 
     def fail(self, reason: str) -> None:
-        """An fsync failed: take every log of this directory offline. Nothing is synced again before a restart."""
+        """Take every log of this directory offline after a failed fsync. Nothing is synced again before a restart."""
         self.offline_reason = reason
         logger.error("%s: log directory is offline: %s", self.path, reason)
         for log in list(self.logs.values()):
@@ -283,7 +287,7 @@ class LogDir:
                 log.local.offline_reason = f"log directory: {reason}"
 
     def leave(self) -> None:
-        """Let go of a directory whose logs were opened at most; the mark of a clean shutdown, if any, returns."""
+        """Release a directory in which logs were opened but not changed; restore the clean-shutdown marker it had."""
         for log in self.logs.values():
             log.local.abandon("closed")
         try:
@@ -294,9 +298,9 @@ class LogDir:
         self._lock.release()
 
     def close(self, *, clean: bool = True, marked: bool = True, broker_epoch: int = -1) -> bool:
-        """Close all logs and let go of the lock; whether the close was clean, so that the next start need not check.
+        """Close all logs and release the lock; return whether the close was clean: then the next start checks nothing.
 
-        Without `clean` nothing is written any more. Without `marked` all is flushed, and the next start checks it.
+        Without `clean` nothing more is written. Without `marked` everything is flushed, but the next start checks it.
         """
         if clean and self.reserve.is_scarce():
             self.reserve.let_go()
@@ -317,7 +321,7 @@ class LogDir:
 
 
 def _locked(filesystem: Filesystem, path: Path) -> Lock:
-    """Make the directory, if it is not there, and take its lock. Raises LogDirLocked, LogDirError."""
+    """Create the directory if needed, and take its lock. Raises LogDirLocked, LogDirError."""
     try:
         make_durable_directory(filesystem, path)
         return filesystem.lock_file(path / paths.LOCK)
@@ -330,7 +334,7 @@ def _locked(filesystem: Filesystem, path: Path) -> Lock:
 
 
 def _take_marker(filesystem: Filesystem, path: Path) -> bytes | None:
-    """Remove the mark of a clean shutdown, and return what was in it; None when there was none. OSError."""
+    """Remove the clean-shutdown marker; return its content, or None when there was none. Raises OSError."""
     file = path / paths.CLEAN_SHUTDOWN
     if not filesystem.exists(file):
         return None
@@ -341,7 +345,7 @@ def _take_marker(filesystem: Filesystem, path: Path) -> bytes | None:
 
 
 def _closed_well(log: Log) -> bool:
-    """Close a log that is online; whether all of it is durable."""
+    """Close a log that is online; return whether all of it is durable."""
     if log.local.offline_reason is not None:
         return _abandoned(log)
     try:

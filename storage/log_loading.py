@@ -1,12 +1,12 @@
-"""Open the logs of a log directory at a start; after a crash, check them.
+"""Open the logs of a log directory at the start; after a crash, check them.
 
-After a crash the marker of a clean shutdown is missing, so logs are checked from their recovery points on.
-`klamm.boot` holds the boot id of the machine when the directory was last loaded: when it differs now, the machine went
-down, and not only the process (`recovery/loader.py` makes a difference). A deletion that was under way is finished. A
-partition that cannot be opened is offline with its reason, keeps its files and checkpoints, and stops nobody else.
+After a crash the clean-shutdown marker is missing, so logs are checked from their recovery points on. `klamm.boot`
+holds the boot id of the machine when the directory was last loaded. If it differs now, the whole machine went down, not
+only the process; `recovery/loader.py` treats the two differently. A deletion that the crash interrupted is finished. A
+partition that cannot be opened is offline with its reason; it keeps its files and checkpoints, and the others start.
 
-All of it blocks. Where much is to be checked, worker processes do it (`recovery/recovery_pool.py`), those of all log
-directories at once: so `LogLoading` is begun for each directory before the first one is loaded.
+All of it blocks. If there is much to check, worker processes do it (`recovery/recovery_pool.py`), for all log
+directories at once: so `LogLoading` begins for each directory before the first one is loaded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class _Found(NamedTuple):
-    """What a log dir is found to be before its logs are opened."""
+    """The state of a log directory before its logs are opened."""
 
     directories: list[str]
     clean: bool
@@ -56,7 +56,7 @@ def load_logs(
 
 
 class LogLoading:
-    """The way of one log directory from locked to loaded; `config_for` gives a topic's settings."""
+    """The steps that take one log directory from locked to loaded; `config_for` returns a topic's settings."""
 
     def __init__(self, log_dir: LogDir, config_for: Callable[[str], LogConfig]) -> None:
         self._log_dir = log_dir
@@ -67,9 +67,9 @@ class LogLoading:
         self._pool: RecoveryPool | None = None
 
     def begin(self, workers: int) -> bool:
-        """Let worker processes check the logs, if that is much work, until `load` waits for them; whether it is.
+        """Start worker processes that check the logs, if that is much work; return whether they were started.
 
-        Raises LogDirError. Where the logs can only be reached by this process, `load` does it all.
+        `load` waits for them. Where only this process can reach the logs, `load` does all the work. Raises LogDirError.
         """
         try:
             found = self._found = self._look()
@@ -89,7 +89,7 @@ class LogLoading:
     def load(self, expected: Callable[[TopicPartition], bool]) -> None:
         """Open every partition in the directory. Raises LogDirError.
 
-        A partition that is `expected` and has lost its directory is offline when a checkpoint knows of data in it.
+        An `expected` partition that has lost its directory is offline if a checkpoint holds an offset of it.
         """
         log_dir = self._log_dir
         try:
@@ -98,7 +98,7 @@ class LogLoading:
             known_damage.load(log_dir)
             self._note_lost(expected)
             self._flush_recovered()
-            if found.power_loss:  # the next start may follow a crash that loses nothing, and takes them at their word
+            if found.power_loss:  # so that the next start, after a crash that loses nothing, may trust them
                 log_dir.reserve.lend_to(log_dir.write_checkpoints)
             log_dir.reserve.lend_to(log_dir.forget_missing)
             log_dir.reserve.lend_to(lambda: replace_file(self._filesystem, self._path / paths.BOOT, self._boot_id()))
@@ -108,7 +108,7 @@ class LogLoading:
             self.close()
 
     def close(self) -> None:
-        """End the workers, done or not."""
+        """End the workers, whether or not they are done."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -135,7 +135,7 @@ class LogLoading:
         return _Found(directories, clean, power_loss)
 
     def _recovery_tasks(self, found: _Found) -> list[tuple[TopicPartition, Task]]:
-        """The large ones."""
+        """Return a task for each large log."""
         tasks = []
         for name in found.directories:
             partition = paths.parse_partition_directory(name)
@@ -209,7 +209,7 @@ class LogLoading:
             self._log_dir.set_offline(
                 partition, topic_id, describe(error) if isinstance(error, OSError) else str(error)
             )
-        except Exception as error:  # a partition that we do not understand must not stop the others
+        except Exception as error:  # one bad partition must not stop the others
             logger.exception("%s: cannot be opened", partition)
             self._log_dir.set_offline(partition, topic_id, repr(error))
         else:
@@ -220,11 +220,11 @@ class LogLoading:
         logger.info("%s: finishing the deletion of %s", self._path, name)
         try:
             remove_tree(self._filesystem, self._path / name)
-        except OSError as error:  # it is in nobody's way
+        except OSError as error:  # harmless: the directory is not in use
             logger.warning("%s: %s stays until the next start: %s", self._path, name, describe(error))
 
     def _note_lost(self, expected: Callable[[TopicPartition], bool]) -> None:
-        """A partition that had data must not begin anew because its directory is gone."""
+        """Mark partitions offline that had data and have lost their directory: they must not start empty."""
         log_dir = self._log_dir
         for name, partition, offset in log_dir.offset_checkpoints:
             known = partition in log_dir.logs or partition in log_dir.offline
@@ -232,7 +232,7 @@ class LogLoading:
                 log_dir.set_offline(partition, None, f"its directory is missing, {name} knows offset {offset}")
 
     def _flush_recovered(self) -> None:
-        """What a crash left in the page cache is served from now on: on to the disk with it, where that is promised."""
+        """Flush recovered logs that promise it (`flush.messages`): data in the page cache is served from now on."""
         logs = self._log_dir.logs.values()
         due = [log for log in logs if log.local.unflushed_messages >= log.local.config.flush_messages]
 
@@ -252,7 +252,7 @@ class LogLoading:
     def _boot_id(self) -> bytes:
         try:
             return self._filesystem.read_bytes(BOOT_ID).strip() + b"\n"
-        except OSError:  # not Linux: any stop is taken for the death of the process
+        except OSError:  # not Linux: assume that only the process died
             return b"unknown\n"
 
     def _machine_went_down(self) -> bool:

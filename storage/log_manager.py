@@ -1,12 +1,12 @@
-"""The logs of all partitions over all log directories: where each is, and whether it can be served.
+"""The logs of all partitions in all log directories: where each one is, and whether it can be served.
 
-A partition has one `LogState`. Its log is found at the start (`load`) or made (`create`); what cannot be opened, is
-lost, or is found twice is an error in place of the log: none of ours begins again, empty. A partition that could not be
-made in any directory is pending, and made when there is space again (`make`). A move leaves its old files in
-the previous directory until they are deleted.
+Each partition has one `LogState`. Its log is found at the start (`load_logs`) or created (`create`). A log that cannot
+be opened, is lost, or is found twice becomes an error state: no log of ours ever restarts empty. A partition that could
+not be created in any directory is pending, and is created when there is space again (`make`). A move leaves its old
+files in the previous directory until they are deleted.
 
-Threads: `load`, `create`, `make`, `delete`, `checkpoint`, `renew_reserves` and `close` block, and run in a
-disk thread (at the start in any); the others run on the loop. A state is never changed, but replaced as a whole.
+Threads: `load_logs`, `create`, `make`, `delete`, `checkpoint`, `renew_reserves` and `close` block, and run in a disk
+thread (at the start in any thread); the others run on the loop. A state is never changed, only replaced as a whole.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from klamm.storage.paths import TopicPartition
 logger = logging.getLogger(__name__)
 
 MOST_NAMES = 10
-"""How many partitions a line of the log names."""
+"""How many partitions one log line names."""
 
 Removed = list[tuple[LogDir, TopicPartition]]
 
 
 class KnownTopic(Protocol):
-    """What the metadata says of a topic."""
+    """A topic in the metadata."""
 
     @property
     def topic_id(self) -> bytes: ...
@@ -47,10 +47,11 @@ class KnownTopic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """Where the log of a partition is: `log`, or the `error` that it answers instead.
+    """Where the log of a partition is: `log`, or the `error` that requests get instead.
 
-    With an error there may be no directory: the one it is in is missing, or it was never made. In `previous_directory`
-    are files that a move has left. `pending` is what is still to be made, in `directory` if something is left there.
+    With an error there may be no `directory`: it is missing, or the log was never created. `previous_directory` holds
+    files that a move has left. `pending` is a log that is still to be created, in `directory` if a part of it is left
+    there.
     """
 
     log: Log | None
@@ -61,31 +62,31 @@ class LogState:
 
 
 class LogManager:
-    """Owns the logs in `log_dirs`; see the head of the module."""
+    """The owner of all logs in `log_dirs`."""
 
     def __init__(self, log_dirs: Sequence[LogDir]) -> None:
         self.log_dirs = log_dirs
         self._states: dict[TopicPartition, LogState] = {}
         self._may_be_pending = False
 
-    # -- looking up ---------------------------------------------------------------------------------------------
+    # -- lookup -------------------------------------------------------------------------------------------------
 
     def get(self, key: TopicPartition) -> LogState | None:
         return self._states.get(key)
 
     def state(self, key: TopicPartition) -> LogState:
-        """The state of a partition that is known. KeyError."""
+        """Return the state of a known partition. Raises KeyError."""
         return self._states[key]
 
     def directory_of(self, key: TopicPartition) -> LogDir:
-        """Where the log is; a partition without a log may have none (KeyError)."""
+        """Return the directory of the log. Raises KeyError for a partition that is in none."""
         directory = self._states[key].directory
         if directory is None:
             raise KeyError(key)
         return directory
 
     def directory_id_of(self, key: TopicPartition) -> str:
-        """The directory that a partition was made in; empty while it is in none."""
+        """Return the id of the directory that a partition was created in; empty while it is in none."""
         state = self._states.get(key)
         if state is None or state.directory is None or state.pending is not None:
             return ""
@@ -104,8 +105,8 @@ class LogManager:
     ) -> None:
         """Open (and, after a crash, recover) the logs on disk. Raises LogDirError.
 
-        `topics` is the metadata, `recorded` in which directory each partition was made. What takes long goes on inside
-        of `while_recovering`, in as many `workers` for each log directory.
+        `topics` is the metadata; `recorded` says in which directory each partition was created. Long checks run inside
+        `while_recovering`, in up to `workers` processes for each log directory.
         """
         on_disk: dict[TopicPartition, list[LogDir]] = {}
         for log_dir in self.log_dirs:
@@ -134,7 +135,7 @@ class LogManager:
                 self._states[key] = LogState(None, KafkaStorageError(offline.reason), log_dir)
 
     def _note_lost(self, topics: Mapping[str, KnownTopic], recorded: Mapping[str, Mapping[int, str]]) -> None:
-        """Those that were made once, and are not there, are offline."""
+        """Mark partitions offline that were created once and are not there."""
         known = {log_dir.directory_id: log_dir for log_dir in self.log_dirs}
         lost: dict[str, list[TopicPartition]] = {}
         for topic, directories in recorded.items():
@@ -154,13 +155,13 @@ class LogManager:
             more = ", ..." if len(keys) > MOST_NAMES else ""
             logger.error("%d partition(s) offline: %s: %s%s", len(keys), reason, names, more)
 
-    # -- making -------------------------------------------------------------------------------------------------
+    # -- creating -----------------------------------------------------------------------------------------------
 
     def create(self, wanted: Iterable[NewLog], served: Container[str]) -> None:
-        """Make the logs that are not there yet.
+        """Create the logs that do not exist yet.
 
-        The files of a lost topic with the name of a topic that is not `served` yet are set aside first. What is pending
-        of a topic that was deleted while `make` was at it is not made any more.
+        If a new topic, not `served` yet, has the name of a lost one, the files of the lost topic are set aside first. A
+        pending log is dropped if its topic was deleted while `make` ran.
         """
         new = []
         for item in wanted:
@@ -172,17 +173,17 @@ class LogManager:
         self.make(new)
 
     def pending(self) -> list[NewLog]:
-        """What could not be made before."""
-        if not self._may_be_pending:  # as ever, and there may be many states
+        """Return the logs that could not be created before."""
+        if not self._may_be_pending:  # the usual case, and there may be many states
             return []
-        self._may_be_pending = False  # first: a thread that has set a state sets it after that
+        self._may_be_pending = False  # before the search: a thread sets a state first and this flag after it
         found = [state.pending for state in list(self._states.values()) if state.pending is not None]
         if found:
             self._may_be_pending = True
         return found
 
     def make(self, new: Sequence[NewLog]) -> list[tuple[NewLog, Log]]:
-        """Make each in the log directory with the fewest partitions; where that refuses, in another. Those made."""
+        """Create each log in the directory with the fewest partitions, or in another if it refuses; return those made."""
         placement = _Placement(self.log_dirs, list(self._states.values()))
         made: list[tuple[NewLog, Log]] = []
         waiting = list(new)
@@ -203,7 +204,7 @@ class LogManager:
         return made
 
     def _is_left_over(self, key: TopicPartition, error: KafkaError) -> bool:
-        """Whether something of a partition is in a directory: it must not be in two."""
+        """Return whether a directory holds a part of the partition, so that no other directory may."""
         state = self._states.get(key)
         return isinstance(error, CreationLeftOver) or (state is not None and state.directory is not None)
 
@@ -221,7 +222,7 @@ class LogManager:
         except KafkaError as error:
             created = [error.with_traceback(None)] * len(items)
         failed = [(item, opened) for item, opened in zip(items, created, strict=True) if isinstance(opened, KafkaError)]
-        if any(not self._is_pending(item.key) for item, _ in failed):  # else it was said before
+        if any(not self._is_pending(item.key) for item, _ in failed):  # otherwise it was logged before
             logger.error("%s: %d partition(s) cannot be made: %s", log_dir.path, len(failed), failed[0][1].message)
         return created
 
@@ -230,7 +231,7 @@ class LogManager:
         return state is not None and state.pending is not None
 
     def _set_foreign_aside(self, item: NewLog) -> None:
-        """Make room for a new partition where the files of a lost topic of the same name are: they are kept."""
+        """Set aside, and keep, the files of a lost topic of the same name, so that a new partition can be created."""
         key, state = item.key, self._states.get(item.key)
         if state is None or state.log is None or state.log.topic_id in (None, item.topic_id):
             return
@@ -247,29 +248,29 @@ class LogManager:
     # -- moving and deleting ------------------------------------------------------------------------------------
 
     def on_log_moved(self, key: TopicPartition, log: Log, source: LogDir, target: LogDir) -> None:
-        """The log of a partition is another one now, in `target`; files of it are still in `source`."""
+        """Record that the log of a partition has moved to `target`; files of it are still in `source`."""
         self._states[key] = LogState(log, directory=target, previous_directory=source)
 
     def on_move_ended(self, key: TopicPartition) -> None:
-        """Nothing of a partition is left where it was."""
+        """Record that the files of a moved partition are gone from its previous directory."""
         state = self._states.get(key)
         if state is not None:
             self._states[key] = replace(state, previous_directory=None)
 
     def forget(self, key: TopicPartition) -> Removed:
-        """Have a partition no longer; return what `delete` is to take from the disk."""
+        """Forget a partition; return the files that `delete` must remove."""
         holders = self._holders(key)
         self._states.pop(key, None)
         return [(log_dir, key) for log_dir in holders]
 
     def _holders(self, key: TopicPartition) -> list[LogDir]:
-        """The log dirs that have something of a partition."""
+        """Return the log directories that hold a part of the partition."""
         state = self._states.get(key)
         own = (state.directory, state.previous_directory) if state is not None else ()
         return [each for each in self.log_dirs if each in own or key in each.logs or key in each.offline]
 
     def delete(self, removed: Removed) -> None:
-        """Delete all that can be deleted; then raise the first error."""
+        """Delete everything that can be deleted; then raise the first error."""
         by_directory: dict[LogDir, list[TopicPartition]] = {}
         for log_dir, key in removed:
             by_directory.setdefault(log_dir, []).append(key)
@@ -281,26 +282,26 @@ class LogManager:
         for error in failures.values():
             raise error
 
-    # -- scheduler and end -----------------------------------------------------------------------------------------
+    # -- scheduler and shutdown ------------------------------------------------------------------------------------
 
     def set_producer_expiration(self, expiration_ms: int) -> None:
-        """Let all logs remember a silent producer for so long."""
+        """Set for how long all logs remember an idle producer."""
         for log_dir in self.log_dirs:
             log_dir.producer_expiration_ms = expiration_ms
 
     def rolled(self) -> Iterator[tuple[LogDir, Log]]:
-        """The logs that may have begun a new segment before all below it was durable."""
+        """Return the logs that may have started a new segment before everything below it was durable."""
         for log_dir in self.log_dirs:
             for log in list(log_dir.rolled):
                 yield log_dir, log
 
     def checkpoint(self) -> None:
-        """Write the checkpoints of all log dirs."""
+        """Write the checkpoints of all log directories."""
         for log_dir in self.log_dirs:
             log_dir.checkpoint()
 
     def renew_reserves(self) -> None:
-        """Make the reserves that were let go, or never had room."""
+        """Make the reserves that were released or never had room."""
         for log_dir in self.log_dirs:
             log_dir.reserve.renew()
 
@@ -308,13 +309,13 @@ class LogManager:
         return any(log_dir.reserve.is_missing for log_dir in self.log_dirs)
 
     def close(self, *, marked: bool = True) -> None:
-        """Flush and close every log, leave the marks of a clean shutdown if `marked`."""
+        """Flush and close every log; with `marked`, write the clean-shutdown markers."""
         for log_dir in self.log_dirs:
             log_dir.close(marked=marked)
 
 
 class _Placement:
-    """Chooses a log directory for each new partition: the one with the fewest that has not refused it."""
+    """The choice of a log directory for each new partition: the one with the fewest that has not refused it."""
 
     def __init__(self, log_dirs: Sequence[LogDir], states: Iterable[LogState]) -> None:
         self._counts = dict.fromkeys(log_dirs, 0)
@@ -324,7 +325,7 @@ class _Placement:
                 self._counts[state.directory] += 1
 
     def place(self, item: NewLog, state: LogState | None) -> LogDir:
-        """Count it in the directory where something of it is, or in the best one."""
+        """Return the directory that already holds a part of the log, or the best one, and count the log in it."""
         log_dir = state.directory if state is not None else None
         if log_dir is None:
             refused = self._refused.get(item.key, ())
@@ -335,7 +336,7 @@ class _Placement:
         return log_dir
 
     def has_another(self, item: NewLog, refusing: LogDir) -> bool:
-        """Note that a directory has refused it; whether there is one that has not."""
+        """Record that a directory has refused the log; return whether there is another to try."""
         self._counts[refusing] -= 1
         refused = self._refused.setdefault(item.key, set())
         refused.add(refusing)
@@ -343,13 +344,13 @@ class _Placement:
 
 
 def _is_known(key: TopicPartition, topics: Mapping[str, KnownTopic]) -> bool:
-    """In the metadata."""
+    """Return whether the partition is in the metadata."""
     topic = topics.get(key.topic)
     return topic is not None and key.partition < len(topic.partitions)
 
 
 def _withdraw_doubles(on_disk: Mapping[TopicPartition, list[LogDir]], topics: Mapping[str, KnownTopic]) -> None:
-    """A partition that is in several log directories is served from none, unless a move can be brought to its end."""
+    """Withdraw a partition that is in several log directories, unless an interrupted move explains it and can end."""
     for key, log_dirs in on_disk.items():
         if len(log_dirs) > 1 and _is_known(key, topics) and not _settled(key, log_dirs):
             places = " and in ".join(str(log_dir.path) for log_dir in log_dirs)
@@ -358,7 +359,7 @@ def _withdraw_doubles(on_disk: Mapping[TopicPartition, list[LogDir]], topics: Ma
 
 
 def _settled(key: TopicPartition, log_dirs: list[LogDir]) -> bool:
-    """Whether a partition is in two places as it was being moved, and in one now."""
+    """Return whether an interrupted move of the partition could be ended, so that it is in one place now."""
     try:
         return settle(key, log_dirs)
     except KafkaError as error:
@@ -367,8 +368,10 @@ def _settled(key: TopicPartition, log_dirs: list[LogDir]) -> bool:
 
 
 def _problem(log_dir: LogDir, key: TopicPartition, found: Log, topics: Mapping[str, KnownTopic]) -> KafkaError | None:
-    """A log that belongs to another topic of the same name is not served. One without a topic id gets it: its creation
-    was cut short by a crash, before any data."""
+    """Return the error of a log that belongs to another topic of the same name.
+
+    A log without a topic id is given one: a crash cut its creation short, before any data.
+    """
     topic = topics.get(key.topic)
     if topic is None:
         return None

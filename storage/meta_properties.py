@@ -1,8 +1,8 @@
-"""Whose a log directory is: `meta.properties`, held against the node that wants it.
+"""The owner of a log directory: `meta.properties`, compared with the node that opens it.
 
-Apache Kafka writes version 1 (`node.id`), and wrote version 0 in the ZooKeeper era (`broker.id`); before 3.7 without a
-`directory.id`, before 2.4 without a `cluster.id`. A directory without them gets them here, as Kafka does it itself, and
-stays readable for that Kafka.
+Apache Kafka writes version 1 (`node.id`). It wrote version 0 in the ZooKeeper era (`broker.id`): before 3.7 without a
+`directory.id`, before 2.4 without a `cluster.id`. A directory that lacks them gets them here, as in Kafka, and that
+Kafka can still read it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from klamm.storage.filesystem import Filesystem, replace_file
 
 
 class WrongOwner(Exception):
-    """The directory belongs to somebody else, or does not say to whom; one line for the operator."""
+    """The directory belongs to another cluster or node, or does not name one: one line for the operator."""
 
 
 def ensure_meta_properties(filesystem: Filesystem, path: Path, node_id: int, cluster_id: str | None) -> MetaProperties:
-    """Read `meta.properties` and hold it against what the caller is; write it into a new directory.
+    """Read `meta.properties` and compare it with `node_id` and `cluster_id`; write it into a new directory.
 
     Raises WrongOwner, OSError.
     """
@@ -40,7 +40,7 @@ def ensure_meta_properties(filesystem: Filesystem, path: Path, node_id: int, clu
         raise WrongOwner(f"{file}: {error}") from error
     if found.node_id != node_id:
         raise WrongOwner(
-            f"{file}: node.id={found.node_id}, but this is node {node_id}: set node.id={found.node_id} to go on as it"
+            f"{file}: node.id={found.node_id}, but this is node {node_id}: set node.id={found.node_id} to start as it"
         )
     if not found.cluster_id:
         found = replace(found, cluster_id=cluster_id or uuid_to_text(uuid.uuid4().bytes), directory_id="")
@@ -53,9 +53,10 @@ def ensure_meta_properties(filesystem: Filesystem, path: Path, node_id: int, clu
 
 
 def known_cluster_id(filesystem: Filesystem, directories: Iterable[Path]) -> str | None:
-    """The cluster that directories of Apache Kafka name, for those that are new beside them.
+    """Return the cluster id that directories of Apache Kafka name, for use in new directories.
 
-    None when they name none, and when one was ours before: then ours must say. Raises WrongOwner.
+    Return None when they name none. Return None, too, when one of them was ours before: its metadata holds the id.
+    Raises WrongOwner.
     """
     known = None
     for path in directories:
@@ -65,14 +66,14 @@ def known_cluster_id(filesystem: Filesystem, directories: Iterable[Path]) -> str
             meta = MetaProperties.parse(filesystem.read_bytes(path / paths.META_PROPERTIES))
             known = known or meta.cluster_id or None
         except OSError:
-            continue  # new, or something that opening it will tell
+            continue  # new, or opening it will report the error
         except CheckpointError as error:
             raise WrongOwner(f"{path / paths.META_PROPERTIES}: {error}") from error
     return known
 
 
 def new_directory_id() -> str:
-    """The text of a random uuid that does not begin with a dash, which command lines would take for an option."""
+    """Return a random uuid as text. It never begins with a dash, which command lines would take for an option."""
     while (text := uuid_to_text(uuid.uuid4().bytes)).startswith("-"):
         pass
     return text

@@ -1,8 +1,7 @@
-"""What a log directory has written down of its partitions: recovery points, log starts, high watermarks, and up to
-where each was compacted; a file for each kind (format: `checkpoints.py`).
+"""The checkpoint files of a log directory: recovery points, log starts, high watermarks and cleaner offsets.
 
-A file is written as a whole, durably, and only when something in it changes. One that cannot be read is as if it were
-empty. Writers may be in several threads, one at a time.
+There is one file for each kind (format: `checkpoints.py`). A file is written as a whole, durably, and only when its
+content changes. An unreadable file counts as empty. Several threads may write, one at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FILES = (
 
 
 class OffsetCheckpoints:
-    """Of the log directory `path`. All that write raise OSError."""
+    """The offset checkpoints of the log directory `path`. Every method that writes raises OSError."""
 
     __slots__ = ("_filesystem", "_lock", "_path", "_written")
 
@@ -40,22 +39,22 @@ class OffsetCheckpoints:
         self._written: dict[str, dict[TopicPartition, int]] = {}
 
     def read(self) -> bool:
-        """False when the recovery points are not to be trusted and everything must be checked."""
+        """Read all files; return False if the recovery points are unreadable, so that everything must be checked."""
         trusted = True
         for name in FILES:
             try:
                 self._written[name] = checkpoints.read_offsets(self._filesystem, self._path / name)
             except (CheckpointError, OSError) as error:
-                logger.error("%s: %s is unreadable, going on without: %s", self._path, name, error)
+                logger.error("%s: %s is unreadable, ignored: %s", self._path, name, error)
                 trusted = trusted and name != paths.RECOVERY_POINT_CHECKPOINT
         return trusted
 
     def offset_of(self, name: str, partition: TopicPartition) -> int:
-        """0 when nothing is known."""
+        """Return the offset of a partition in the file `name`, 0 when it has none."""
         return self._written.get(name, {}).get(partition, 0)
 
     def __iter__(self) -> Iterator[tuple[str, TopicPartition, int]]:
-        """All that is known: the name of the file, the partition, the offset."""
+        """Iterate over all entries: the name of the file, the partition, the offset."""
         for name, offsets in self._written.items():
             for partition, offset in offsets.items():
                 yield name, partition, offset
@@ -67,10 +66,10 @@ class OffsetCheckpoints:
         lowered: Mapping[TopicPartition, int] | None = None,
         rising: Mapping[Log, int] | None = None,
     ) -> None:
-        """Write what the logs say, but no log start below the offsets in `rising`, and nothing above those in
-        `lowered`; of the `others` all stays known.
+        """Write the offsets of `logs`: log starts at least those in `rising`, nothing above those in `lowered`.
 
-        Those are asked for after the logs were looked at: a partition that becomes one meanwhile is not forgotten.
+        The entries of `others` are kept. `others` is called after `logs` was read: a partition that moves from `logs`
+        to `others` meanwhile is not forgotten.
         """
         lowered, rising = lowered or {}, rising or {}
         with self._lock:
@@ -82,9 +81,9 @@ class OffsetCheckpoints:
                 limit = lowered.get(key, log.log_end_offset)
                 recovery_points[key] = min(log.local.recovery_point, limit)
                 high_watermarks[key] = min(log.high_watermark, limit)
-                # Not above what is durable: after a power cut the log would end below its start.
+                # A log start is never above the durable end: after a power cut the log would end below its start.
                 log_start = min(max(log.log_start_offset, rising.get(log, 0)), log.local.flushed_offset, limit)
-                if log_start > 0:  # names of files tell it, too, but they may come back after a power cut
+                if log_start > 0:  # file names imply it, too, but old files may return after a power cut
                     log_starts[key] = log_start
             self._write(paths.LOG_START_CHECKPOINT, log_starts)
             self._write(paths.RECOVERY_POINT_CHECKPOINT, recovery_points)
@@ -93,14 +92,14 @@ class OffsetCheckpoints:
     def note_cleaned(
         self, logs: Mapping[TopicPartition, Log], partition: TopicPartition, log: Log, offset: int
     ) -> None:
-        """It was compacted up to there, if it is still that log."""
+        """Record that `log` was compacted up to `offset`, if it is still the log of the partition."""
         with self._lock:
             if logs.get(partition) is log:
                 known = self._written.get(paths.CLEANER_CHECKPOINT, {})
                 self._write(paths.CLEANER_CHECKPOINT, {**known, partition: offset})
 
     def forget_all_but(self, kept: Callable[[], Collection[TopicPartition]]) -> None:
-        """A topic of the same name as one that is gone begins at 0."""
+        """Forget every other partition: a later topic of the same name begins at offset 0."""
         with self._lock:
             partitions = kept()
             for name in list(self._written):

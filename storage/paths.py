@@ -13,10 +13,12 @@
 Suffixes of files in a partition directory: `.deleted` (to be removed), `.cleaned` (unfinished compaction, to be
 removed), `.swap` (finished compaction, to be swapped in).
 
-`klamm.boot` is our own plain file: the boot id of the machine when the log dir was last opened. So are `klamm.scrub`:
-what the scrubber has verified and found (`scrub/scrub_state.py`); and `klamm.reserve`: space for a full disk
-(`reserve.py`). `klamm.compaction`, in a partition directory, is another: the swap that is under way
-(`log/swap_manifest.py`); `klamm.txnindexes` a third: which transaction indexes there are (`log/transaction_index.py`).
+Files of our own, which Apache Kafka does not have:
+- `klamm.boot`: the boot id of the machine when the log directory was last opened;
+- `klamm.scrub`: what the scrubber has verified and found (`scrub/scrub_state.py`);
+- `klamm.reserve`: space for a full disk (`reserve.py`);
+- `klamm.compaction`, in a partition directory: the segment swap in progress (`log/swap_manifest.py`);
+- `klamm.txnindexes`, in a partition directory: which transaction indexes exist (`log/transaction_index.py`).
 """
 
 from __future__ import annotations
@@ -54,15 +56,15 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 COMPACTION_MANIFEST = "klamm.compaction"
-SNAPSHOT_MANIFEST = "klamm-snapshot.json"  # of a directory that `klamm snapshot` has made
+SNAPSHOT_MANIFEST = "klamm-snapshot.json"  # in a directory that `klamm snapshot` has made
 MOVE_MARKER = "klamm.move"
 TXN_INDEX_LIST = "klamm.txnindexes"
 
 METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
-"""KRaft's own log, when a log dir of Apache Kafka is opened. Not a partition of ours."""
+"""KRaft's own log, in a log directory of Apache Kafka. Klamm does not serve it."""
 
 NAME_LIMIT = 255
-"""What filesystems take for one name."""
+"""The longest name that filesystems allow, in bytes."""
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
@@ -86,15 +88,15 @@ def offset_file(directory: Path, offset: int, suffix: str) -> Path:
 
 
 def parse_offset_file(name: str) -> tuple[int, str] | None:
-    """(offset, suffix) of a segment file or snapshot; None for any other name."""
+    """Return (offset, suffix) of a segment file or snapshot; None for any other name."""
     match = _OFFSET_FILE.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def without_log(names: Collection[str]) -> list[int]:
-    """Base offsets between the first and the last segment for which there are indexes, but no log.
+    """Return the base offsets between the first and the last segment that have indexes but no log.
 
-    Nothing of ours leaves that: a log is removed before its indexes, but only at the ends, or renamed (`.deleted`).
+    Klamm never leaves that state: a log is removed before its indexes, but only at the ends, or renamed (`.deleted`).
     """
     parsed = [found for found in map(parse_offset_file, names) if found is not None]
     bases = {offset for offset, suffix in parsed if suffix == LOG_SUFFIX}
@@ -111,7 +113,7 @@ def partition_directory(log_dir: Path, topic: str, partition: int) -> Path:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """The partition of a directory name; None when it is not the name of a live partition."""
+    """Return the partition of a directory name; None when it is not the name of a live partition."""
     if _MOVED.fullmatch(name):
         return None
     match = _PARTITION.fullmatch(name)
@@ -119,12 +121,12 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
 
 
 def delete_directory(directory: Path, unique: UUID) -> Path:
-    """`<topic>-<partition>.<uuid>-delete`; the topic is cut, as in Kafka, where the name would be too long."""
+    """Return `<topic>-<partition>.<uuid>-delete`; as in Kafka, the topic is cut where the name would be too long."""
     return _moved_directory(directory, unique, DELETE_DIRECTORY_SUFFIX)
 
 
 def stray_directory(directory: Path, unique: UUID) -> Path:
-    """`<topic>-<partition>.<uuid>-stray`: a partition that no topic of ours claims, kept and not served."""
+    """Return `<topic>-<partition>.<uuid>-stray`: a partition that none of our topics claims, kept and not served."""
     return _moved_directory(directory, unique, STRAY_DIRECTORY_SUFFIX)
 
 
@@ -135,9 +137,9 @@ def _moved_directory(directory: Path, unique: UUID, mark: str) -> Path:
 
 
 def future_directory(directory: Path, unique: UUID) -> Path:
-    """`<topic>-<partition>.<uuid>-future`: a partition on its way into this log dir. ValueError: the name is too long.
+    """Return `<topic>-<partition>.<uuid>-future`, for a partition that is moving into this log directory.
 
-    Unlike the others it is not cut: it must tell the topic.
+    This name is not cut, since it must name the topic. Raises ValueError when it is too long.
     """
     name = f"{directory.name}.{unique.hex}{FUTURE_DIRECTORY_SUFFIX}"
     if len(name) > NAME_LIMIT:
@@ -146,7 +148,7 @@ def future_directory(directory: Path, unique: UUID) -> Path:
 
 
 def future_partition(name: str) -> TopicPartition | None:
-    """The partition that a `-future` directory is to become; None for any other name."""
+    """Return the partition that a `-future` directory is to become; None for any other name."""
     match = _FUTURE.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
 

@@ -1,11 +1,12 @@
-"""Space on the disk that a log directory keeps for the time when there is none: the file `klamm.reserve`.
+"""The disk space that a log directory keeps for the time when the disk is full: the file `klamm.reserve`.
 
-On a full disk nothing can be deleted without writing a little: checkpoints, the metadata. Then the reserve is let go,
-and what has to be done is done again. Until it is made again nothing may be appended to the directory, or the producers
-would take that space, too; it is made again when there is twice as much.
+On a full disk, even a deletion must write a little: checkpoints and metadata. Then the reserve is released, and the
+failed write is repeated. Until the reserve is made again, nothing may be appended to the directory, or producers would
+take that space, too. It is made again when twice as much space is free.
 
-The file has blocks of its own, not a hole. One of size 0 was let go, also by a process that has died since. Where
-there was never room for it, there is none, and the directory does without. A crash at any step leaves one of these.
+The file has allocated blocks, not a hole. A file of size 0 is a released reserve, perhaps by a process that has died
+since. Where there was never room for it, there is no file, and the directory works without. A crash at any step leaves
+one of these states.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ T = TypeVar("T")
 
 
 class Reserve:
-    """The reserve of one log directory, of `size_bytes`; with 0 there is none. Any thread may use it.
+    """The reserve of one log directory, of `size_bytes`; 0 disables it. Any thread may use it.
 
-    `on_change` is called when it was let go, and when one that was let go is made again.
+    `on_change` is called when the reserve is released, and when a released one is made again.
     """
 
     __slots__ = ("_directory", "_filesystem", "_lock", "_on_change", "_path", "is_held", "is_lent", "size_bytes")
@@ -45,7 +46,7 @@ class Reserve:
         self.is_lent = False
 
     def open(self) -> None:
-        """Take over what is there, and make it if it is not. OSError."""
+        """Open the existing reserve, or make it. Raises OSError."""
         if self.size_bytes == 0:
             unlink_if_exists(self._filesystem, self._path)
             return
@@ -66,11 +67,11 @@ class Reserve:
         return self.size_bytes > 0 and not self.is_held
 
     def is_scarce(self) -> bool:
-        """Whether a start or a close had better have the reserve: less than that is free."""
+        """Return whether less than its size is free, so that a start or a close should release it first."""
         return self.is_held and self._free_bytes() < self.size_bytes
 
     def make(self) -> bool:
-        """Make it, if there is room; whether it is there."""
+        """Make the reserve if there is room; return whether it exists."""
         with self._lock:
             if self.is_missing and self._has_room():
                 self.is_held = self._allocate()
@@ -78,7 +79,7 @@ class Reserve:
             return self.is_held
 
     def renew(self) -> None:
-        """Make it again if there is room for it. Blocks."""
+        """Make the reserve again if there is room for it. Blocks."""
         was_lent = self.is_lent
         if self.make() and was_lent:
             logger.info("%s: there is room again, and the reserve is made", self._directory)
@@ -88,7 +89,7 @@ class Reserve:
         return self._free_bytes() >= 2 * self.size_bytes
 
     def _free_bytes(self) -> int:
-        """0 where the disk does not tell."""
+        """Return the free space, 0 if the disk does not report it."""
         try:
             return self._filesystem.free_bytes(self._directory)
         except OSError:
@@ -114,9 +115,9 @@ class Reserve:
         return True
 
     def let_go(self) -> bool:
-        """Give the space to what has to be written on a full disk; False when there is none to give.
+        """Release the space for writes on a full disk; return False when there is nothing to release.
 
-        From then on nothing is appended to the directory until `renew` succeeds.
+        Nothing is appended to the directory until `renew` succeeds.
         """
         with self._lock:
             if not self.is_held:
@@ -124,18 +125,18 @@ class Reserve:
             try:
                 self._filesystem.open_file(self._path).truncate(0)
             except OSError as error:
-                logger.error("%s: the reserve cannot be let go: %s", self._directory, describe(error))
+                logger.error("%s: the reserve cannot be released: %s", self._directory, describe(error))
                 return False
             self.is_held, self.is_lent = False, True
         logger.error(
-            "%s: the disk is full: %d bytes of reserve are let go; nothing is appended until twice as many are free",
+            "%s: the disk is full: %d bytes of reserve are released; nothing is appended until twice as many are free",
             self._directory, self.size_bytes,
         )  # fmt: skip
         self._on_change()
         return True
 
     def lend_to(self, work: Callable[[], T]) -> T:
-        """Do what must not fail for want of space: if it does, let the reserve go and do it again. OSError."""
+        """Call `work`; if it fails on a full disk, release the reserve and call it again. Raises OSError."""
         try:
             return work()
         except OSError as error:

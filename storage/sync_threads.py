@@ -1,4 +1,4 @@
-"""Work on many logs at once that mostly waits for syncs, which the kernel joins."""
+"""Run work on many logs at once: mostly waiting for syncs, which the kernel combines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SYNC_THREADS: Final = 16
 
 
 def for_each(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Return the result for each item; for many, the work is done in threads."""
+    """Return the result for each item. Many items are processed in threads."""
     known = list(items)
     if len(known) < MANY:
         return [work(item) for item in known]

@@ -1,1 +1,1 @@
-"""Compaction: which records stay, the process that copies them, what it hands over."""
+"""Compaction: which records stay, the process that copies them, and its results."""

@@ -1,22 +1,22 @@
-"""What compaction leaves of one batch. Pure: bytes in, bytes out.
+"""Filter one batch during compaction. Pure: bytes in, bytes out.
 
-A record stays when it is the last of its key; a tombstone (a record without value) also has to go some day, but not
-before every consumer has had `delete.retention.ms` to see it. From when that counts is in the batch itself (KIP-534):
-the first time that a batch with tombstones is cleaned, it gets a delete horizon, now + `delete.retention.ms`, as its
-base timestamp, marked by bit 6 of the attributes. Cleaned after that moment, it loses its tombstones.
+A record stays when it is the last of its key. A tombstone (a record without value) must also go some day, but not
+before every consumer has had `delete.retention.ms` to see it. The batch itself holds that deadline (KIP-534): the first
+time a batch with tombstones is cleaned, it gets a delete horizon, now + `delete.retention.ms`, as its base timestamp,
+marked by bit 6 of the attributes. Cleaned after the horizon, it loses its tombstones.
 
-Offsets never change: a batch keeps its base offset and its last offset, whatever is missing in between, and with them
-its sequence numbers. A batch of which nothing is left goes, unless it is the last of an idempotent producer, whose
-state would be lost with it, or the last that may be compacted: then its header stays, with no records. A batch of which
-all is left stays as it is, byte for byte; else its records keep their bytes (timestamps relative to the same base, but
-for a new horizon), compressed with the batch's own codec.
+Offsets never change: a batch keeps its base offset, its last offset and its sequence numbers, whatever records are
+removed in between. A batch without remaining records is dropped, with two exceptions that keep an empty header: the
+last batch of an idempotent producer, or the producer's state would be lost; and the last batch that may be compacted. A
+batch that keeps all its records stays byte for byte. Otherwise the records keep their bytes (timestamps stay relative
+to the same base, except with a new horizon), compressed with the batch's own codec.
 
-Records of aborted transactions go, those of committed ones are like any others. A marker of a transaction of which
-nothing is left gets a delete horizon, too, and goes after it (`cleaned_transactions.py`); the last marker of a producer
-stays when nothing else of it is left, for its epoch.
+Records of aborted transactions are removed; those of committed ones are like any others. The marker of a transaction
+without remaining records also gets a delete horizon, and goes after it (`cleaned_transactions.py`). A producer's last
+marker stays when nothing else of the producer is left, for its epoch.
 
-Messages of the formats 0 and 1 become batches of magic 2, with their codec and type of timestamp, even if all stay;
-their tombstones get a horizon, too.
+Messages of the formats 0 and 1 become batches of magic 2, with their codec and type of timestamp, even if all of them
+stay; their tombstones get a horizon, too.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ from klamm.storage.compaction.cleaned_transactions import CleanedTransactions
 from klamm.storage.compaction.offset_map import OffsetMap
 
 Slice = tuple[int, int, int, int, int, int, bytes | None, bool]
-"""Where a record lies in the records of its batch, and what compaction wants to know of it.
+"""The place of a record in the records of its batch, and the fields that compaction needs.
 
-Start, body (behind the length), rest (behind the timestamp delta), end, timestamp delta, offset delta, key, whether it
-has a value. A plain tuple: a named one takes as long to make as the record to read.
+Start, body (after the length), rest (after the timestamp delta), end, timestamp delta, offset delta, key, whether it
+has a value. A plain tuple: making a named one takes as long as reading the record.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """By what the batches of one run are filtered."""
+    """The data that decides which records of a run stay."""
 
     offsets: OffsetMap
     now_ms: int
     delete_retention_ms: int
     last_offsets: Mapping[int, int]
-    """The last offset of each idempotent producer that is alive."""
+    """The last offset of each live idempotent producer."""
     decompress_limit: int
     transactions: CleanedTransactions
     last_epochs: Mapping[int, int]
-    """The epoch of each producer that is alive of which only a marker is known."""
+    """The epoch of each live producer that is known only by a marker."""
     first_uncleanable: int
 
 
 def slices(data: bytes, count: int) -> Iterator[Slice]:
-    """The records in `data`. Raises InvalidRecord when they are not what the batch says.
+    """Yield the records in `data`. Raises InvalidRecord when they do not match the batch.
 
     Most varints have one byte: those are read in place, in the tightest loop.
     """
@@ -107,7 +107,7 @@ def slices(data: bytes, count: int) -> Iterator[Slice]:
 
 
 def filter_batch(data: memoryview, header: BatchHeader, rules: Rules) -> memoryview | bytearray | None:
-    """The batch as it is to be written, None for nothing. Raises InvalidRecord."""
+    """Return the batch as it is to be written, None to drop it. Raises InvalidRecord."""
     if header.magic < 2:
         return _converted(data, header, rules)
     if header.is_control:
@@ -125,7 +125,7 @@ def filter_batch(data: memoryview, header: BatchHeader, rules: Rules) -> memoryv
 
 
 def _must_stay(header: BatchHeader, rules: Rules) -> bool:
-    """Whether at least the header of a batch has to be kept."""
+    """Return whether at least the header of a batch must be kept."""
     if header.next_offset == rules.first_uncleanable:
         return True
     if not header.has_producer_id:
@@ -149,7 +149,7 @@ def _filter_control(data: memoryview, header: BatchHeader, rules: Rules) -> memo
 
 
 def _converted(data: memoryview, header: BatchHeader, rules: Rules) -> bytearray | None:
-    """What stays of a message or wrapper, as a batch of magic 2 over just these records, as Kafka makes it."""
+    """Return the remaining records of a message or wrapper as a batch of magic 2 of only these, as in Kafka."""
     kept = [record for record in batch_records(data, header, rules.decompress_limit) if _stays(record, rules.offsets)]
     if not kept:
         return None
@@ -176,7 +176,7 @@ def _kept(found: Iterator[Slice], header: BatchHeader, rules: Rules, horizon_ms:
     for record in found:
         _, _, _, _, _, offset_delta, key, has_value = record
         offset = base_offset + offset_delta
-        # A record without key is from before the topic was compacted; Kafka drops it, too.
+        # A record without key dates from before the topic was compacted; Kafka drops it, too.
         if offset > offsets.latest or (
             key is not None and offsets.get(key) <= offset and (has_value or keep_tombstones)
         ):
@@ -191,7 +191,7 @@ def _without_records(data: memoryview, header: BatchHeader) -> memoryview | byte
 
 
 def _rebuilt(records: bytes, header: BatchHeader, kept: list[Slice], new_horizon_ms: int | None) -> bytearray:
-    """A batch of the records `kept`, with a delete horizon if a new one is given."""
+    """Return a batch of the records `kept`, with a delete horizon if a new one is given."""
     base_timestamp, attributes = header.base_timestamp, header.attributes
     if new_horizon_ms is None:
         body = b"".join([records[start:end] for start, _, _, end, *_ in kept])

@@ -1,11 +1,11 @@
-"""Whether a log wants to be compacted, and the job of doing it.
+"""Decide whether a log should be compacted, and make the job.
 
     |  clean  |  dirty: cleanable now  |  not yet  |
     log start  first dirty              first uncleanable                 log end
-The first dirty offset is where the last run ended (`cleaner-offset-checkpoint`). Not cleanable are the active segment,
-what is at or above the last stable offset, and segments with a record younger than `min.compaction.lag.ms`. A log is
-due when its dirty part is more than `min.cleanable.dirty.ratio` of both, or when that holds a record that was written
-more than `max.compaction.lag.ms` ago. All this counts in whole segments.
+The first dirty offset is the end of the last run (`cleaner-offset-checkpoint`). Not cleanable are the active segment,
+offsets at or above the last stable offset, and segments with a record younger than `min.compaction.lag.ms`. A log is
+due when its dirty part is more than `min.cleanable.dirty.ratio` of the clean and dirty parts together, or when the
+dirty part has a record older than `max.compaction.lag.ms`. Everything counts in whole segments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from klamm.storage.log.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """The parts of a log as a cleaner sees them."""
+    """The parts of a log, as the cleaner divides it."""
 
     first_dirty: int
     first_uncleanable: int
@@ -36,7 +36,7 @@ class Cleanable:
 
 
 def cleanable(log: Log, checkpoint: int, now_ms: int) -> Cleanable | None:
-    """None when there is nothing to do. Looks at the dirty segments only. OSError when timestamps cannot be read."""
+    """Return the parts, or None when there is nothing to clean. Reads only dirty segments. Raises OSError."""
     segments = log.local.segments.all
     bases = [segment.base_offset for segment in segments]
     first_dirty = checkpoint
@@ -77,7 +77,7 @@ def is_due(log: Log, found: Cleanable) -> bool:
 def make_job(
     log: Log, found: Cleanable, now_ms: int, *, map_bytes: int, map_load_factor: float, bytes_per_second: float
 ) -> Job:
-    """What a worker has to know. Everything below `first_uncleanable` must have been flushed."""
+    """Make the job for a worker. Everything below `first_uncleanable` must have been flushed."""
     config = log.local.config
     segments = log.local.segments.all
     sources = tuple(

@@ -1,13 +1,13 @@
-"""What compaction knows of transactions while it goes through the batches of a log, from the oldest on.
+"""The transactions seen by compaction while it walks the batches of a log, oldest first.
 
-Records of an aborted transaction go at once. A marker goes when nothing of its transaction is left in the log: one of
-an aborted transaction of which this run sees no batch any more, one of a committed transaction likewise. It waits for
-its delete horizon before, as a tombstone does, so that every consumer has seen how the transaction ended. An aborted
-transaction of which a batch was seen stays in the transaction index with its marker: the header of such a batch may be
-kept for its producer's sequence.
+Records of an aborted transaction are removed at once. A marker is removed when nothing else of its transaction is left
+in the log, that is, when this run sees no batch of the transaction, be it aborted or committed. Before that it waits
+for its delete horizon, as a tombstone does, so that every consumer has seen how the transaction ended. If a batch of an
+aborted transaction was seen, the transaction stays in the transaction index with its marker: the header of such a batch
+may be kept for its producer's sequence.
 
-Which transactions were aborted is told beforehand, by the transaction indexes, in any order; a transaction that is not
-among them was committed, as all that is compacted is below the last stable offset.
+The aborted transactions are known beforehand from the transaction indexes, in any order. All other transactions were
+committed, since everything that is compacted is below the last stable offset.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from klamm.storage.log.transaction_index import AbortedTransaction
 
 
 class CleanedTransactions:
-    """The transactions that are open where the run has come to."""
+    """The transactions that are open at the current position of the run."""
 
     __slots__ = ("_aborted", "_committed", "_kept", "_seen", "_to_come")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._to_come = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
-        self._seen: set[int] = set()  # producers of aborted transactions of which a batch was there
+        self._seen: set[int] = set()  # producers of aborted transactions with a batch in the log
         self._committed: set[int] = set()
         self._kept: list[AbortedTransaction] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch of records is part of an aborted transaction."""
+        """Return whether a batch of records is part of an aborted transaction."""
         self._go_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -44,7 +44,7 @@ class CleanedTransactions:
         return False
 
     def is_empty_after(self, batch: BytesLike, header: BatchHeader) -> bool:
-        """Whether a control batch ends a transaction of which nothing is left. Raises InvalidRecord."""
+        """Return whether a control batch ends a transaction without remaining batches. Raises InvalidRecord."""
         self._go_to(header.last_offset)
         if header.record_count == 0:
             return True
@@ -63,7 +63,7 @@ class CleanedTransactions:
         return False
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """The entries for the index of the segment that is being written: those ended since the last call."""
+        """Return the index entries for the segment being written: the transactions ended since the last call."""
         kept, self._kept = self._kept, []
         return kept
 

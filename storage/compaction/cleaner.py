@@ -1,16 +1,17 @@
-"""Compaction of one log: the last record of each key stays, the order and the offsets of what stays do not change.
+"""Compaction of one log: the last record of each key stays; order and offsets of the remaining records do not change.
 
     |  clean, once compacted  |  dirty  ...  end offset |  not yet: active, young, above the high watermark |
-1. The keys of the dirty part are read into a map of bounded memory (`offset_map.py`); where it is full, the end is.
-2. All segments below the end are filtered, batch by batch (`batch_filter.py`), neighbours together as long as they fit
-   into one segment, into `<base offset>.log.cleaned` and its indexes, which are synced.
-3. What was written is read again, and checked (`log/cleaned_segment.py`).
-4. The broker swaps each in as soon as it is there (`log/swap_manifest.py`): no room is needed for a second log, and
-   what is done is done. Until then nothing that a reader or a start looks at has changed.
+1. The keys of the dirty part are read into a map of bounded memory (`offset_map.py`); when it is full, the end offset
+   is reached.
+2. All segments below the end are filtered, batch by batch (`batch_filter.py`). Neighbours that fit into one segment are
+   merged, into `<base offset>.log.cleaned` and its indexes, which are synced.
+3. The output is read again and checked (`log/cleaned_segment.py`).
+4. The broker swaps each new segment in as soon as it is ready (`log/swap_manifest.py`): no space is needed for a second
+   log, and finished work is kept. Until then nothing that readers or a start use has changed.
 
-This is the work that burns CPU: it runs in a process of its own (`cleaner_worker.py`) and knows of the log what `Job`
-says. A damaged batch raises InvalidRecord or CorruptMessage: nothing is ever rewritten that does not fit its CRC. A
-file that is there already is another's, and a FileExistsError: never do two write into one.
+This burns CPU, so it runs in its own process (`cleaner_worker.py`), which knows only the `Job`. A damaged batch raises
+InvalidRecord or CorruptMessage: data with a wrong CRC is never rewritten. If an output file already exists, another
+cleaner made it: that raises FileExistsError, so two never write to one file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ WRITE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A closed segment, as the broker knows it."""
+    """A closed segment, as described by the broker."""
 
     base_offset: int
     end_offset: int  # base offset of the next one
@@ -63,7 +64,7 @@ class Job:
     last_offsets: dict[int, int] = field(default_factory=dict)
     last_epochs: dict[int, int] = field(default_factory=dict)
     aborted: tuple[AbortedTransaction, ...] = ()
-    """Those that end at or above `first_uncleanable`; the others are in the transaction indexes of the sources."""
+    """Those that end at or above `first_uncleanable`; the others are in the sources' transaction indexes."""
     map_bytes: int = 128 << 20
     map_load_factor: float = 0.9
     bytes_per_second: float = float("inf")
@@ -73,7 +74,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run has made; `end_offset` is where the next one begins."""
+    """The outcome of a run; the next one begins at `end_offset`."""
 
     end_offset: int
     groups: tuple[Cleaned, ...]
@@ -82,7 +83,7 @@ class Result:
 
 
 class Cleaner:
-    """Does one job; used once. `spent` is told of the bytes read and written, and may wait."""
+    """The execution of one job; used once. `spent` gets the counts of bytes read and written, and may wait."""
 
     def __init__(self, job: Job, filesystem: Filesystem, spent: Callable[[int], None] = lambda _: None) -> None:
         self._job = job
@@ -93,7 +94,7 @@ class Cleaner:
         self._aborted: list[AbortedTransaction] = []
 
     def run(self, on_group: Callable[[Cleaned], None] = lambda _: None) -> Result:
-        """`on_group` is told of each group when its files are there. Raises InvalidRecord, CorruptMessage, OSError."""
+        """Run; call `on_group` for each finished group. Raises InvalidRecord, CorruptMessage, OSError."""
         job = self._job
         self._aborted = [*self._read_aborted(), *job.aborted]
         offsets = self._read_keys()
@@ -119,7 +120,7 @@ class Cleaner:
         return Result(end_offset, tuple(groups), self._bytes_read, self._bytes_written)
 
     def _read_aborted(self) -> Iterator[AbortedTransaction]:
-        """What the transaction indexes of the sources say; they were checked when the log was opened."""
+        """Yield the entries of the sources' transaction indexes; they were checked when the log was opened."""
         for source in self._job.sources:
             if self._has_transaction_index(source):
                 yield from entries(self._filesystem.read_bytes(self._transaction_index(source)))
@@ -149,7 +150,7 @@ class Cleaner:
         return offsets
 
     def _take_keys(self, offsets: OffsetMap, header: BatchHeader, data: memoryview) -> bool:
-        """False when the map is full."""
+        """Add the keys of a batch; return False when the map is full."""
         base_offset, first_dirty = header.base_offset, self._job.first_dirty
         if header.magic < 2:
             return all(
@@ -164,7 +165,7 @@ class Cleaner:
         return True
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch of a segment, checked."""
+        """Yield every batch of a segment, checked."""
         path = paths.offset_file(self._directory, source.base_offset, paths.LOG_SUFFIX)
         end = 0
         for position, header, data in batches(self._filesystem.open_read(path), 0, source.size_bytes):
@@ -178,9 +179,9 @@ class Cleaner:
             raise CorruptMessage(f"{path.name}: no whole batch at position {end}")
 
     def _clean(self, group: list[Source], rules: Rules) -> Cleaned | None:
-        """Write what is left of some segments as one; None when it would be the segment that is there."""
+        """Write the remaining batches of some segments as one; None when that equals the existing segment."""
         out = _Output(self._job, group[0].base_offset, self._filesystem)
-        rules.transactions.take_kept()  # those of a segment that stayed as it is, and so did its index
+        rules.transactions.take_kept()  # drop those of a segment that stayed unchanged: so did its index
         unchanged = len(group) == 1
         for source in group:
             for header, data in self._batches(source):
@@ -207,7 +208,7 @@ class Cleaner:
 
 
 def grouped(job: Job, end_offset: int) -> Iterator[list[Source]]:
-    """The segments below `end_offset`, those together that fit into one by their sizes of today."""
+    """Yield groups of the segments below `end_offset` that, by their present sizes, fit into one segment."""
     group: list[Source] = []
     for source in job.sources:
         if source.base_offset >= end_offset:
@@ -230,7 +231,7 @@ def _fits(job: Job, group: list[Source]) -> bool:
 
 
 class _Output:
-    """A segment under the suffix `.cleaned`, being written."""
+    """A segment with the suffix `.cleaned` that is being written."""
 
     def __init__(self, job: Job, base_offset: int, filesystem: Filesystem) -> None:
         self._directory = Path(job.directory)
@@ -263,7 +264,7 @@ class _Output:
             self._buffer = bytearray()
 
     def finish(self, aborted: Iterable[AbortedTransaction], *, has_index: bool) -> None:
-        """`aborted` have their markers in it. Where a source has a transaction index it is replaced, if by none."""
+        """Complete the segment; `aborted` have their markers in it. It gets an index if a source `has_index`."""
         self._spill()
         if has_index:
             self._filesystem.open_file(self.segment.transaction_index.path, create=True)

@@ -1,12 +1,12 @@
-"""The process that compacts: `python -m klamm.storage.compaction.cleaner_worker`, one run for each.
+"""The process that compacts: `python -m klamm.storage.compaction.cleaner_worker`, one process for each run.
 
-One line of JSON in, a `Job`; out, a line `{"group": Cleaned}` for each segment that is ready to be swapped in, and at
-last `{"result": Result}` or `{"damaged": why}` or `{"failed": why}`. It is nice to the others on the machine, keeps to
-`bytes_per_second`, and ends at once when its standard input does: a broker that dies leaves none behind, whose files
-the next one would find under its hands.
+It reads one line of JSON, a `Job`. It writes a line `{"group": Cleaned}` for each segment that is ready to be swapped
+in, and at last `{"result": Result}`, `{"damaged": why}` or `{"failed": why}`. It runs at low priority, keeps to
+`bytes_per_second`, and ends at once when its standard input ends: a broker that dies leaves no cleaner running, which
+would write files that the next broker uses.
 
-Its working directory is that of the partition, and it names its files from there: should the directory be renamed, it
-stays in that one, whatever has the old name then.
+Its working directory is the partition's, and its file names are relative to it: if the directory is renamed, the
+process stays in it, even if another directory takes the old name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIN_PAUSE_SECONDS = 0.05
 
 
 class Throttle:
-    """Waits so that not more than `bytes_per_second` are spent, measured from the start."""
+    """A limit of `bytes_per_second`, measured from the start; it sleeps when the limit is exceeded."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second

@@ -1,4 +1,4 @@
-"""What a compaction that failed leaves in the directory of a partition."""
+"""Remove the files that a failed compaction leaves in a partition directory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def discard_cleaned(log_dir: LogDir, partition: TopicPartition, log: Log) -> None:
-    """Remove what a compaction of `log` left that failed: it may be large. Raises KafkaStorageError.
+    """Remove the output of a failed compaction of `log`, which may be large. Raises KafkaStorageError.
 
-    Nothing, if the partition has another log now: what is there is not of this one.
+    Do nothing if the partition has another log now: the files do not belong to `log`.
     """
     if log_dir.logs.get(partition) is not log:
         return

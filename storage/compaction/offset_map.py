@@ -1,16 +1,16 @@
-"""The last offset of each key, in bounded memory: what compaction knows of the part of a log that it cleans now.
+"""A map from each key to its last offset, in bounded memory, for the part of a log that is being compacted.
 
-Keys become 16 bytes: short ones are filled up, with their length at the end; others are a BLAKE2b digest. No two keys
-are ever taken for one, but with a chance of 2^-128. When the map is full, compaction stops at the offset it has
-reached, and goes on from there the next time.
+Keys become 16 bytes: short ones are padded, with their length at the end; others become a BLAKE2b digest. Two keys
+collide with a chance of 2^-128. When the map is full, compaction stops at the offset reached, and continues from there
+the next time.
 
-Few keys are in a dict, which is two to three times as fast, but takes eight times the room. When that has a quarter of
-the memory, all go into a table with the slots of Kafka's `SkimpyOffsetMap`, which take 24 bytes each:
+A few keys are kept in a dict, which is two to three times as fast, but takes eight times the memory. When the dict has
+used a quarter of the memory, all keys move to a table with the slots of Kafka's `SkimpyOffsetMap`, of 24 bytes each:
 
     bucket 0: 32 * 16 bytes of keys | bucket 1 | ...      32 * 8 bytes of offsets | ...      1 byte: slots taken | ...
 
-A key is in the bucket that its hash names, or, as long as buckets are full, in the next one. Within a bucket it is
-searched for as a string: that is one call, where probing slot by slot would be one for each.
+A key is in the bucket selected by its hash, or, if that is full, in the next one with room. Within a bucket it is found
+by a string search: one call, where probing the slots would take a call for each.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SLOT_BYTES = KEY_BYTES + OFFSET_BYTES
 BUCKET_SLOTS = 32
 BUCKET_BYTES = BUCKET_SLOTS * KEY_BYTES
 DICT_ENTRY_BYTES = 192
-"""Memory of an entry of the dict at most, measured when it has just doubled; some 140 are key and offset as objects."""
+"""The most memory of a dict entry, measured after the dict has doubled; key and offset objects take some 140."""
 DICT_SHARE = 4
 
 _ENDS = [bytes([size]) for size in range(KEY_BYTES)]
 
 
 class OffsetMap:
-    """`latest` is the highest offset that was looked at: nothing is known of later ones."""
+    """The map. `latest` is the highest offset that was read; later records are unknown to it."""
 
     __slots__ = (
         "_buckets",
@@ -52,7 +52,7 @@ class OffsetMap:
         self.latest = -1
         self._few: dict[bytes, int] = {}
         self._most_few = min(self.capacity, memory_bytes // DICT_SHARE // DICT_ENTRY_BYTES)
-        self._buckets = 0  # until the dict is given up
+        self._buckets = 0  # 0 while the dict is used
         self._keys = self._taken = bytearray()
         self._offsets = array("q")
         self._count = 0
@@ -61,7 +61,7 @@ class OffsetMap:
         return len(self._few) or self._count
 
     def put(self, key: bytes, offset: int) -> bool:
-        """False, and nothing is changed, when the map is full."""
+        """Set the offset of a key; return False, changing nothing, when the map is full."""
         size = len(key)
         if size >= KEY_BYTES:
             key = blake2b(key, digest_size=KEY_BYTES).digest()
@@ -79,7 +79,7 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> int:
-        """The last offset of the key, -1 when it is not known."""
+        """Return the last offset of the key, -1 when it is not known."""
         size = len(key)
         if size >= KEY_BYTES:
             key = blake2b(key, digest_size=KEY_BYTES).digest()
@@ -123,7 +123,7 @@ class OffsetMap:
             start, count = bucket * BUCKET_BYTES, taken[bucket]
             end = start + count * KEY_BYTES
             at = find(key, start, end)
-            while at >= 0 and at & 15:  # the end of one key and the beginning of the next
+            while at >= 0 and at & 15:  # a match that spans two keys
                 at = find(key, at + 1, end)
             if at >= 0:
                 return at
@@ -132,4 +132,4 @@ class OffsetMap:
             bucket += 1
             if bucket == buckets:
                 bucket = 0
-        return ~bucket  # all slots are taken, and `capacity` is reached
+        return ~bucket  # no slot is free: `capacity` is reached

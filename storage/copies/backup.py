@@ -1,18 +1,18 @@
-"""A clean prefix of a partition, taken from its directory while a broker may be at work there, and brought back.
+"""Take a clean prefix of a partition from its directory while a broker may be using it, and restore it later.
 
-What is taken, into a directory of the same shape:
-- closed segments: `.log` as hard links (`hard_links.py`), synced, as the broker may not have done that yet; indexes as
-  copies;
-- the active segment: a copy of its whole, good batches. A batch that is being written just now has a wrong checksum or
-  is not whole, and is left out; so is everything behind it. Its indexes are made anew when it comes back;
-- the producers' snapshots up to the active segment, and the leader epochs below the end.
+The copy is a directory of the same shape:
+- closed segments: `.log` files as hard links (`hard_links.py`), synced, since the broker may not have synced them yet;
+  indexes as copies;
+- the active segment: a copy of its whole, good batches. A batch that is being written at that moment has a wrong
+  checksum or is incomplete; it and everything after it is left out. The indexes are rebuilt on restore;
+- the producer snapshots up to the active segment, and the leader epochs below the end.
 
-No lock is taken and nothing is written in the source, so what the broker does meanwhile can get in between: retention
-and compaction rename files. The names are listed before and after, and where a name means another file now, or none,
-all is done again. Appends and rolls do no harm: what was listed as the active segment stays a prefix.
+No lock is taken and nothing is written in the source, so the broker may interfere: retention and compaction rename
+files. The names are listed before and after; if a name is gone or means another file, everything is repeated. Appends
+and rolls do no harm: the segment that was listed as active remains a valid prefix.
 
-An end is not coordinated over partitions: of a transaction, one may have the end and the other not. What was open at
-the end is aborted when it comes back, as a coordinator would do with it.
+The ends of partitions are not coordinated: one may have the end of a transaction and another may not. A transaction
+that was open at the end is aborted on restore, as a coordinator would do.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ SYNC_THREADS = 16
 
 
 class BackupError(Exception):
-    """It cannot be done; one line for the operator, with the partition."""
+    """The operation failed: one line for the operator, with the partition."""
 
 
 class _Unsettled(Exception):
-    """The broker has renamed or removed files meanwhile."""
+    """The broker renamed or removed files during the copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was taken: the offsets [log_start_offset, end_offset)."""
+    """The taken part: the offsets [log_start_offset, end_offset)."""
 
     log_start_offset: int
     end_offset: int
@@ -65,9 +65,9 @@ def take_partition(
     log_start_offset: int,
     pause: Callable[[], None],
 ) -> Taken:
-    """Make `target`, durable but for its name. Raises BackupError and OSError (FileNotFoundError: the source is gone).
+    """Make `target`, durable except for its name. Raises BackupError and OSError (FileNotFoundError: no source).
 
-    `pause` lets the broker go on with what it does, between two tries.
+    `pause` is called between two tries, so that the broker can finish its changes.
     """
     for _ in range(TRIES):
         filesystem.make_directories(target)
@@ -76,7 +76,7 @@ def take_partition(
         except _Unsettled:
             remove_tree(filesystem, target)
             pause()
-    raise BackupError(f"{source}: the files were changing all the time, {TRIES} tries")
+    raise BackupError(f"{source}: the files kept changing during {TRIES} tries")
 
 
 def _take(filesystem: Filesystem, source: Path, target: Path, log_start_offset: int) -> Taken:
@@ -94,7 +94,7 @@ def _take(filesystem: Filesystem, source: Path, target: Path, log_start_offset: 
             size += _take_file(filesystem, source, target, entry, active)
         epochs = filesystem.read_bytes(source / paths.LEADER_EPOCH_CHECKPOINT)
     except FileNotFoundError:
-        filesystem.list_directory(source)  # that it is gone altogether is told as such
+        filesystem.list_directory(source)  # raises FileNotFoundError if the whole source is gone
         if paths.LEADER_EPOCH_CHECKPOINT in before:
             raise _Unsettled from None
         epochs = b""
@@ -127,7 +127,7 @@ def _take_file(filesystem: Filesystem, source: Path, target: Path, entry: Entry,
 
 
 def _sync_all(filesystem: Filesystem, files: Sequence[Path]) -> None:
-    """Make the bytes durable, those of shared files, too; of many in threads, as the kernel joins what waits."""
+    """Sync the files, shared ones, too. Many are synced in threads, since the kernel combines waiting syncs."""
 
     def sync(path: Path) -> None:
         filesystem.open_file(path).sync()
@@ -142,7 +142,7 @@ def _sync_all(filesystem: Filesystem, files: Sequence[Path]) -> None:
 
 
 def _cut_to_good_batches(filesystem: Filesystem, target: Path, base_offset: int) -> int:
-    """Let the copy of the active segment end with its last good batch; the offset behind that. Raises BackupError."""
+    """Cut the copy of the active segment after its last good batch; return the next offset. Raises BackupError."""
     path = paths.offset_file(target, base_offset, paths.LOG_SUFFIX)
     file = filesystem.open_file(path)
     size, end, next_offset = file.size(), 0, base_offset
@@ -161,7 +161,7 @@ def _cut_to_good_batches(filesystem: Filesystem, target: Path, base_offset: int)
 
 
 def _write_epochs(filesystem: Filesystem, target: Path, content: bytes, end_offset: int) -> None:
-    """Without a file that can be read, the epochs are made anew from the batches."""
+    """Write the epochs below the end. If the content is unreadable, they are rebuilt from the batches on restore."""
     try:
         rows = [row for row in checkpoints.parse_lines(content) if int(row[1]) < end_offset]
     except (CheckpointError, ValueError, IndexError):
@@ -170,12 +170,12 @@ def _write_epochs(filesystem: Filesystem, target: Path, content: bytes, end_offs
     replace_file(filesystem, target / paths.LEADER_EPOCH_CHECKPOINT, lines)
 
 
-# -- back -------------------------------------------------------------------------------------------------------
+# -- restore ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a partition is now; no batch has a later leader epoch, no producer a higher id."""
+    """The restored partition: no batch has a later leader epoch, no producer a higher id."""
 
     log_start_offset: int
     end_offset: int
@@ -196,10 +196,10 @@ def restore_partition(
     log_start_offset: int,
     end_offset: int,
 ) -> Restored:
-    """Make `target` of what was taken, as a cleanly closed log that ends at `end_offset`, durable but for its name.
+    """Make `target` from a taken copy: a cleanly closed log that ends at `end_offset`, durable except for its name.
 
-    Transactions that were open are aborted, so the log may end behind that. Raises BackupError when it is not what was
-    taken, OSError, KafkaStorageError.
+    Open transactions are aborted, so the log may end after `end_offset`. Raises BackupError when the copy was changed,
+    OSError, KafkaStorageError.
     """
     filesystem.make_directories(target)
     entries = [entry for entry in filesystem.list_directory(source) if not entry.is_directory]
@@ -244,7 +244,7 @@ def restore_partition(
 
 
 def _abort_open_transactions(log: Log, now_ms: int) -> int:
-    """Nobody else would ever end them. How many there were."""
+    """Abort the transactions that were open, which nobody else would end; return their number."""
     found = [producer for producer in log.producers if producer.first_transaction_offset >= 0]
     for producer in found:
         coordinator_epoch = max(0, producer.coordinator_epoch)

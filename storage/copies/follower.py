@@ -1,11 +1,11 @@
-"""Appending what another log has given its offsets: what a replica fetches from its leader, or a tool brings back.
+"""Append batches with offsets that another log has assigned: fetched by a replica from its leader, or by a tool.
 
     append_assigned(log, data)       any number of whole batches, of any magic
-Offsets are taken as they are. They must ascend, from the log end on; gaps are allowed, the leader's cleaner makes them.
-All batches are checked before the first is written. The leader epoch is the batch's own; messages of the formats before
-0.11 have none, and clear the epoch cache. A last batch that is cut short, as fetches cut it, is left out.
+The offsets are taken as they are. They must ascend from the log end; gaps are allowed, since the leader's cleaner makes
+them. All batches are checked before the first is written. The leader epoch is the batch's own; messages of the formats
+before 0.11 have none, and clear the epoch cache. A last batch that is cut short, as fetches cut it, is left out.
 
-Nothing is asked of producers: the leader did. What they did is noted as it is after a start.
+Producers are not checked: the leader has done so. Their state is updated as it is after a start.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ logger = logging.getLogger(__name__)
 
 
 class UnexpectedOffset(Exception):
-    """What was sent does not continue the log: the replica has to find out where the two part."""
+    """The batches do not continue the log: the replica must find the offset where the logs diverge."""
 
 
 def append_assigned(log: Log, data: Buffer, *, leader_epoch: int | None = None) -> int:
-    """Append the batches in `data`; returns how many. The caller holds no reference to the memory that it may change.
+    """Append the batches in `data`; return their number. The caller must not change the memory afterwards.
 
-    With `leader_epoch`, that of the leader who was asked, batches of a later epoch and all behind them are left for the
-    next fetch: he cannot know them, but that a truncation of his ran between his answer and its sending (KAFKA-18723).
-    Raises UnexpectedOffset or CorruptMessage: nothing was appended; KafkaStorageError: the first batches may have been.
+    `leader_epoch` is the epoch of the leader that sent the batches. Batches of a later epoch, and all after them, are
+    left for the next fetch: that leader cannot have them, unless a truncation ran between its read and its send
+    (KAFKA-18723). Raises UnexpectedOffset or CorruptMessage: nothing was appended; KafkaStorageError: the first batches
+    may have been.
     """
     view = memoryview(data)
     found = _checked(log, view, leader_epoch)

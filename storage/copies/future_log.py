@@ -1,21 +1,22 @@
-"""A log on its way into another log directory, while it is appended to: the copy that takes its place in the end.
+"""The copy of a log that is moving into another log directory while it takes appends, and replaces it in the end.
 
 Steps, each of which may be the last before a crash:
-1. `<topic>-<partition>.<uuid>-future` is made in the other log dir (Kafka's name), with the topic id.
-2. `copy_some`, again and again: complete segments with their indexes and snapshots, byte for byte, each synced.
-3. `open`: the next segment, which was the active one, as it is, the epochs, and the marker `klamm.move`, which says
-   where it all comes from; the directory gets its own name, and is opened as a log of its own.
-4. `catch_up`: what was appended meanwhile, batch for batch.
-5. On the loop, in one step: the rest, then the copy takes the place of the source (`take_over`).
+1. `<topic>-<partition>.<uuid>-future` (Kafka's name) is made in the other log directory, with the topic id.
+2. `copy_some`, repeatedly: complete segments with their indexes and snapshots, byte for byte, each synced.
+3. `open`: copy the next segment, which was the active one, as it is; also the epochs, and the marker `klamm.move`,
+   which names the source directory. The directory gets its final name and is opened as a log of its own.
+4. `catch_up`: append later batches, one by one.
+5. On the loop, in one step: append the rest, then the copy replaces the source (`replace_current_log`).
 6. The copy is synced, the source deleted, the marker removed.
 
-Up to step 3 a start finds a `-future` directory and begins to move again; so it does after a clean stop before step 5,
-which gives the copy that name back (`set_aside`). After a crash from there on it finds the partition in two places, one
-of them marked: until step 5 the source has every record of the copy, after it the copy has every record of the source,
-so the one that ends later is the right one (`settle`).
+Up to step 3 a start finds a `-future` directory and restarts the move. The same holds after a clean stop before step 5,
+which renames the copy back (`set_aside`). After a crash later on, a start finds the partition in two directories, one
+of them marked. Until step 5 the source has every record of the copy; after it the copy has every record of the source.
+So the log that ends later is the right one (`settle`).
 
-Blocking, but for the last `catch_up` and `take_over`. The source may be appended to, rolled, retired from and flushed
-meanwhile; when its segments are replaced (compaction, truncation) the copy is not of that log any more: `is_stale`.
+Everything blocks, except the last `catch_up` and `replace_current_log`. Meanwhile the source may be appended to,
+rolled, flushed, and cut at its start. If its segments are replaced (compaction, truncation), the copy no longer matches
+and `is_stale`.
 """
 
 from __future__ import annotations
@@ -55,23 +56,23 @@ class FutureLog:
         self.log: Log | None = None
         self.copied_bytes = 0
         self.next_offset = -1
-        """Up to where complete segments are copied, later up to where the copy goes."""
+        """The end of the complete segments copied, later the end of the copy."""
         self._filesystem = filesystem
         self._copied: list[Segment] = []
-        self._segment: Segment | None = None  # whose bytes are being copied
+        self._segment: Segment | None = None  # the segment that is being copied
         self._from: File | None = None
         self._to: File | None = None
         self._position = 0
 
     @property
     def lag(self) -> int:
-        """Records that are not in the copy yet."""
+        """Count the records that are not in the copy yet."""
         end = self.log.log_end_offset if self.log is not None else self.next_offset
         return max(0, self.source.log_end_offset - max(end, self.source.log_start_offset))
 
     @property
     def behind_bytes(self) -> int:
-        """Bytes that are not in the copy yet; once it is open."""
+        """Return the bytes that are not in the copy yet; valid once it is open."""
         segment = self._segment
         assert segment is not None
         later = sum(
@@ -81,7 +82,7 @@ class FutureLog:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the source has other segments now than those that were copied."""
+        """Whether the source no longer has the segments that were copied."""
         if self.source.local.offline_reason is not None:
             return True
         known = set(map(id, self._copied))
@@ -93,7 +94,7 @@ class FutureLog:
     # Step 2
 
     def copy_some(self, max_bytes: int) -> int:
-        """Copy on; the bytes copied, 0 when only the active segment is left. Raises OSError."""
+        """Continue the copy; return the bytes copied, 0 when only the active segment is left. Raises OSError."""
         if self._segment is None and not self._begin_segment():
             return 0
         segment = self._segment
@@ -115,12 +116,12 @@ class FutureLog:
         return True
 
     def _following(self) -> Segment | None:
-        """The first segment of the source behind those that were copied."""
+        """Return the first segment of the source after those that were copied."""
         last = self._copied[-1].base_offset if self._copied else -1
         return next((each for each in self.source.local.segments.all if each.base_offset > last), None)
 
     def _drop_unreachable(self, following: Segment) -> None:
-        """Remove copied segments below the log start: those between them and `following` may have gone uncopied."""
+        """Remove copied segments below the log start: segments after them may be gone, uncopied."""
         for segment, after in pairwise([*self._copied, following]):
             if after.base_offset <= self.source.log_start_offset:
                 self._copied.remove(segment)
@@ -153,7 +154,7 @@ class FutureLog:
         )
 
     def _copy_side(self, offset: int, suffix: str) -> None:
-        """An index or a snapshot; where it is missing it is made anew when the copy is opened."""
+        """Copy an index or a snapshot; a missing one is rebuilt when the copy is opened."""
         with suppress(FileNotFoundError):
             content = self._filesystem.read_bytes(paths.offset_file(self.source.local.directory, offset, suffix))
             self._write_side(offset, suffix, content)
@@ -163,7 +164,7 @@ class FutureLog:
         replace_file(self._filesystem, path, content, sync_directory=False)
 
     def _list_transaction_indexes(self) -> None:
-        """Note which of the complete segments have one, so that a missing one is missed."""
+        """Write the list of transaction indexes of the complete segments, so that a missing one is noticed."""
         aborting = [segment for segment in self._copied if segment.transaction_index.count]
         content = format_list((segment.base_offset, segment.transaction_index) for segment in aborting)
         replace_file(self._filesystem, self.directory / paths.TXN_INDEX_LIST, content, sync_directory=False)
@@ -171,7 +172,7 @@ class FutureLog:
     # Steps 3 to 5
 
     def open(self, epochs: bytes, source: LogDir, target: LogDir) -> None:
-        """Copy the next segment as it is, active or rolled since, and open the whole as a log.
+        """Copy the next segment as it is, active or rolled since, and open the copy as a log.
 
         `epochs` is the content of the leader epoch file. Raises OSError, KafkaStorageError.
         """
@@ -187,7 +188,7 @@ class FutureLog:
         self._to.sync()
         self._position = size
         self.copied_bytes += size
-        self._copy_side(segment.base_offset, paths.SNAPSHOT_SUFFIX)  # its indexes are made from the batches
+        self._copy_side(segment.base_offset, paths.SNAPSHOT_SUFFIX)  # its indexes are rebuilt from the batches
         self._list_transaction_indexes()
         self._copied.append(segment)
         replace_file(self._filesystem, self.directory / paths.LEADER_EPOCH_CHECKPOINT, epochs, sync_directory=False)
@@ -196,7 +197,7 @@ class FutureLog:
         assert own is not None
         directory = paths.partition_directory(target.path, own.topic, own.partition)
         if self._filesystem.exists(directory):
-            raise KafkaStorageError(f"{directory} is in the way")
+            raise KafkaStorageError(f"{directory} already exists")
         self._filesystem.rename(self.directory, directory)
         self.directory = directory
         self._filesystem.sync_directory(target.path)
@@ -213,9 +214,9 @@ class FutureLog:
         )
 
     def catch_up(self, max_bytes: int) -> int:
-        """Append to the copy what the source has got meanwhile; the bytes, 0 when there are no more.
+        """Append the source's later batches to the copy; return the bytes, 0 when there are no more.
 
-        In a thread, or for the last few bytes on the loop. Raises OSError, KafkaStorageError.
+        Runs in a thread, or for the last few bytes on the loop. Raises OSError, KafkaStorageError.
         """
         log, segment = self.log, self._segment
         assert log is not None and segment is not None and self._from is not None
@@ -239,7 +240,7 @@ class FutureLog:
         return self._position - begin
 
     def replace_current_log(self) -> Log:
-        """The copy has everything: give it what only memory knows. On the loop, with no await before it is served."""
+        """Complete the copy with state from memory. Runs on the loop, with no await before the copy is served."""
         log, source = self.log, self.source
         assert log is not None and log.log_end_offset == source.log_end_offset, (log, source)
         log.local.configure(source.local.config)
@@ -257,7 +258,7 @@ def format_marker(source_directory_id: str) -> bytes:
 
 
 def marked_source(filesystem: Filesystem, directory: Path) -> str | None:
-    """The id of the log directory from which a partition was being moved; None without a marker that can be read."""
+    """Return the id of the log directory that a partition was moving from; None without a readable marker."""
     try:
         fields = json.loads(filesystem.read_bytes(directory / paths.MOVE_MARKER))
         return str(fields["from"]) if fields["version"] == VERSION else None
@@ -266,12 +267,12 @@ def marked_source(filesystem: Filesystem, directory: Path) -> str | None:
 
 
 def remove_marker(filesystem: Filesystem, directory: Path) -> None:
-    """The move is over."""
+    """Remove the marker of a move that has ended."""
     if unlink_if_exists(filesystem, directory / paths.MOVE_MARKER):
         filesystem.sync_directory(directory)
 
 
-# What two log directories do for it
+# Operations on the two log directories
 
 
 def begin(source: Log, partition: TopicPartition, target: LogDir) -> FutureLog:
@@ -291,7 +292,7 @@ def begin(source: Log, partition: TopicPartition, target: LogDir) -> FutureLog:
 
 
 def finish(future_log: FutureLog, partition: TopicPartition, source: LogDir, target: LogDir) -> None:
-    """The copy has been made the partition, and synced: make that durable, and delete the source. KafkaStorageError."""
+    """Make the replacement durable, after the copy was synced, and delete the source. Raises KafkaStorageError."""
     log = target.logs.get(partition)
     if log is None or log is not future_log.log:  # the partition was deleted meanwhile
         return
@@ -305,7 +306,7 @@ def finish(future_log: FutureLog, partition: TopicPartition, source: LogDir, tar
 
 
 def _note_damage(log: Log, *log_dirs: LogDir) -> None:
-    """It has moved with the log. A disk that refuses costs another look."""
+    """Save the known damage, which has moved with the log. If the disk refuses, it will be found again."""
     if any(segment.damage for segment in log.local.segments.all):
         for log_dir in log_dirs:
             with suppress(OSError):
@@ -313,7 +314,7 @@ def _note_damage(log: Log, *log_dirs: LogDir) -> None:
 
 
 def set_aside(future_log: FutureLog, target: LogDir) -> None:
-    """Let the next start begin again with a copy that has not taken over. Raises KafkaStorageError."""
+    """Rename a copy that has not replaced its source, so that the next start restarts the move. KafkaStorageError."""
     if future_log.log is None:
         return
     future_log.log.local.abandon("it does not move now")
@@ -324,14 +325,14 @@ def set_aside(future_log: FutureLog, target: LogDir) -> None:
 
 
 def drop(future_log: FutureLog, target: LogDir) -> None:
-    """Remove a copy that does not become the partition. Raises KafkaStorageError."""
+    """Remove a copy that will not replace its source. Raises KafkaStorageError."""
     if future_log.log is not None:
         future_log.log.local.abandon("it does not move")
     drop_directory(future_log.directory, target)
 
 
 def drop_directory(directory: Path, target: LogDir) -> None:
-    """Remove what is left of a move. Raises KafkaStorageError."""
+    """Remove the directory of a move that has ended without result. Raises KafkaStorageError."""
     partition = paths.future_partition(directory.name) or paths.parse_partition_directory(directory.name)
     assert partition is not None
     own = paths.partition_directory(target.path, partition.topic, partition.partition)
@@ -343,7 +344,7 @@ def drop_directory(directory: Path, target: LogDir) -> None:
 
 
 def settle(partition: TopicPartition, log_dirs: list[LogDir]) -> bool:
-    """At a start a partition is in several log dirs: whether a move left it so, which is brought to its end now.
+    """End an interrupted move at a start; return whether one explains that the partition is in several log directories.
 
     Raises KafkaStorageError.
     """

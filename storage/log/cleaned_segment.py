@@ -1,7 +1,8 @@
-"""A segment that compaction has made of others: what it has to be before it takes their place.
+"""A segment made by compaction: the description that its file must match before it replaces the old segments.
 
-The cleaner counts what it writes, then reads the file again from its beginning and compares: the sources go once it is
-swapped in, and nothing else has their records. A start that finishes a swap looks again (`swap_manifest.py`).
+The cleaner counts what it writes, then reads the file again from its beginning and compares: once the segment is
+swapped in, the sources are deleted, and nothing else holds their records. A start that finishes a swap checks again
+(`swap_manifest.py`).
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from klamm.storage.log.scan import batches, problem_of
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """`<base_offset>.log.cleaned`, written to take the place of the segments at `sources`."""
+    """`<base_offset>.log.cleaned`, which is to replace the segments at `sources`."""
 
     base_offset: int
     sources: tuple[int, ...]
     size_bytes: int
     record_count: int
     end_offset: int
-    """Where the segment behind the sources begins."""
+    """The base offset of the segment after the sources."""
     cut_count: int = 0
-    """That of the log when its segments were listed."""
+    """The log's cut count when its segments were listed."""
 
 
 def check(file: File, cleaned: Cleaned) -> None:
-    """Raise CorruptMessage unless the file is the segment, batch for batch. OSError."""
+    """Raise CorruptMessage unless every batch in the file is as described. Raises OSError."""
     size, end, next_offset, count = file.size(), 0, cleaned.base_offset, 0
     problem = None if size == cleaned.size_bytes else f"{size} bytes instead of {cleaned.size_bytes}"
     for position, header, data in batches(file, 0, size if problem is None else 0):

@@ -1,12 +1,12 @@
-"""What of a log survives a power cut, and the flush that makes it more.
+"""How much of a log survives a power cut, and the flush that extends it.
 
-Batches below `flushed_offset` survive. Below `recovery_point <= flushed_offset` their indexes do, too, so a start need
-not look there. Both move only after a sync that succeeded; after one that failed the log is offline until it is
-recovered from disk (what the kernel could not write it may have dropped, and a second sync that succeeds would lie).
+Batches below `flushed_offset` survive. Below `recovery_point <= flushed_offset` their indexes survive, too, so a start
+checks nothing there. Both advance only after a successful sync. After a failed one the log is offline until it is
+recovered from disk: the kernel may have dropped what it could not write, and a second, successful sync would lie.
 
-A flush blocks and runs in a thread beside appends and reads. What cuts the log, or takes files away, holds `lock`.
-Appends set `directory_unsynced` and `first_unflushed_ms` without it, after what they stand for; a flush resets them
-only when it has found them set, before it syncs. So a mark that is set between two of its steps stays.
+A flush blocks; it runs in a thread while the loop appends and reads. Code that cuts the log or removes files holds
+`lock`. Appends set `directory_unsynced` and `first_unflushed_ms` without the lock, after the change that they mark. A
+flush resets them only if it has found them set, before it syncs. So a mark that is set during a flush is kept.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ logger = logging.getLogger(__name__)
 
 
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
-"""No sync fails with these: a file could not be opened for it."""
+"""Errors of opening a file: no sync fails with these."""
 
 
 class FlushNotTried(KafkaStorageError):
-    """Nothing was lost, and nothing is known to be durable: the next flush may succeed."""
+    """Nothing was lost and nothing was made durable: the next flush may succeed."""
 
 
 class Durability:
@@ -67,25 +67,25 @@ class Durability:
         self.recovery_point = recovery_point
         self.flushed_offset = flushed_offset
         self.first_unflushed_ms = first_unflushed_ms
-        self.directory_unsynced = True  # names in the directory may not be durable
+        self.directory_unsynced = True  # whether names in the directory may not be durable
         self.lock = threading.Lock()
 
     def cut_at(self, log_end_offset: int) -> None:
-        """The log ends there now."""
+        """Lower the offsets to the new log end."""
         self.recovery_point = min(self.recovery_point, log_end_offset)
         self.flushed_offset = min(self.flushed_offset, log_end_offset)
 
     def unflushed_ms(self, now_ms: int) -> int:
-        """For how long the oldest batch that does not survive has been waiting; -1 when none is known to."""
+        """Return the age of the oldest batch that may not survive; -1 when none is known."""
         first = self.first_unflushed_ms
         if first is not None and now_ms < first:  # the clock was set back
             first = self.first_unflushed_ms = now_ms
         return now_ms - first if first is not None else -1
 
     def flush(self, segments: list[Segment], target: int, log_end_offset: Callable[[], int]) -> int:
-        """Make the batches below `target` survive; returns the offset below which all do. The caller holds the lock.
+        """Make the batches below `target` durable; return the offset below which all are. The caller holds the lock.
 
-        Raises FlushNotTried, or KafkaStorageError when a file cannot be opened; an OSError is a failed sync.
+        Raises FlushNotTried, or KafkaStorageError when a file cannot be opened. An OSError is a failed sync.
         """
         name = self._directory.name
         unsynced = self._unsynced_segments(segments, target)
@@ -96,8 +96,8 @@ class Durability:
             raise kind(f"{name}: not flushed now: {describe(error)}") from error
         first_unflushed_ms = self._take_first_unflushed(target, log_end_offset)
         directory_unsynced = self.directory_unsynced
-        if directory_unsynced:  # else it may be set by now: what set it is for the next flush
-            self.directory_unsynced = False  # before the directory is synced: changes since then set it again
+        if directory_unsynced:  # if it was unset, an append may have set it since: then it is for the next flush
+            self.directory_unsynced = False  # before the sync: later changes set it again
         checked = target
         try:
             for file, (segment, following) in zip(files, unsynced, strict=True):
@@ -116,7 +116,7 @@ class Durability:
         return self.flushed_offset
 
     def sync_truncation(self, active: Segment) -> None:
-        """Make a cut of the log durable. The caller holds the lock. OSError."""
+        """Make a cut of the log durable. The caller holds the lock. Raises OSError."""
         self.directory_unsynced = False
         active.sync()
         self._sync_names()
@@ -126,9 +126,9 @@ class Durability:
         self._filesystem.sync_directory(self._directory)
 
     def _take_first_unflushed(self, target: int, log_end_offset: Callable[[], int]) -> int | None:
-        """The mark, which is reset unless batches above `target` need it. They are not younger than it."""
+        """Take the mark, and reset it unless batches above `target` need it. They are not older than the mark."""
         first_unflushed_ms = self.first_unflushed_ms
-        if first_unflushed_ms is not None:  # else an append may have set it by now
+        if first_unflushed_ms is not None:  # if it was None, an append may have set it since
             self.first_unflushed_ms = None
             if log_end_offset() > target:
                 self.first_unflushed_ms = first_unflushed_ms
@@ -140,22 +140,22 @@ class Durability:
             self.first_unflushed_ms = first_unflushed_ms
 
     def _unsynced_segments(self, segments: list[Segment], target: int) -> list[tuple[Segment, Segment | None]]:
-        """The segments with offsets in [recovery point, target), each with the one that follows it.
+        """Return the segments with offsets in [recovery point, target), each with the segment that follows it.
 
-        One that ends at the recovery point may have been rolled since the last flush, with indexes to sync.
+        A segment that ends at the recovery point is included: it may have been rolled since, with indexes to sync.
         """
         first = max(0, bisect_left([segment.base_offset for segment in segments], self.recovery_point) - 1)
         return [
             (segment, following)
             for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=True)
-            # A frozen one was synced before it was compacted, and its names are another's now.
+            # A frozen segment was synced before it was compacted, and its file names now belong to another.
             if segment.base_offset < target and not segment.is_frozen
         ]
 
     def _sync_indexes(self, segment: Segment, following: Segment) -> bool:
-        """Make indexes and snapshot of a complete segment durable; False when they cannot be written now.
+        """Make the indexes and the snapshot of a complete segment durable; return False if they cannot be written now.
 
-        An OSError is a failed sync.
+        Raises OSError when a sync fails.
         """
         try:
             files = segment.write_indexes()
@@ -164,7 +164,7 @@ class Durability:
                 files.append(self._filesystem.open_file(snapshot))
         except OSError as error:
             logger.warning(
-                "%s: indexes of segment %d not written, the next unclean start makes them anew: %s",
+                "%s: indexes of segment %d not written, the next unclean start rebuilds them: %s",
                 self._directory.name, segment.base_offset, describe(error),
             )  # fmt: skip
             self.directory_unsynced = True

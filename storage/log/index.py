@@ -3,15 +3,14 @@
 Formats (Apache Kafka's; big endian, fixed-size entries, in ascending order):
     offset index  8 bytes: int32 offset - base offset, int32 position of the batch with that LAST offset
     time index   12 bytes: int64 timestamp, int32 offset - base offset
-A time entry (T, o) says: T is the largest timestamp up to the batch with the last offset o, and that batch is the first
-that has it. (Kafka's code: the KIP speaks of the record that has it.)
+A time entry (T, o) means: T is the largest timestamp up to the batch with the last offset o, and that batch is the
+first that has it. (As in Kafka's code; the KIP speaks of the record, not of the batch.)
 
-The newest entries are kept in memory and written in blocks, so that an append makes no system call for them; what is
-in the file is mapped when a look-up asks for it. Zeros behind the entries, as Apache Kafka preallocates them and leaves
-them when it is killed, are passed over and cut off with the next write. Writing through a shared mapping, as the JVM
-does, would be no faster here and kills the process when the disk is full. Nothing depends on these files being
-complete: after an unclean shutdown they are rebuilt from the segment, and while the disk refuses them their entries
-stay in memory.
+The newest entries are kept in memory and written in blocks, so an append makes no system call for them. Entries in the
+file are mapped when a lookup needs them. Apache Kafka preallocates zeros after the entries and leaves them when it is
+killed: they are ignored, and cut off by the next write. Writing through a shared mapping, as the JVM does, would be no
+faster here, and kills the process when the disk is full. These files need not be complete: after an unclean shutdown
+they are rebuilt from the segment, and while the disk refuses writes the entries stay in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 TAIL_BYTES = 8192
-"""How much is collected in memory before it is written."""
+"""How many bytes of entries are collected in memory before they are written."""
 
 _OFFSET_KEY = Struct(">i")
 _POSITION = Struct(">4xi")
@@ -42,7 +41,7 @@ _TIME_KEY = Struct(">q")
 
 
 class EntryFile:
-    """Fixed-size entries in a file, the newest of them in memory. Subclasses know what an entry means."""
+    """Fixed-size entries in a file, the newest of them in memory. A subclass gives the entries their meaning."""
 
     __slots__ = (
         "__weakref__",
@@ -64,14 +63,14 @@ class EntryFile:
         self._size = entry.size
         self._key = key
         self.count = 0
-        self._written = 0  # entries that are in the file
+        self._written = 0  # entries in the file
         self._tail = bytearray()  # entries _tail_first .. count
         self._tail_first = 0
         self._map: Buffer | mmap.mmap = b""
         self._is_frozen = False
 
     def open_existing(self, size_bytes: int) -> None:
-        """Take over what the file holds; only the last entry is read now, unless zeros follow the entries."""
+        """Take over the entries in the file; read only the last one now, unless zeros follow the entries."""
         self.count = self._written = size_bytes // self._size
         self._tail_first = max(0, self.count - 1)
         self._tail = bytearray()
@@ -81,7 +80,7 @@ class EntryFile:
                 self._drop_zeros()
 
     def _drop_zeros(self) -> None:
-        """Find the end of the entries in a file that is preallocated. Only the first may be all zeros and an entry."""
+        """Find the end of the entries in a preallocated file. Only the first entry may be all zeros."""
         content = self._filesystem.map_file(self.path)
         size = self._size
         zeros = bytes(size)
@@ -93,7 +92,7 @@ class EntryFile:
         self._tail = bytearray(content[self._tail_first * size : count * size])
 
     def write_out(self) -> File:
-        """Bring the file up to date and cut it to its entries; returns it to be synced. OSError if the disk refuses."""
+        """Write all entries and cut the file after them; return it to be synced. Raises OSError if the disk refuses."""
         file = self._filesystem.open_file(self.path, create=True)
         self._write_tail_to_file(file)
         if file.size() != self.count * self._size:
@@ -101,20 +100,20 @@ class EntryFile:
         return file
 
     def freeze(self) -> None:
-        """Map all that is in the file now, so that it need not be opened again."""
+        """Map everything that is in the file now, so that it need not be opened again."""
         self._is_frozen = True
         self._filesystem.open_files.settle()
         if self._tail_first * self._size > len(self._map):
             self._map = self._filesystem.map_file(self.path)
 
     def let_go(self) -> bool:
-        """See `open_files.Holder`."""
+        """Drop the mapping, unless frozen. See `open_files.Holder`."""
         if not self._is_frozen:
             self._map = b""
         return False
 
     def clear(self) -> None:
-        """Forget all entries; the file is overwritten by what comes."""
+        """Forget all entries; new ones overwrite the file."""
         self._cut(0)
 
     def _grown(self) -> None:
@@ -139,7 +138,7 @@ class EntryFile:
             self._written = self.count
 
     def _at(self, index: int) -> tuple[Buffer | mmap.mmap, int]:
-        """The buffer and the position where entry `index` lies."""
+        """Return the buffer and the position of entry `index`."""
         assert 0 <= index < self.count, f"{self.path}: entry {index} of {self.count}"
         if index >= self._tail_first:
             return self._tail, (index - self._tail_first) * self._size
@@ -154,16 +153,18 @@ class EntryFile:
         return int(self._key.unpack_from(buffer, position)[0])
 
     def _floor(self, value: int, field: Struct | None = None) -> int:
-        """Index of the last entry whose key (or `field`, which grows, too) is at most `value`, or -1."""
+        """Return the index of the last entry with a key (or `field`, also ascending) of at most `value`, or -1."""
         unpack = (field or self._key).unpack_from
-        first = self._tail_first  # of those in memory
+        first = self._tail_first  # of the entries in memory
         if first and (first == self.count or value < unpack(self._tail)[0]):
             return self._floor_between(0, first, value, unpack)
         return self._floor_between(first, self.count, value, unpack)
 
     def _floor_between(self, first: int, end: int, value: int, unpack: Callable[..., tuple[int, ...]]) -> int:
-        """The same for entries that all are in memory, or all in the file. They grow about evenly: the search begins
-        where the entry would be then, and widens from there."""
+        """Return `_floor` among entries that are all in memory, or all in the file.
+
+        Keys grow almost evenly, so the search starts at the interpolated entry and widens from there.
+        """
         last = end - 1
         if last < 0:
             return -1
@@ -175,7 +176,7 @@ class EntryFile:
             return last
         if value < lowest:
             return first - 1
-        low, high = first, last  # the keys there are at most, and above, `value`
+        low, high = first, last  # keys[low] <= value < keys[high]
         at = low + (value - lowest) * (high - low) // (highest - lowest)
         step = 1
         while at < high and unpack(buffer, origin + at * size)[0] <= value:
@@ -209,7 +210,7 @@ class EntryFile:
 
 
 class OffsetIndex(EntryFile):
-    """Where in the segment to start reading for an offset."""
+    """The offset index: the position in the segment from which to read for an offset."""
 
     __slots__ = ("_base_offset",)
 
@@ -222,19 +223,19 @@ class OffsetIndex(EntryFile):
         self._grown()
 
     def lookup(self, offset: int) -> int:
-        """The greatest indexed position at or before the batch that holds `offset`; 0 when there is none."""
+        """Return the greatest indexed position at or before the batch that holds `offset`; 0 when there is none."""
         if not self.count:
             return 0
         index = self._floor(min(offset - self._base_offset, MAX_RELATIVE_OFFSET))
         return self.entry(index)[1] if index >= 0 else 0
 
     def floor_of_position(self, position: int) -> int:
-        """The greatest indexed position that is at most `position`; 0 when there is none."""
+        """Return the greatest indexed position that is at most `position`; 0 when there is none."""
         index = self._floor(position, _POSITION)
         return int(_POSITION.unpack_from(*self._at(index))[0]) if index >= 0 else 0
 
     def entry(self, index: int) -> tuple[int, int]:
-        """(offset, position)"""
+        """Return (offset, position) of an entry."""
         relative, position = OFFSET_ENTRY.unpack_from(*self._at(index))
         return self._base_offset + relative, position
 
@@ -244,7 +245,7 @@ class OffsetIndex(EntryFile):
 
 
 class TimeIndex(EntryFile):
-    """From which offset on to look for a timestamp."""
+    """The time index: the offset from which to search for a timestamp."""
 
     __slots__ = ("_base_offset", "_last_timestamp")
 
@@ -258,7 +259,7 @@ class TimeIndex(EntryFile):
         self._last_timestamp = None
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry unless the timestamp is not above that of the last one."""
+        """Add an entry if the timestamp is above the last one."""
         if self._last_timestamp is None:
             self._last_timestamp = self.last()[0]
         if timestamp > self._last_timestamp:
@@ -267,16 +268,16 @@ class TimeIndex(EntryFile):
             self._grown()
 
     def last(self) -> tuple[int, int]:
-        """(timestamp, offset) of the last entry; (-1, base offset) when there is none."""
+        """Return (timestamp, offset) of the last entry; (-1, base offset) when there is none."""
         return self.entry(self.count - 1) if self.count else (NO_TIMESTAMP, self._base_offset)
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        """The last entry with a timestamp at most `timestamp`, or (-1, base offset)."""
+        """Return the last entry with a timestamp of at most `timestamp`, or (-1, base offset)."""
         index = self._floor(timestamp) if self.count else -1
         return self.entry(index) if index >= 0 else (NO_TIMESTAMP, self._base_offset)
 
     def entry(self, index: int) -> tuple[int, int]:
-        """(timestamp, offset)"""
+        """Return (timestamp, offset) of an entry."""
         timestamp, relative = TIME_ENTRY.unpack_from(*self._at(index))
         return timestamp, self._base_offset + relative
 

@@ -1,13 +1,13 @@
-"""Which leader epoch began at which offset, so that a returning replica finds where its log parted from the leader's.
+"""The start offset of each leader epoch: a returning replica finds where its log diverged from the leader's.
 
 `leader-epoch-checkpoint` (Apache Kafka's text format):
     0            version
     2            number of lines that follow
     0 0          epoch, its start offset
     5 1200
-It is written at each new epoch and after truncation, and made durable when the log is flushed. Every batch carries
-its epoch, so a file that is missing or garbage is rebuilt from the batches, and one that is behind after a crash is
-completed by recovery.
+The file is written at each new epoch and after truncation, and made durable when the log is flushed. Every batch
+carries its epoch. So a missing or damaged file is rebuilt from the batches, and recovery completes one that a crash
+left incomplete.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class LeaderEpochCache:
         self.unsynced = False
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """(epoch, start offset)"""
+        """Iterate over (epoch, start offset)."""
         return iter(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Batches of `epoch` begin at `start_offset`; what contradicts that goes, later epochs included.
+        """Record that batches of `epoch` begin at `start_offset`; drop conflicting entries, including later epochs.
 
-        The latest epoch keeps its start, unless it is to begin earlier. Negative epochs are no epochs.
+        The latest epoch keeps its start, unless the new one is lower. Negative epochs are ignored.
         """
         if epoch < 0 or (epoch == self.latest and start_offset >= self._entries[-1][1]):
             return
@@ -60,8 +60,10 @@ class LeaderEpochCache:
         self._set([*kept, (epoch, start_offset)])
 
     def follow(self, header: BatchHeader) -> bool:
-        """Take note of a batch from a leader, even of an older epoch: the leader is right. A message of an old format
-        has none, and clears those before it. Whether anything may have changed."""
+        """Record a leader's batch, even of an older epoch: the leader is right. Return whether anything may change.
+
+        A message of an old format has no epoch, and clears all entries.
+        """
         if header.magic < 2 and self._entries:
             logger.warning("%s: a message of format %d clears the leader epochs", self.path.parent.name, header.magic)
             self.clear()
@@ -72,33 +74,33 @@ class LeaderEpochCache:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """The largest known epoch not above `epoch`, and where it ends. As in KIP-101 and KIP-279."""
+        """Return the largest known epoch not above `epoch`, and its end offset, as in KIP-101 and KIP-279."""
         if epoch < 0 or not self._entries or epoch > self.latest:
             return UNKNOWN
         if epoch == self.latest:
             return EpochEnd(epoch, log_end_offset)
         index = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
-        if index == 0:  # older than all we know: it ended where our first epoch begins
+        if index == 0:  # older than all known epochs: it ended where the first one begins
             return EpochEnd(epoch, self._entries[0][1])
         return EpochEnd(self._entries[index - 1][0], self._entries[index][1])
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch of the record at `offset`, -1 when it is not known."""
+        """Return the epoch of the record at `offset`, -1 when it is not known."""
         index = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         return self._entries[index - 1][0] if index else -1
 
     def truncate_from_end(self, offset: int) -> None:
-        """The log now ends at `offset`."""
+        """Drop entries for a log that now ends at `offset`."""
         self._set([entry for entry in self._entries if entry[1] < offset])
 
     def truncate_from_start(self, offset: int) -> None:
-        """The log now begins at `offset`."""
+        """Adjust entries for a log that now begins at `offset`."""
         index = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         if (index and self._entries[index - 1][1] != offset) or index > 1:
             self._set([(self._entries[index - 1][0], offset), *self._entries[index:]])
 
     def load(self) -> bool:
-        """Read the file; False when it must be rebuilt: it is missing or garbage."""
+        """Read the file; return False if it must be rebuilt, because it is missing or damaged."""
         try:
             rows = parse_lines(self._filesystem.read_bytes(self.path))
             entries = [(int(epoch), int(offset)) for epoch, offset in rows]
@@ -114,23 +116,23 @@ class LeaderEpochCache:
         self._set([])
 
     def write(self) -> None:
-        """Write the file if something changed; it is not durable yet."""
+        """Write the file if entries changed; it is not durable yet."""
         if self.dirty:
             replace_file(self._filesystem, self.path, self.content(), sync=False)
             self.dirty = False
             self.unsynced = True
 
     def try_write(self) -> None:
-        """The same. A disk that refuses costs nothing else: recovery completes the epochs from the batches."""
+        """Write the file if the disk lets it. A failure is harmless: recovery completes the epochs from the batches."""
         try:
             self.write()
         except OSError as error:
             logger.warning("%s: leader epochs not written: %s", self.path.parent.name, describe(error))
 
     def sync(self) -> None:
-        """Make what was written durable, but for its name: the caller syncs the directory. May run in a thread."""
+        """Make the written file durable, except for its name: the caller syncs the directory. May run in a thread."""
         if self.unsynced:
-            self.unsynced = False  # before it is opened: it may be replaced meanwhile
+            self.unsynced = False  # before the file is opened: it may be replaced meanwhile
             try:
                 file = self._filesystem.open_file(self.path)
             except OSError:

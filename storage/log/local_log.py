@@ -1,13 +1,13 @@
-"""The segments of one log on the disk: written at the end, rolled, read, flushed, cut, compacted, retired.
+"""The segments of one log on disk: append, roll, read, flush, cut, compact, delete.
 
-What the batches mean (producers, transactions, leader epochs, the high watermark, the log start) is the business of the
-log above it (`log.py`), which decides when a segment is rolled and where the log is cut.
+The meaning of the batches (producers, transactions, leader epochs, the high watermark, the log start) is the concern of
+`log.py`, which decides when a segment is rolled and where the log is cut.
 
-Threads: everything runs on the caller's one thread, but `flush`, which blocks, and may run in any other thread beside
-appends and reads (`durability.py`). What takes files away holds `durability.lock`. The segments are a `SegmentList`;
-how they leave it is told there, how compacted ones come into it in `segment_swap.py`.
+Threads: everything runs on the caller's one thread except `flush`, which blocks and may run in any other thread during
+appends and reads (`durability.py`). Code that removes files holds `durability.lock`. The segments are a `SegmentList`:
+its module describes how they leave the list, and `segment_swap.py` how compacted ones enter it.
 
-A write error leaves the log as it was before; reads go on.
+A write error leaves the log as it was; reads continue.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REFUSAL_LOG_MS = 1000
-"""A full disk refuses every append: no more than one line in this time."""
+"""How often at most a refused append is logged: a full disk refuses them all."""
 
 
 class LocalLog:
-    """The segments of one log, up to `log_end_offset`; `offline_reason` once its files cannot be relied on."""
+    """The segments of one log, up to `log_end_offset`. `offline_reason` is set once its files cannot be relied on."""
 
     __slots__ = (
         "_jitter",
@@ -83,7 +83,7 @@ class LocalLog:
         self._jitter = jitter
         self.log_end_offset = log_end_offset
         self.offline_reason: str | None = None
-        self.no_room = False  # the log directory has let its reserve go
+        self.no_room = False  # whether the log directory has released its reserve
         self.on_sync_failure: Callable[[str], None] | None = None
         self._refusal_logged_ms = 0
         self.segments = SegmentList(segments)
@@ -97,7 +97,7 @@ class LocalLog:
         )
         self.segment_swap = SegmentSwap(filesystem, directory, self.segments)
 
-    # Facts
+    # State
 
     @property
     def size_bytes(self) -> int:
@@ -105,12 +105,12 @@ class LocalLog:
 
     @property
     def recovery_point(self) -> int:
-        """Where a start after a crash begins to check."""
+        """The offset from which a start after a crash checks the log."""
         return self.durability.recovery_point
 
     @property
     def flushed_offset(self) -> int:
-        """The batches below it survive a power cut."""
+        """The offset below which batches survive a power cut."""
         return self.durability.flushed_offset
 
     def configure(self, config: LogConfig) -> None:
@@ -134,10 +134,10 @@ class LocalLog:
             durability.first_unflushed_ms = now_ms
 
     def refusal(self) -> KafkaStorageError:
-        """Why nothing is appended now."""
+        """Return the error of an append that is refused now."""
         if self.offline_reason is not None:
             return KafkaStorageError(f"{self.name}: offline: {self.offline_reason}")
-        return self._refused("append", OSError(errno.ENOSPC, "the disk is full, and its reserve is let go"))
+        return self._refused("append", OSError(errno.ENOSPC, "the disk is full, and its reserve is released"))
 
     def _write_failed(self, error: OSError) -> KafkaStorageError:
         if not is_transient(error) or not self.segments.active.writable:
@@ -152,9 +152,9 @@ class LocalLog:
         return KafkaStorageError(f"{self.name}: {what} failed: {describe(error)}")
 
     def begin_segment(self) -> Segment:
-        """Make the files of a new segment at the log end, and complete the active one; `add_segment` comes next.
+        """Create the files of a new segment at the log end, and complete the active one; `add_segment` follows.
 
-        KafkaStorageError when the disk refuses: nothing has changed.
+        Raises KafkaStorageError when the disk refuses: nothing has changed.
         """
         segment = self._new_segment(self.log_end_offset)
         try:
@@ -171,17 +171,17 @@ class LocalLog:
         return segment
 
     def add_segment(self, segment: Segment) -> None:
-        """Append to this one from now on."""
+        """Make `segment` the active one."""
         self.segments.append_segment(segment)
         self.durability.directory_unsynced = True
 
     def move_empty(self, offset: int) -> None:
-        """Let the active segment, which is empty, begin at `offset`, behind the log end. Raises KafkaStorageError."""
+        """Move the start of the empty active segment to `offset`, above the log end. Raises KafkaStorageError."""
         old = self.segments.active
         assert old.size_bytes == 0 and offset > old.base_offset
         segment = self._new_segment(offset)
         with self.durability.lock, storage_errors(f"{self.name}: roll failed"):
-            old.delete()  # first: a start must not find two that are empty, with a gap between
+            old.delete()  # first: a start must not find two empty segments with a gap between them
             try:
                 segment.create()
             except OSError:
@@ -212,24 +212,25 @@ class LocalLog:
 
     @property
     def unflushed_segments_end(self) -> int | None:
-        """Where the active segment begins, if anything in an older one is not durable yet: up to there a flush is due,
-        but nobody waits for it."""
+        """The base offset of the active segment if an older segment is not durable yet, else None.
+
+        A flush is due up to there, but nobody waits for it.
+        """
         base_offset = self.segments.active.base_offset
         return base_offset if self.durability.flushed_offset < base_offset else None
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether flush.messages or flush.ms asks for a flush now."""
+        """Return whether flush.messages or flush.ms requires a flush now."""
         unflushed = self.unflushed_messages
         if unflushed <= 0:
             return False
         return unflushed >= self.config.flush_messages or self.durability.unflushed_ms(now_ms) >= self.config.flush_ms
 
     def flush(self, up_to: int | None = None) -> int:
-        """Make the batches below `up_to` (default: the log end) survive a power cut; returns the offset below which
-        all do. Blocks; for a thread.
+        """Make the batches below `up_to` (default: the log end) durable; return the offset below which all are.
 
-        Raises KafkaStorageError when the disk refuses; after a sync that failed the log is offline. Indexes that cannot
-        be written (the disk is full) do no more than hold back the recovery point.
+        Blocks: to be run in a thread. Raises KafkaStorageError when the disk refuses; after a failed sync the log is
+        offline. Indexes that cannot be written (the disk is full) only hold back the recovery point.
         """
         durability = self.durability
         with durability.lock:
@@ -245,24 +246,24 @@ class LocalLog:
                 raise KafkaStorageError(f"{self.name}: flush failed: {describe(error)}") from error
 
     def _sync_failed(self, error: OSError) -> None:
-        """The kernel may have dropped what it could not write: nothing can be promised any more."""
+        """Take the log offline: the kernel may have dropped what it could not write, so nothing can be promised."""
         reason = f"fsync failed: {describe(error)}"
         logger.error("%s: %s: offline until it is recovered from disk", self.name, reason)
         self.offline_reason = reason
         if self.on_sync_failure is not None:
             self.on_sync_failure(f"{self.name}: {reason}")
 
-    # Cutting. The caller holds `durability.lock`: a flush in its thread must not find files gone.
+    # Cutting. The caller holds `durability.lock`: a flush in a thread must not find files gone.
 
     def batch_start(self, offset: int) -> int:
-        """Where the log ends without the batch that holds `offset`, and gaps before it: no checkpoint may be above."""
+        """Return the log end without the batch that holds `offset`, and any gap before it: a limit for checkpoints."""
         segment = self.segments.all[self.segments.index_of(offset)]
         found = segment.find_batch(offset)
         end = segment.next_offset_at(0, found[0] if found is not None else segment.size_bytes)
         return min(offset, end if end >= 0 else segment.base_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Remove what begins at or above `offset`. Raises KafkaStorageError, OSError."""
+        """Remove all batches that hold `offset` or later ones. Raises KafkaStorageError, OSError."""
         self.segment_swap.cut_count += 1
         if self.segment_swap.is_under_way:
             raise KafkaStorageError(f"{self.name}: compacted segments are half-way in their place")
@@ -276,7 +277,7 @@ class LocalLog:
         kept = [segment for segment in self.segments.all if segment.base_offset <= offset]
         removed = self.segments.all[len(kept) :]
         self.segments.set_segments(kept)
-        for segment in reversed(removed):  # newest first: a crash on the way leaves no hole
+        for segment in reversed(removed):  # newest first, so that a crash leaves no gap
             segment.delete()
         active = self.segments.active
         if unshare_files(self.filesystem, self.directory, active.base_offset):
@@ -293,7 +294,7 @@ class LocalLog:
         self.log_end_offset = offset
 
     def sync_truncation(self) -> None:
-        """Make what `cut` and the log above it have changed durable. OSError."""
+        """Make the changes of `truncate_to`, here and in the log above, durable. Raises OSError."""
         self.segments.note_aborts()
         try:
             self.durability.sync_truncation(self.segments.active)
@@ -301,18 +302,18 @@ class LocalLog:
             self._sync_failed(error)
             raise
 
-    # Segments that leave: out of the list on the loop, then `retire` and `unlink_files` in a thread
+    # Removing segments: off the list on the loop, then `retire_segments` and `unlink_files` in a thread
 
     def retire_segments(self, segments: Iterable[Segment]) -> list[Path]:
-        """Give the files of detached segments the suffix `.deleted`, durably; returns the new names. Blocks.
+        """Give the files of detached segments the suffix `.deleted`, durably; return the new names. Blocks.
 
-        From then on a start removes them. Waits for a flush that is under way, whose thread may be at their files.
+        From then on a start removes them. Waits for a running flush, since its thread may use these files.
         """
         with self.durability.lock, storage_errors(self.name):
             return retire(self.filesystem, self.directory, segments)
 
     def unlink_files(self, files: Iterable[Path]) -> None:
-        """Remove what `retire` has renamed. Blocks."""
+        """Remove the files that `retire_segments` has renamed. Blocks."""
         with storage_errors(self.name):
             for path in files:
                 unlink_if_exists(self.filesystem, path)
@@ -320,14 +321,14 @@ class LocalLog:
     # Compacted segments (`segment_swap.py`)
 
     def begin_swap(self, cleaned: Cleaned) -> bool:
-        """Reserve the segments that a compacted one is to replace; False when they are not there any more."""
+        """Reserve the segments that a compacted one is to replace; return False when they are gone."""
         return self.offline_reason is None and self.segment_swap.begin(cleaned, self.recovery_point)
 
     def swap_files(self, cleaned: Cleaned) -> list[Path]:
-        """Put the compacted files in their place, durably; returns what may be unlinked later. Blocks.
+        """Move the compacted files into place, durably; return the files to unlink later. Blocks.
 
-        Raises KafkaStorageError: nothing has happened, or, when the log is offline then, the next start finishes it.
-        Readers go on with the files that they hold. `finish_swap` comes next.
+        Raises KafkaStorageError: nothing has changed; or, if the log is offline then, the next start finishes the swap.
+        Readers continue with the files that they hold. `finish_swap` follows.
         """
         with self.durability.lock, storage_errors(self.name):
             try:
@@ -337,19 +338,19 @@ class LocalLog:
                 raise KafkaStorageError(f"{self.name}: {error.strerror}") from error
 
     def finish_swap(self) -> None:
-        """Let readers see the compacted segment, if its files are in place."""
+        """Show the compacted segment to readers, if its files are in place."""
         if self.segment_swap.finish():
             self.list_transaction_indexes()
 
     def list_transaction_indexes(self, *, sync: bool = False) -> None:
-        """Note which transaction indexes there are, so that a missing one is missed."""
+        """Write the list of existing transaction indexes, so that a missing one is noticed."""
         aborting = [(segment.base_offset, segment.transaction_index) for segment in self.segments.aborting]
         write_list(self.filesystem, self.directory, aborting, sync=sync)
 
-    # The end
+    # Shutdown
 
     def abandon(self, reason: str) -> None:
-        """Refuse appends from now on and let go of the files, as they are."""
+        """Refuse appends from now on and close the files as they are."""
         self.offline_reason = reason
         with self.durability.lock:
             for segment in self.segments.all:

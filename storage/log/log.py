@@ -1,11 +1,11 @@
-"""The log of one partition: what its batches mean, above the segments that hold them (`local_log.py`).
+"""The log of one partition: the meaning of its batches, above the segments that hold them (`local_log.py`).
 
-What happens to a batch here: its producer sequence is checked, base offset and leader epoch are stamped in place, it
-is written at the end of the active segment, the indexes take note. One call, no system call but the write. Reading
-touches no records either: an answer is a region of a file.
+An append checks the producer's sequence, stamps base offset and leader epoch in place, writes the batch at the end of
+the active segment, and updates the indexes: one call, and no system call but the write. A read touches no records
+either: its result is a region of a file.
 
-The log knows producers and their transactions, leader epochs, the log start and the high watermark. Everything that
-concerns files alone is asked of `local`: the segments, the log end, flushes, whether it is offline.
+The log knows producers and their transactions, leader epochs, the log start and the high watermark. `local` holds
+everything that concerns only files: the segments, the log end, flushes, whether the log is offline.
 
 Offsets: `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`.
 
@@ -79,18 +79,18 @@ class Log:
         self.topic_id: bytes | None = None
         self.on_roll: Callable[[Log], None] | None = None
         self.before_truncate: Callable[[Log, int], None] | None = None
-        self._snapshot_offset = -1  # of the newest snapshot, once it is known that a clean close needs no other
+        self._snapshot_offset = -1  # of the newest snapshot, if a clean close needs no newer one
 
     # Offsets
 
     @property
     def log_end_offset(self) -> int:
-        """What every append reads, it reads as `local.log_end_offset`."""
+        """The log end offset. Appends read `local.log_end_offset` directly."""
         return self.local.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Every transaction with records below it has ended, and those below it are below the high watermark."""
+        """The offset below which every transaction has ended, with its marker below the high watermark."""
         stable = self.high_watermark
         first = self.producers.first_unstable_offset
         if first is not None and first < stable:
@@ -99,7 +99,7 @@ class Log:
         return stable
 
     def set_high_watermark(self, offset: int) -> None:
-        """What is below `offset` is committed."""
+        """Record that everything below `offset` is committed."""
         self.high_watermark = offset
         self.producers.on_high_watermark_updated(offset)
 
@@ -116,10 +116,9 @@ class Log:
     ) -> AppendResult:
         """Append one batch. Nothing else may touch its bytes until this returns.
 
-        A batch that begins a transaction needs a guard (`transaction_verification.py`). Of a batch that a coordinator
-        writes for a producer the epoch is checked, it has no sequence. Raises OutOfOrderSequenceNumber,
-        InvalidProducerEpoch, InvalidTxnState, or KafkaStorageError when the disk refuses: then the log is as it was
-        before.
+        A batch that begins a transaction needs a guard (`transaction_verification.py`). A batch that a coordinator
+        writes for a producer has no sequence; only its epoch is checked. Raises OutOfOrderSequenceNumber,
+        InvalidProducerEpoch, InvalidTxnState, or KafkaStorageError when the disk refuses; the log is then unchanged.
         """
         local = self.local
         if local.offline_reason is not None or local.no_room:
@@ -158,9 +157,9 @@ class Log:
     def append_marker(
         self, batch: ValidBatch, marker: EndMarker, *, transaction_version: int, leader_epoch: int, now_ms: int
     ) -> AppendResult:
-        """Append the control batch that ends a producer's transaction; harmless where none is open.
+        """Append the control batch that ends a producer's transaction; harmless if none is open.
 
-        Raises InvalidProducerEpoch, TransactionCoordinatorFenced, or KafkaStorageError: the log is as it was before.
+        Raises InvalidProducerEpoch, TransactionCoordinatorFenced, or KafkaStorageError; the log is then unchanged.
         """
         local = self.local
         if local.offline_reason is not None or local.no_room:
@@ -183,16 +182,16 @@ class Log:
         return appended(offset, offset, batch.log_append_time_ms)
 
     def append_as_follower(self, data: Buffer, header: BatchHeader) -> None:
-        """Append a batch that another log has accepted, at the offset that it has there; there may be a gap before it.
+        """Append a batch with an offset from another log, perhaps after a gap. The producer is not checked.
 
-        Nothing is asked of its producer. Raises KafkaStorageError: the log is as it was before.
+        Raises KafkaStorageError; the log is then unchanged.
         """
         local = self.local
         if local.offline_reason is not None or local.no_room:
             raise local.refusal()
         assert header.base_offset >= local.log_end_offset, f"{self}: {header.base_offset} is there already"
         now_ms = local.clock.wall_ms()
-        # The first offset in a wrapper of an old format is not known: not so far below its last one.
+        # The first offset in a wrapper of an old format is unknown, but at most this far below its last one.
         first_offset = header.base_offset if header.magic == 2 else header.last_offset - MAX_RELATIVE_OFFSET
         if not local.segments.active.has_room_for(
             header.size_bytes, header.last_offset, header.max_timestamp, now_ms, local.config
@@ -210,7 +209,7 @@ class Log:
             self._note_abort(aborted)
 
     def _note_abort(self, aborted: AbortedTransaction) -> None:
-        """The marker that ends it has just been appended."""
+        """Index an aborted transaction; its marker has just been appended."""
         local = self.local
         index = local.segments.active.transaction_index
         index.append(aborted)
@@ -219,15 +218,15 @@ class Log:
         local.segments.note_aborts()
 
     def _next_segment(self, base_offset: int, last_offset: int) -> None:
-        """Begin a segment for a batch that has no place in the active one. Raises KafkaStorageError."""
+        """Start a segment for a batch that does not fit into the active one. Raises KafkaStorageError."""
         self.roll()
         local = self.local
         reach = last_offset - local.segments.active.base_offset
-        if reach > MAX_RELATIVE_OFFSET:  # there is a gap that no segment spans
+        if reach > MAX_RELATIVE_OFFSET:  # a gap wider than any segment
             local.move_empty(base_offset)
 
     def roll(self) -> Segment:
-        """Begin a new segment at the log end. KafkaStorageError when the disk refuses: the old one stays active."""
+        """Start a new segment at the log end. Raises KafkaStorageError on a full disk: the old one stays active."""
         local = self.local
         if local.segments.active.size_bytes == 0:
             return local.segments.active
@@ -247,14 +246,13 @@ class Log:
         self.local.durability.directory_unsynced = True
 
     def forget_idle_producers(self, at_most: int | None = None) -> int:
-        """Forget producers, and transactions that were asked for and not begun, after `producer.id.expiration.ms`;
-        returns how many producers."""
+        """Forget producers, and verifications, older than `producer.id.expiration.ms`; return the count of producers."""
         now_ms = int(self.local.clock.monotonic() * 1000)
         self.verifications.remove_expired(now_ms, self.producers.expiration_ms)
         return self.producers.remove_expired(now_ms, at_most)
 
     def write_snapshot(self, *, sync: bool = False) -> None:
-        """Write the producer state at the log end. A disk that refuses costs a scan at the next start, nothing else."""
+        """Write the producer state at the log end. If the disk refuses, the next start scans batches instead."""
         self.forget_idle_producers()
         path = paths.offset_file(self.local.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
         try:
@@ -267,7 +265,7 @@ class Log:
     # Reading
 
     def read_records(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool = True) -> LogRead:
-        """Batches from the one that holds `offset` on, below `max_offset`, cut at `max_bytes`: the last may be partial.
+        """Return batches from the one that holds `offset` to `max_offset`, cut at `max_bytes`: the last may be partial.
 
         With `min_one` the first batch is whole, however large. Raises OffsetOutOfRange, CorruptMessage when `offset` is
         known to be damaged, or KafkaStorageError when the disk cannot be read.
@@ -285,17 +283,20 @@ class Log:
             raise KafkaStorageError(f"{self.name}: read failed: {describe(error)}") from error
 
     def timestamp_search(self, timestamp: int | None) -> timestamps.Search:
-        """The first record, at or above the log start, with a timestamp at or after `timestamp`; None: the one with the
-        largest. To be run in another thread, too: what is appended from now on is not found."""
+        """Return a search for the first record, from the log start on, with a timestamp at or after `timestamp`.
+
+        None searches for the record with the largest timestamp. The search may run in another thread; it does not find
+        records that are appended later.
+        """
         limit = self.local.config.max_decompressed_bytes
         with storage_errors(self.name):
             return timestamps.Search(self.name, self.local.segments, self.log_start_offset, timestamp, limit)
 
     def segment_offsets(self, timestamp: int, max_count: int) -> list[int]:
-        """What ListOffsets v0 asks for: base offsets of segments last written before `timestamp`, newest first.
+        """Return the base offsets of segments last written before `timestamp`, newest first, for ListOffsets v0.
 
-        -1 stands for the end of time and begins with the log end, -2 for the log start alone. Any other may block, and
-        may run in another thread.
+        -1 means the end of time, and the result begins with the log end; -2 means the log start alone. Any other
+        timestamp may block, and may run in another thread.
         """
         local = self.local
         with storage_errors(self.name):
@@ -307,9 +308,9 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Remove every batch that holds `offset` or a later one.
 
-        Where no segment reaches that far down, the log begins anew at `offset`. A log start within a batch that goes
-        moves down to where the batch began, as no checkpoint may be above the log end. Blocks: when it returns, a power
-        cut does not bring anything back.
+        If all segments are above `offset`, the log restarts empty at `offset`. A log start inside a removed batch moves
+        down to the start of that batch, since no checkpoint may be above the log end. Blocks: when it returns, a power
+        cut cannot bring anything back.
         """
         if offset >= self.log_end_offset:
             return
@@ -333,10 +334,7 @@ class Log:
             local.sync_truncation()
 
     def advance_log_start(self, offset: int) -> None:
-        """Records below `offset` are gone for readers (DeleteRecords, retention).
-
-        Files go with `detach_unreachable`.
-        """
+        """Hide records below `offset` (DeleteRecords, retention); `detach_unreachable` removes the segments."""
         if offset > self.log_end_offset:
             raise OffsetOutOfRange(f"{self.name}: log start {offset} above the log end {self.log_end_offset}")
         if offset > self.log_start_offset:
@@ -348,20 +346,18 @@ class Log:
     def detach_unreachable(self) -> list[Segment]:
         """Take the segments that end below the log start out of the list; the active one stays.
 
-        The caller has made the log start durable before (`LogDir.checkpoint`): after a crash it must not be below the
-        first segment that is left. The files are those of `LocalLog.retire`.
+        The caller has already made the log start durable (`LogDir.raise_log_starts`): after a crash it must not be
+        below the first remaining segment. `LocalLog.retire_segments` renames the files.
         """
-        if self.local.segment_swap.is_under_way:  # the files that are being renamed are left to the next time
+        if self.local.segment_swap.is_under_way:  # its files are being renamed: leave them to the next call
             return []
         return self.local.segments.detach_below(self.log_start_offset)
 
-    # The end
+    # Shutdown
 
     def close(self) -> None:
-        """Make everything durable and let go of the files.
-
-        KafkaStorageError when the disk refuses, even if it is but an index: not a clean close.
-        """
+        """Make everything durable and close the files. Raises KafkaStorageError after any failed write, even of an
+        index: the close was not clean."""
         local = self.local
         if local.offline_reason is not None:
             local.abandon(local.offline_reason)
@@ -382,14 +378,14 @@ class Log:
                     raise KafkaStorageError(f"recovery_point={local.recovery_point} log_end={local.log_end_offset}")
             except (OSError, KafkaStorageError) as error:
                 reason = describe(error) if isinstance(error, OSError) else error.message
-                with suppress(KafkaStorageError):  # the records at least, when it was the indexes
+                with suppress(KafkaStorageError):  # if only the indexes failed, at least flush the records
                     local.flush()
                 local.abandon(f"close failed: {reason}")
                 raise KafkaStorageError(f"{self.name}: close failed: {reason}") from error
         local.abandon("closed")
 
     def nothing_to_save(self) -> None:
-        """The files are as a clean close left them: unless something is appended, closing again writes nothing."""
+        """Record that the files are as a clean close left them: without new appends, closing writes nothing."""
         self._snapshot_offset = self.log_end_offset
         self.local.durability.directory_unsynced = False
 

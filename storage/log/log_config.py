@@ -10,7 +10,7 @@ LONG_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Sizes in bytes, times in milliseconds; -1 means no limit where Kafka has it so."""
+    """Sizes in bytes, times in milliseconds; -1 means no limit where Kafka defines it so."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
@@ -33,9 +33,10 @@ class LogConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> LogConfig:
-        """From topic configs under Kafka's names, typed; what is missing has Kafka's default.
+        """Return the settings for typed topic configs under Kafka's names; missing ones have Kafka's defaults.
 
-        `klamm.acks.fsync` is a flush for every message: whoever waits for the disk waits for all that came before.
+        `klamm.acks.fsync` means a flush for every message: a producer that waits for the disk waits for all earlier
+        batches.
         """
 
         default = cls()

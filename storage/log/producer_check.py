@@ -1,4 +1,4 @@
-"""Whether the batch of a producer may enter a log: what its sequence, its epoch and its transaction say to it."""
+"""Decide whether a producer's batch may be appended: by its sequence, its epoch and its transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from klamm.storage.log.transaction_verification import TransactionVerifications, VerificationGuard
 
 RECALL_INDEX_ENTRIES = 64
-"""How far back, in entries of the offset index, batches of a producer are looked for."""
+"""How far back, in entries of the offset index, a producer's batches are searched."""
 
 
 def check_producer(
@@ -28,10 +28,10 @@ def check_producer(
     verifications: TransactionVerifications,
     segments: SegmentList,
 ) -> BatchMetadata | None:
-    """The batch of which this is a duplicate, or None when it may be appended.
+    """Return the batch that this one duplicates, or None when it may be appended.
 
-    Duplicates are answered first, then the transaction is asked for, then come epoch and sequence, as in Kafka. Raises
-    InvalidTxnState, InvalidProducerEpoch, OutOfOrderSequenceNumber, KafkaStorageError.
+    The order is Kafka's: duplicates first, then the transaction, then epoch and sequence. Raises InvalidTxnState,
+    InvalidProducerEpoch, OutOfOrderSequenceNumber, KafkaStorageError.
     """
     producer_id, epoch, sequence = batch.producer_id, batch.producer_epoch, batch.base_sequence
     is_transactional, delta = batch.is_transactional, batch.last_offset_delta
@@ -73,10 +73,10 @@ def _check_transaction(
 
 
 def _recall_batches(producers: ProducerStateManager, segments: SegmentList, producer_id: int) -> bool:
-    """Find more of the last batches of a producer near the end of the log; False when there are none.
+    """Find more of a producer's last batches near the end of the log; return False when there are none.
 
-    After a clean start only the last one is known (the snapshot has no more), but a client that did not hear of its
-    last five sends them all again.
+    After a clean start only the last one is known, since the snapshot has no more. But a client that missed the
+    responses to its last five batches sends them all again.
     """
     producer = producers.get(producer_id)
     if producer is None or producer.recalled:
@@ -86,7 +86,7 @@ def _recall_batches(producers: ProducerStateManager, segments: SegmentList, prod
 
 
 def _last_batch_headers(segments: list[Segment]) -> list[BatchHeader]:
-    """Of the batches near the end of the log, in their order; more than one segment where they are small."""
+    """Return the headers of batches near the end of the log, in order; from several segments if they are small."""
     found: list[BatchHeader] = []
     entries = RECALL_INDEX_ENTRIES
     for segment in reversed(segments):

@@ -1,14 +1,14 @@
-"""One producer id in a partition: its last batches, its epoch, its open transaction. And all of them in a file.
+"""The state of one producer id in a partition: its last batches, its epoch, its open transaction; and snapshot files.
 
-The state of everything below an offset is written to `<offset>.snapshot` when a segment is rolled and at a clean
-close, in Apache Kafka's format (`ProducerSnapshot.json`; big endian):
-    int16 version = 1, uint32 crc32c of everything behind it, int32 count, then per producer
+The state of everything below an offset is written to `<offset>.snapshot` when a segment is rolled and at a clean close,
+in Apache Kafka's format (`ProducerSnapshot.json`; big endian):
+    int16 version = 1, uint32 crc32c of everything after it, int32 count, then per producer
     int64 producer id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta of the last batch,
     int64 its timestamp, int32 coordinator epoch, int64 first offset of the open transaction or -1
-Only the newest batch of each producer is in it (-1, -1 and 0 for one of which only a marker is known). Where the batch
-is much older than its append, the time of the append stands in place of its timestamp: with the time at which the file
-was written it tells how long the producer has been idle, as Apache Kafka takes it, too. A snapshot that is missing or
-wrong is rebuilt from the batches.
+A snapshot has only the newest batch of each producer (-1, -1 and 0 for a producer known only by a marker). If a batch
+is much older than its append, the time of the append replaces its timestamp. The timestamp and the time at which the
+file was written give the idle time of the producer; Apache Kafka computes it the same way. A missing or wrong snapshot
+is rebuilt from the batches.
 """
 
 from __future__ import annotations
@@ -77,21 +77,21 @@ class ProducerStateEntry:
         self.batches: deque[BatchMetadata] = deque(maxlen=RETAINED_BATCHES)
         self.last_sequence = NO_SEQUENCE
         self.last_timestamp = -1
-        self.has_written = True  # since idle ones were looked for
-        self.idle_ms = 0  # for how long it had not when they were; not by timestamps, which may be any
+        self.has_written = True  # since the last search for idle producers
+        self.idle_ms = 0  # idle time at that search; not from timestamps, which may be arbitrary
         self.coordinator_epoch = -1
         self.first_transaction_offset = NO_OFFSET
         self.recalled = False
 
     def enter_epoch(self, epoch: int) -> None:
-        """Sequences begin anew with each epoch."""
+        """Begin an epoch: sequences restart with each one."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
             self.last_sequence = NO_SEQUENCE
 
     def find_duplicate(self, epoch: int, base_sequence: int, last_offset_delta: int) -> BatchMetadata | None:
-        """The batch of which one with these is a duplicate."""
+        """Return the retained batch that has these values, so that a batch with them is a duplicate."""
         if epoch == self.epoch and base_sequence >= 0:
             last_sequence = (base_sequence + last_offset_delta) & MAX_SEQUENCE
             for batch in self.batches:
@@ -100,8 +100,10 @@ class ProducerStateEntry:
         return None
 
     def recall(self, batch_headers: Iterable[BatchHeader]) -> bool:
-        """Fill the retained batches up from `batch_headers`, in their order; whether there are more of them now. Works
-        once."""
+        """Complete the retained batches from `batch_headers`, in log order; return whether there are more now.
+
+        It works once.
+        """
         self.recalled = True
         found = [
             BatchMetadata(header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
@@ -120,7 +122,7 @@ def decrement_sequence(sequence: int, by: int) -> int:
 
 
 def format_snapshot(producers: Collection[ProducerStateEntry], now_ms: int = 0, tolerance_ms: int = 0) -> bytes:
-    """The content of a snapshot file that is written at `now_ms`, wall time.
+    """Return the content of a snapshot file that is written at `now_ms`, wall time.
 
     A timestamp that is more than `tolerance_ms` older than its append is replaced.
     """
@@ -148,7 +150,7 @@ def format_snapshot(producers: Collection[ProducerStateEntry], now_ms: int = 0, 
 
 
 def parse_snapshot(content: bytes) -> list[ProducerStateEntry]:
-    """The producers in a snapshot file, each with at most one retained batch. Raises SnapshotError."""
+    """Return the producers in a snapshot file, each with at most one retained batch. Raises SnapshotError."""
     head_bytes = SNAPSHOT_HEAD.size + SNAPSHOT_COUNT.size
     if len(content) < head_bytes:
         raise SnapshotError(f"{len(content)} bytes are too few for a snapshot")

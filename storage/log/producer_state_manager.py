@@ -1,13 +1,13 @@
-"""What each idempotent producer did last in a partition: no batch enters twice, none out of order.
+"""The state of every idempotent producer in a partition, so that no batch is appended twice or out of order.
 
-A producer numbers its records per partition with int32 sequences that wrap around to 0. For each producer the last
-five batches are kept (a client has at most five in flight): a batch that is among them is a duplicate and is answered
-with the offsets it got the first time. What a coordinator writes for a producer (offsets of a group) has no sequence:
-its epoch counts, and that it is part of a transaction.
+A producer numbers its records per partition with int32 sequences that wrap around to 0. For each producer the last five
+batches are kept (a client has at most five in flight). A batch among them is a duplicate, and gets the offsets of the
+first time. A batch that a coordinator writes for a producer (offsets of a group) has no sequence: only its epoch and
+its transaction count.
 
-Transactions: the first transactional batch of a producer begins one, its end transaction marker ends it. The first
-unstable offset, where the last stable offset stops, is the first offset of the oldest transaction that is open, or
-whose marker is not below the high watermark yet.
+Transactions: a producer's first transactional batch begins one, its end transaction marker ends it. The first unstable
+offset, where the last stable offset stops, is the first offset of the oldest transaction that is open or has its marker
+at or above the high watermark.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ STRICT_MARKERS_FROM = 2
 """The transaction version from which every transaction ends with an epoch of its own (KIP-890, KIP-1228)."""
 
 SNAPSHOT_ACCURACY = 24
-"""The time for which a producer is remembered is kept by a snapshot up to this part of it: an hour of a day."""
+"""The precision of a snapshot: idle times are exact up to this part of the expiration time, an hour of a day."""
 
 
 class ProducerStateManager:
-    """The producers of one partition. Not aware of files."""
+    """The producers of one partition. It knows no files."""
 
     __slots__ = (
         "_looked_ms",
@@ -60,10 +60,10 @@ class ProducerStateManager:
     def __init__(self, name: str, expiration_ms: int = 86_400_000) -> None:
         self.name = name
         self.expiration_ms = expiration_ms
-        self._looked_ms: int | None = None  # for idle producers
+        self._looked_ms: int | None = None  # time of the last search for idle producers
         self._producers: dict[int, ProducerStateEntry] = {}
-        self._ongoing: dict[int, int] = {}  # first offset of an open transaction, ascending: its producer id
-        self._unreplicated: dict[int, int] = {}  # first offset: the marker, which is not below the high watermark
+        self._ongoing: dict[int, int] = {}  # first offset of each open transaction, ascending, to its producer id
+        self._unreplicated: dict[int, int] = {}  # first offset to its marker, which is not below the high watermark
         self.first_unstable_offset: int | None = None
 
     def __len__(self) -> int:
@@ -84,10 +84,10 @@ class ProducerStateManager:
         *,
         is_transactional: bool = False,
     ) -> BatchMetadata | None:
-        """Whether a client's batch may be appended: None, or the batch of which it is a duplicate.
+        """Check a client's batch: return None if it may be appended, or the batch that it duplicates.
 
-        Raises InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState. A producer that is not known may begin
-        anywhere, since what it wrote before may have been deleted or may have expired.
+        Raises InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState. An unknown producer may begin with any
+        sequence, since its earlier batches may have been deleted or may have expired.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -116,7 +116,7 @@ class ProducerStateManager:
         return None
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Whether a coordinator may write for a producer. Raises InvalidProducerEpoch."""
+        """Check that a coordinator may write for a producer. Raises InvalidProducerEpoch."""
         producer = self._producers.get(producer_id)
         if producer is not None and epoch < producer.epoch:
             raise InvalidProducerEpoch(
@@ -124,11 +124,11 @@ class ProducerStateManager:
             )
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> None:
-        """Whether a transaction may be ended. Raises InvalidProducerEpoch or TransactionCoordinatorFenced.
+        """Check that a marker may end a transaction. Raises InvalidProducerEpoch or TransactionCoordinatorFenced.
 
-        Since transaction version 2 a marker has a newer epoch than the transaction. One of the same epoch, then, is
-        late and would end the next transaction; where none is open it is one that is sent again, and is harmless. No
-        epoch follows the highest one: a transaction that has it ends in it.
+        Since transaction version 2 a marker has a newer epoch than its transaction. So a marker of the same epoch is
+        late, and would end the next transaction; if none is open, it is a repeated marker and harmless. The highest
+        epoch has no successor: a transaction in it is ended with the same epoch.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -146,9 +146,9 @@ class ProducerStateManager:
             )
 
     def open_epoch(self, producer_id: int) -> int | None:
-        """The epoch of the transaction that a producer has open here; None: it has none.
+        """Return the epoch of the producer's open transaction; None if it has none.
 
-        Not -1: a client may name that as its epoch, and must not be taken for one that has a transaction open.
+        Not -1: a client may send -1 as its epoch, and must not be taken for the owner of an open transaction.
         """
         producer = self._producers.get(producer_id)
         return producer.epoch if producer is not None and producer.first_transaction_offset >= 0 else None
@@ -164,7 +164,7 @@ class ProducerStateManager:
         *,
         is_transactional: bool = False,
     ) -> None:
-        """Take note of a batch that is in the log."""
+        """Record a batch that is in the log."""
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = ProducerStateEntry(producer_id, epoch)
@@ -183,7 +183,7 @@ class ProducerStateManager:
                 self.first_unstable_offset = first_offset
 
     def ending(self, producer_id: int, offset: int) -> AbortedTransaction | None:
-        """What a transaction index has to say of the open transaction, if one is, that a marker at `offset` aborts."""
+        """Return the index entry of the open transaction, if any, for a marker at `offset` that aborts it."""
         producer = self._producers.get(producer_id)
         if producer is None or producer.first_transaction_offset < 0:
             return None
@@ -192,7 +192,7 @@ class ProducerStateManager:
         return AbortedTransaction(producer_id, first_offset, offset, next_open)
 
     def end_transaction(self, producer_id: int, epoch: int, marker: EndMarker, offset: int) -> None:
-        """Take note of a marker that is in the log. What it ends is unstable until the high watermark has passed."""
+        """Record a marker in the log. Its transaction stays unstable until the high watermark passes the marker."""
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = ProducerStateEntry(producer_id, epoch)
@@ -207,17 +207,17 @@ class ProducerStateManager:
             self._unreplicated[first_offset] = offset
 
     def on_high_watermark_updated(self, offset: int) -> None:
-        """The high watermark, or the log start, is at `offset`: what ended below it is stable."""
+        """Update the first unstable offset: transactions that ended below the high watermark `offset` are stable."""
         if self._unreplicated:
             self._unreplicated = {first: marker for first, marker in self._unreplicated.items() if marker >= offset}
             candidates = [*self._unreplicated, *([next(iter(self._ongoing))] if self._ongoing else [])]
             self.first_unstable_offset = min(candidates, default=None)
 
     def remove_expired(self, now_ms: int, at_most: int | None = None) -> int:
-        """Forget producers that were silent for `expiration_ms` and have no open transaction; returns how many.
+        """Forget producers idle for `expiration_ms` that have no open transaction; return how many.
 
-        `now_ms` is monotonic. This is where time passes for them: one counts as idle from the first call after its last
-        batch on.
+        `now_ms` is monotonic. Only these calls measure idle time: it begins at the first call after a producer's last
+        batch.
         """
         passed_ms = now_ms - self._looked_ms if self._looked_ms is not None else 0
         self._looked_ms = now_ms
@@ -240,13 +240,13 @@ class ProducerStateManager:
         self.first_unstable_offset = None
 
     def snapshot(self, now_ms: int = 0) -> bytes:
-        """The content of a snapshot file that is written at `now_ms`, wall time, right after `remove_expired`."""
+        """Return the content of a snapshot file written at `now_ms`, wall time, directly after `remove_expired`."""
         return format_snapshot(self._producers.values(), now_ms, self.expiration_ms // SNAPSHOT_ACCURACY)
 
     def replay(self, header: BatchHeader, marker: EndMarker | None = None) -> AbortedTransaction | None:
-        """Take note of a batch that was found in the log, a control batch with its marker (None: it says nothing).
+        """Record a batch found in the log, a control batch with its marker (None: it ends no transaction).
 
-        Returns the transaction that it aborts.
+        Return the transaction that it aborts.
         """
         if header.producer_id == NO_PRODUCER:
             return None
@@ -268,10 +268,10 @@ class ProducerStateManager:
         return None if marker.is_commit else ended
 
     def load(self, content: bytes, written_ms: int) -> None:
-        """Replace the state by that of a snapshot, without the producers that had expired when it was written.
+        """Replace the state with that of a snapshot, without the producers that had expired when it was written.
 
-        `written_ms` is when that was. How long ago it is does not count: the clock may have been set since. Raises
-        SnapshotError.
+        `written_ms` is the time of writing. Its distance from now does not count: the clock may have been set since.
+        Raises SnapshotError.
         """
         producers = parse_snapshot(content)
         self.clear()

@@ -1,4 +1,4 @@
-"""What the batches of a log say about producers and transactions, told again after a start or a truncation."""
+"""Rebuild producer state and transaction indexes from the batches of a log, after a start or a truncation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 def replay(
     producers: ProducerStateManager, segment: Segment, position: int, header: BatchHeader, data: BytesLike | None = None
 ) -> AbortedTransaction | None:
-    """Take note of a batch that is in the log at `position`; the transaction that it aborts, if it is such a marker."""
+    """Record the batch at `position` of the log; return the transaction that it aborts, if it is such a marker."""
     if not header.is_control:
         return producers.replay(header)
     if not header.has_producer_id:
@@ -34,7 +34,7 @@ def replay(
 
 
 def _marker(segment: Segment, position: int, header: BatchHeader, data: BytesLike | None = None) -> EndMarker | None:
-    """The marker in a control batch; None where it says nothing of a transaction."""
+    """Return the marker in a control batch; None when it ends no transaction."""
     try:
         return read_end_marker(segment.file.read_at(header.size_bytes, position) if data is None else data, header)
     except InvalidRecord as error:
@@ -51,9 +51,9 @@ def load_producers(
     directory: Path,
     snapshots: list[int],
 ) -> None:
-    """Bring `producers` to `end_offset`, from the newest good snapshot (`snapshots`, ascending) and the batches behind.
+    """Bring `producers` to `end_offset`: from the newest good snapshot (`snapshots`, ascending) and the later batches.
 
-    Snapshots above `end_offset` and bad ones are removed, from the list, too.
+    Snapshots above `end_offset` and bad ones are removed, also from the list.
     """
     start = -1
     producers.clear()
@@ -87,7 +87,7 @@ def reload_producers(
     now_ms: int,
     directory: Path,
 ) -> None:
-    """The same for a log that was cut, with the snapshots that are in its directory."""
+    """Call `load_producers` for a log that was cut, with the snapshots in its directory."""
     names = [paths.parse_offset_file(entry.name) for entry in filesystem.list_directory(directory)]
     snapshots = sorted(offset for offset, suffix in filter(None, names) if suffix == paths.SNAPSHOT_SUFFIX)
     load_producers(producers, segments, end_offset, filesystem, now_ms, directory, snapshots)
@@ -101,10 +101,10 @@ def open_transaction_indexes(
     snapshots: Sequence[int],
     doubtful: Collection[int] = (),
 ) -> None:
-    """Take over the indexes of segments up to `end_offset` that are not scanned; what does not fit is made anew.
+    """Open the indexes of segments up to `end_offset` that are not scanned; rebuild those that do not match.
 
-    `names` are in the directory, `snapshots` those of producers. `doubtful` are the base offsets of segments that have
-    lost other indexes: theirs are compared with the batches.
+    `names` are the files in the directory, `snapshots` the offsets of producer snapshots. `doubtful` are the base
+    offsets of segments that have lost other indexes: their transaction indexes are compared with the batches.
     """
     has_indexes = any(name.endswith((paths.TXN_INDEX_SUFFIX, paths.TXN_INDEX_LIST)) for name in names)
     if not segments or not (has_indexes or doubtful):
@@ -117,7 +117,7 @@ def open_transaction_indexes(
             if segment.base_offset in doubtful:
                 _compare_with_batches(segment)
         except ValueError as error:
-            logger.warning("%s: made anew: %s", segment.transaction_index.path, error)
+            logger.warning("%s: rebuilt: %s", segment.transaction_index.path, error)
             _rebuild_transaction_index(segments[: index + 1], filesystem, snapshots)
 
 
@@ -134,7 +134,7 @@ def _read_list(directory: Path, filesystem: Filesystem, names: Collection[str]) 
 def _open_transaction_index(
     segment: Segment, end_offset: int, filesystem: Filesystem, names: Collection[str], listed: tuple[int, int] | None
 ) -> None:
-    """Raises ValueError."""
+    """Open the index of one segment. Raises ValueError when it must be rebuilt."""
     path = segment.transaction_index.path
     if path.name not in names:
         if listed is not None:
@@ -143,12 +143,12 @@ def _open_transaction_index(
     content = filesystem.read_bytes(path)
     check(content, segment.base_offset, end_offset)
     if listed is not None and not is_as_listed(content, listed):
-        raise ValueError(f"its {len(content)} bytes are not what was written")
+        raise ValueError(f"its {len(content)} bytes differ from those written")
     segment.transaction_index.open_existing(len(content))
 
 
 def _compare_with_batches(segment: Segment) -> None:
-    """Raises ValueError where other transactions are aborted than the index says."""
+    """Raise ValueError unless the index has exactly the aborted transactions of the batches."""
     index = segment.transaction_index
     known = [index.entry(at).last_offset for at in range(index.count)]
     if known != [
@@ -163,7 +163,7 @@ def _is_abort(segment: Segment, position: int, header: BatchHeader) -> bool:
 
 
 def _rebuild_transaction_index(segments: list[Segment], filesystem: Filesystem, snapshots: Sequence[int]) -> None:
-    """Make the index of the last of the segments anew from the batches."""
+    """Rebuild the index of the last of the segments from the batches."""
     *before, segment = segments
     producers = ProducerStateManager(segment.directory.name, expiration_ms=LONG_MAX)
     known = [offset for offset in snapshots if offset <= segment.base_offset]

@@ -1,7 +1,7 @@
-"""Small values that the log answers with.
+"""Small values that the log returns.
 
-What is made once per produce or fetch is cheap to make: a named tuple costs a third of a frozen dataclass, and half of
-that a class with slots that is made without its constructor.
+Values made for every produce or fetch must be cheap: a named tuple costs a third of a frozen dataclass to make, and a
+class with slots made without its constructor costs half of that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from klamm.protocol.regions import FileRegion
 
 @dataclass(slots=True)
 class AppendResult:
-    """What became of a batch; for a duplicate, what became of it the first time."""
+    """The outcome of an append; for a duplicate, the outcome of the first one."""
 
     base_offset: int
     last_offset: int
@@ -26,7 +26,7 @@ _make = object.__new__
 
 
 def appended(base_offset: int, last_offset: int, log_append_time_ms: int) -> AppendResult:
-    """Make the result of a batch that is no duplicate, in three quarters of the time that the constructor takes."""
+    """Return the result for a batch that is no duplicate, in three quarters of the constructor's time."""
     result = _make(AppendResult)
     result.base_offset = base_offset
     result.last_offset = last_offset
@@ -36,7 +36,7 @@ def appended(base_offset: int, last_offset: int, log_append_time_ms: int) -> App
 
 
 class LogRead(NamedTuple):
-    """Bytes of a log, to be sent as they are."""
+    """Bytes of a log, sent as they are."""
 
     region: FileRegion | None
     """None when there is nothing at that offset yet."""
@@ -44,7 +44,7 @@ class LogRead(NamedTuple):
     truncated: bool
     """True when the limit cut the very first batch: the region holds no whole batch."""
     next_offset: int = -1
-    """The offset after the last whole batch, or that of the batch that is cut; -1 when there is no whole one."""
+    """The offset after the last whole batch, or of the batch that is cut; -1 when there is no whole one."""
 
 
 NOTHING = LogRead(None, 0, False)
@@ -59,7 +59,7 @@ class TimestampOffset(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch ends; (-1, -1) when it is not known."""
+    """The end offset of a leader epoch; (-1, -1) when it is not known."""
 
     leader_epoch: int
     end_offset: int
@@ -67,7 +67,7 @@ class EpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """Bytes [position, end_position) of a segment that are no good batches; offsets [first_offset, next_offset)."""
+    """A damaged part of a segment: bytes [position, end_position), offsets [first_offset, next_offset)."""
 
     segment: int
     position: int

@@ -1,20 +1,21 @@
-"""Which of its oldest segments a log may lose: by time, by size, by its log start (what DeleteRecords cut off).
+"""Find the oldest segments that a log may delete: by time, by size, and by its log start (after DeleteRecords).
 
 As in Apache Kafka, in this order, oldest first, stopping at the first segment that must stay:
-- time: its largest timestamp is older than `retention.ms`; without timestamps, by when its file was written;
+- time: its largest timestamp is older than `retention.ms`; without timestamps, the time of the file's last write;
 - size: without it the log still has `retention.bytes`;
 - log start: it ends at or below the log start offset.
-Time and size count only for a `cleanup.policy` with `delete`. Nothing at or above the high watermark goes. When the
-active segment is due, too, and not empty, it is rolled first: what is left is an empty segment at the log end.
 
-Nothing is deleted here: `due` rolls if it must and tells the new log start; then the caller makes that durable
-(`LogDir.raise_log_starts`), moves it, and lets the segments go (`Log.detach_unreachable`). After a crash on the way the
-next round finds them below the log start.
+Time and size count only for a `cleanup.policy` with `delete`. Nothing at or above the high watermark is deleted. When
+the active segment is due, too, and not empty, it is rolled first: an empty segment at the log end remains.
 
-Clocks: timestamps are the producers' or the broker's, ages are theirs against `TrustedTime`, which does not believe a
-wall clock that is suddenly ahead until it has stayed so for an hour. A clock that is a day ahead for a minute deletes
-nothing; one that is set back, at once believed, deletes less. Nothing protects from a wrong clock at the start of the
-process, or from records whose own timestamps are wrong.
+This module deletes nothing: `due` rolls if it must and returns the new log start. The caller makes it durable
+(`LogDir.raise_log_starts`), applies it, and removes the segments (`Log.detach_unreachable`). After a crash in between,
+the next round finds them below the log start.
+
+Clocks: timestamps come from the producers or the broker. Ages are measured against `TrustedTime`, which distrusts a
+wall clock that jumps ahead until it has stayed ahead for an hour. So a clock that is a day ahead for a minute deletes
+nothing. A clock that is set back is believed at once, and deletes less. Nothing protects from a wrong clock at the
+start of the process, or from records with wrong timestamps.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from klamm.storage.log.timestamps import last_written_ms
 logger = logging.getLogger(__name__)
 
 JUMP_MS = 60_000
-"""How far the wall clock may run ahead of the monotonic one between two looks."""
+"""How far the wall clock may run ahead of the monotonic one between two calls."""
 
 TRUST_AFTER_SECONDS = 3600.0
 
 
 class TrustedTime:
-    """The wall clock for decisions that destroy data; see the module's head."""
+    """The wall clock for decisions that destroy data; see the module's docstring."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -53,7 +54,7 @@ class TrustedTime:
             if self._jumped_at is None:
                 self._jumped_at = monotonic
                 logger.warning(
-                    "the clock jumped ahead by %d s; what deletes old data believes it in an hour",
+                    "the clock jumped ahead by %d s; deletion of old data follows it in an hour",
                     (wall_ms - expected_ms) // 1000,
                 )
             if monotonic - self._jumped_at < TRUST_AFTER_SECONDS:
@@ -65,7 +66,7 @@ class TrustedTime:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """The oldest segments, as many as may go, and where the log begins without them."""
+    """The oldest segments, as many as may be deleted, and the log start without them."""
 
     by_time: int
     by_size: int
@@ -79,7 +80,7 @@ class Breach:
 
 
 def breach(log: Log, now_ms: int, *, closed_only: bool = False) -> Breach | None:
-    """What may go now; None for nothing. Looks at the segments that may go and the one behind them."""
+    """Return what may be deleted now, or None. Looks only at these segments and the one after them."""
     segments = log.local.segments.all[: -1 if closed_only else None]
     config = log.local.config
     by_time = by_size = 0
@@ -117,19 +118,19 @@ def _may_go(log: Log, segments: Sequence[Segment], index: int) -> bool:
 
 
 def due(log: Log, now_ms: int) -> Breach | None:
-    """What may go now; not the active segment, where no other can be begun. Raises OSError."""
+    """Return what may be deleted now, without the active segment if no new one can be made. Raises OSError."""
     found = breach(log, now_ms)
     if found is None or found.count < len(log.local.segments.all):
         return found
     try:
         log.roll()
-    except KafkaStorageError:  # it is said; the others give space to a full disk
+    except KafkaStorageError:  # logged already; deleting the others frees space on a full disk
         return breach(log, now_ms, closed_only=True)
     return found
 
 
 def log_deleted(log: Log, found: Breach) -> None:
-    """One line for the operator."""
+    """Log one line for the operator."""
     logger.info(
         "%s: retention deletes %d segments: by_time=%d by_size=%d by_log_start=%d size_bytes=%d log_start_offset=%d",
         log.name, found.count, found.by_time, found.by_size, found.by_log_start, found.size_bytes, log.log_start_offset,

@@ -1,6 +1,7 @@
-"""Walking the batches of a segment by their headers, without touching records (format: `protocol.records.batch`).
+"""Walk the batches of a segment by their headers, without touching records (format: `protocol.records.batch`).
 
-Batches are of magic 2, in the tightest loops, or messages of the formats 0 and 1 from before Kafka 0.11, on the side.
+Batches have magic 2 and are handled in tight loops. Messages of the formats 0 and 1, from before Kafka 0.11, take a
+slower path.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from klamm.storage.log.index import MAX_RELATIVE_OFFSET
 
 MAGIC = 2
 MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
-"""The least that the length field of a v2 batch may say."""
+"""The smallest valid value of the length field of a v2 batch."""
 
 _PEEK = Struct(">qi4xb4x2xi")
 """Base offset, length, magic and last offset delta of a header."""
 
 SCAN_BYTES = 4096
-BULK_BYTES = 1 << 18  # what stays in the cache of the processor
+BULK_BYTES = 1 << 18  # fits into the cache of the processor
 
 
 def batch_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch that lies in [position, end); stops before bytes that cannot be a batch.
+    """Yield (position, header) of each batch in [position, end); stop before bytes that cannot be a batch.
 
     Sizes are checked against `end`, contents are not: for bytes that are known to be good.
     """
@@ -60,13 +61,13 @@ def batch_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Ba
 
 
 def _header(chunk: bytes | memoryview, at: int) -> BatchHeader:
-    """The header of a batch of magic 2 there: what `BatchHeader(...)` would make, in half the time."""
+    """Return the header of the batch of magic 2 at `at`, in half the time of `BatchHeader(...)`."""
     fields = HEADER.unpack_from(chunk, at)
     return tuple.__new__(BatchHeader, (fields[0], fields[1] + LOG_OVERHEAD_BYTES, *fields[2:]))
 
 
 def _old_header(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
-    """That of a message of an older format, which only the end of the file may cut short; None when there is none."""
+    """Return the header of a message of an older format, which only the end of the file may cut; None: there is none."""
     try:
         return read_head(chunk, at)
     except CorruptMessage:
@@ -74,7 +75,7 @@ def _old_header(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
 
 
 def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
-    """Position and header of the first batch from `position` on whose last offset is at least `offset`.
+    """Return position and header of the first batch, from `position` on, with a last offset of at least `offset`.
 
     The same walk as `batch_headers`, in the tightest loop: every fetch begins with it.
     """
@@ -97,18 +98,17 @@ def find_offset(file: File, position: int, end: int, offset: int) -> tuple[int, 
 
 
 def _find_old(file: File, position: int, end: int, offset: int) -> tuple[int, BatchHeader] | None:
-    """The same where a message of an older format may be."""
+    """Return the same as `find_offset` where there may be messages of an older format."""
     return next(
         ((at, header) for at, header in batch_headers(file, position, end) if header.last_offset >= offset), None
     )
 
 
 def batches(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of each batch; stops as `batch_headers` does. The bytes hold until the next is asked
-    for.
+    """Yield (position, header, bytes) of each batch; stop as `batch_headers` does.
 
-    Reads ahead in large steps into one buffer: fresh memory for each step would cost more than reading from the page
-    cache.
+    The bytes are valid until the next batch is requested. Reads ahead in large steps into one buffer: fresh memory for
+    each step would cost more than reading from the page cache.
     """
     buffer = bytearray(min(BULK_BYTES, max(0, end - position)))
     chunk = memoryview(b"")
@@ -146,7 +146,7 @@ def _fill(file: File, buffer: bytearray, position: int, end: int) -> memoryview:
 
 
 def problem_of(header: BatchHeader, data: memoryview, next_offset: int, segment_base_offset: int) -> str | None:
-    """What is wrong with a batch whose magic and size are plausible; None when it is good."""
+    """Return the defect of a batch with plausible magic and size; None when it is good."""
     if not crc_is_valid(data, header):
         return "wrong CRC"
     if header.base_offset < next_offset:

@@ -1,9 +1,9 @@
 """One segment of a log: a `.log` file of whole batches, and its indexes.
 
-The file is named after its base offset; every batch in it has offsets from there on, ascending, not more than 2^31 - 1
-above it. A segment is written at its end only. An append that fails half-way is cut back at once, so what `size_bytes`
-counts is always whole batches; what a crash leaves behind is the business of recovery (`recovery/loader.py`). What can
-be done to its files stands in `segment_files.py`.
+The file is named after its base offset; the offsets of its batches ascend from there, to at most 2^31 - 1 above it. A
+segment is written at its end only. An append that fails half-way is cut back at once, so `size_bytes` always counts
+whole batches. Recovery (`recovery/loader.py`) handles the remains of a crash. `segment_files.py` has the operations on
+the files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from klamm.storage.log.segment_files import SegmentFiles
 
 logger = logging.getLogger(__name__)
 
-KNOWN_READS = 64  # of readers in different places
+KNOWN_READS = 64  # by readers at different positions
 
 
 class Segment(SegmentFiles):
@@ -79,9 +79,9 @@ class Segment(SegmentFiles):
         self.last_batch_position = -1
         self._unindexed_bytes = 0
         self._index_rebuilt = False
-        self.damage: tuple[DamagedRange, ...] = ()  # what the scrubber has found, in order
-        self._next_reads: dict[int, tuple[int, BatchHeader]] = {}  # where readers who go on, or have waited, will ask
-        self._next_offsets: dict[int, int] = {}  # by where a read was cut
+        self.damage: tuple[DamagedRange, ...] = ()  # findings of the scrubber, in order
+        self._next_reads: dict[int, tuple[int, BatchHeader]] = {}  # by the offset that a reader will ask for next
+        self._next_offsets: dict[int, int] = {}  # by the position where a read was cut
 
     def set_index_limits(self, index_interval_bytes: int, segment_index_bytes: int) -> None:
         self._index_interval_bytes = index_interval_bytes
@@ -89,7 +89,7 @@ class Segment(SegmentFiles):
         self._max_time_entries = segment_index_bytes // TIME_ENTRY.size - 1  # one slot is kept for the roll
 
     def open_existing(self, size_bytes: int) -> None:
-        """Take over the files of a closed segment, whole and with good indexes."""
+        """Open the files of a closed segment, complete and with good indexes."""
         self.size_bytes = size_bytes
         self.largest_timestamp = None
         self.offset_index.open_existing(self._filesystem.open_read(self.offset_index.path).size())
@@ -98,8 +98,11 @@ class Segment(SegmentFiles):
             self.transaction_index.open_existing(self._filesystem.open_read(self.transaction_index.path).size())
 
     def has_room_for(self, size_bytes: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig) -> bool:
-        """Whether a batch may go in here still: there is room, and it has not been filling for too long, in record time
-        when its first batch has a timestamp. An empty segment takes any batch that its offsets reach."""
+        """Return whether a batch fits: there is room, and the segment is not too old.
+
+        Age is measured in record time when its first batch has a timestamp. An empty segment takes any batch with
+        offsets in reach.
+        """
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return False
         if self.size_bytes == 0:
@@ -140,9 +143,9 @@ class Segment(SegmentFiles):
         self.last_batch_position = position
 
     def find_batch(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Position and head of the first batch whose last offset is at least `offset`.
+        """Return position and header of the first batch with a last offset of at least `offset`.
 
-        Raises CorruptMessage where it is known to be damaged, or turns out to be: what is behind must not be skipped.
+        Raises CorruptMessage if this place is known to be damaged, or is found to be: later batches must not hide it.
         """
         if self.damage:
             return self._find_around_damage(offset)
@@ -162,11 +165,11 @@ class Segment(SegmentFiles):
         if found is None and (whole := self._whole_until(start)) < self.size_bytes:
             raise CorruptMessage(f"{self._log_path}: no whole batch at position {whole}, looked for offset {offset}")
         if found is not None and at_the_end:
-            self._note_read(offset, found)  # all who wait for it are going to ask
+            self._note_read(offset, found)  # all readers that wait for it will ask for this offset
         return found
 
     def _whole_until(self, position: int) -> int:
-        """Where the whole batches from `position` on end."""
+        """Return the end of the whole batches from `position` on."""
         for at, header in batch_headers(self.file, position, self.size_bytes):
             position = at + header.size_bytes
         return position
@@ -179,28 +182,28 @@ class Segment(SegmentFiles):
         end = self.good_end(start)
         found = find_offset(self.file, start, end, offset)
         if found is None and end < self.size_bytes:
-            raise CorruptMessage(f"{self._log_path}: offset {offset} is damaged, or what would come behind it")
+            raise CorruptMessage(f"{self._log_path}: offset {offset} is in a damaged part, or after one")
         return found
 
     def good_end(self, position: int) -> int:
-        """Where known damage begins at or behind `position`, or the end."""
+        """Return the start of the first known damage that ends after `position`, or the end of the segment."""
         return min(
             (damage.position for damage in self.damage if damage.end_position > position), default=self.size_bytes
         )
 
     def _lies(self, position: int, offset: int) -> bool:
-        """Whether an index entry is wrong that was found for `offset`: never is one behind what is looked up.
+        """Return whether the index entry found for `offset` is wrong: a right one is never after the offset.
 
-        No batch at or above `offset` may be right, where it was compacted away.
+        Compaction may have removed all batches at or above `offset`; then the entry is right.
         """
         header = next(self.batch_headers(position), None)
         if header is None:
             return True
-        # Before 0.11 Kafka put the first offset of what was appended there.
+        # Before 0.11 Kafka indexed the first offset of an append.
         return header[1].last_offset > offset and header[1].magic == 2
 
     def next_offset_at(self, start: int, stop: int) -> int:
-        """The offset after the last whole batch in [start, stop), where `start` begins a batch; -1 when none is."""
+        """Return the offset after the last whole batch in [start, stop), -1 if there is none; `start` begins a batch."""
         next_offset = -1
         for _, header in batch_headers(self.file, max(start, self.offset_index.floor_of_position(stop)), stop):
             next_offset = header.last_offset + 1
@@ -210,7 +213,7 @@ class Segment(SegmentFiles):
         return next_offset
 
     def offset_behind(self, start: int, stop: int) -> int:
-        """The same or, where the batch that is cut at `stop` is in the index, its base offset: one look at the file."""
+        """Return `next_offset_at`; or, if the index has the batch cut at `stop`, its base offset, with one read."""
         if (known := self._next_offsets.get(stop)) is not None:
             return known
         indexed = self.offset_index.floor_of_position(stop)
@@ -228,13 +231,13 @@ class Segment(SegmentFiles):
         return next_offset
 
     def _note_read(self, offset: int, found: tuple[int, BatchHeader]) -> None:
-        """Of an offset that will be asked for; to be called before a cut is noted."""
+        """Remember where the batch of an offset is that will be asked for; call this before a cut is recorded."""
         if max(len(self._next_reads), len(self._next_offsets)) >= KNOWN_READS:
             self.forget_reads()
         self._next_reads[offset] = found
 
     def forget_reads(self) -> None:
-        """Look the next offset of every reader up again."""
+        """Forget the next reads: the next offset of every reader is looked up again."""
         self._next_reads.clear()
         self._next_offsets.clear()
 
@@ -242,27 +245,27 @@ class Segment(SegmentFiles):
         return batch_headers(self.file, position, self.size_bytes)
 
     def last_batch_headers(self, index_entries: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and head of the last batches, as far back as that many entries of the offset index."""
+        """Return position and header of the last batches, as far back as that many entries of the offset index."""
         index = self.offset_index
         return self.batch_headers(index.entry(index.count - index_entries)[1] if index.count > index_entries else 0)
 
     def position_of(self, offset: int) -> int:
-        """Of a batch at or before the one that holds `offset`."""
+        """Return the position of a batch at or before the one that holds `offset`."""
         return self.offset_index.lookup(offset) if offset > self.base_offset else 0
 
     def position_of_timestamp(self, timestamp: int) -> int:
-        """Of a batch at or before the first one with a timestamp at or after `timestamp`."""
+        """Return the position of a batch at or before the first one with a timestamp at or after `timestamp`."""
         _, offset = self.time_index.lookup(timestamp)
         return self.offset_index.lookup(offset)
 
     def load_largest_timestamp(self) -> int:
-        """The largest timestamp: that of the last time index entry, which was made when the segment was closed."""
+        """Return the largest timestamp: that of the last time index entry, made when the segment was closed."""
         if self.largest_timestamp is None:
             self.largest_timestamp, self.offset_of_largest = self.time_index.last()
         return self.largest_timestamp
 
     def _search_largest_timestamp(self) -> None:
-        """The largest timestamp, from the last time index entry and the batches behind it."""
+        """Find the largest timestamp from the last time index entry and the batches after it."""
         timestamp, offset = self.time_index.last()
         for _, header in self.batch_headers(self.offset_index.lookup(offset)):
             if header.max_timestamp > timestamp:
@@ -270,7 +273,7 @@ class Segment(SegmentFiles):
         self.largest_timestamp, self.offset_of_largest = timestamp, offset
 
     def load_first_timestamp(self) -> int:
-        """The largest timestamp of the first batch, -1 when there is none."""
+        """Return the largest timestamp of the first batch, -1 when there is none."""
         if self.first_timestamp is None:
             found = next(self.batch_headers(), None)
             if found is None:
@@ -279,7 +282,7 @@ class Segment(SegmentFiles):
         return self.first_timestamp
 
     def load_end(self) -> int:
-        """Find the end of a cleanly closed segment from its last index entry; the offset behind its last batch.
+        """Find the end of a cleanly closed segment from its last index entry; return the offset after its last batch.
 
         Raises ValueError when index and file do not belong together.
         """
@@ -296,7 +299,7 @@ class Segment(SegmentFiles):
         return next_offset
 
     def indexes_are_sane(self, end_offset: int) -> bool:
-        """Whether the last entries point into the segment; `end_offset` is where it ends."""
+        """Return whether the last entries point into the segment; `end_offset` is where it ends."""
         if self.offset_index.count:
             offset, position = self.offset_index.entry(self.offset_index.count - 1)
             if not (self.base_offset <= offset < end_offset and 0 <= position < self.size_bytes):
@@ -305,7 +308,7 @@ class Segment(SegmentFiles):
             timestamp, offset = self.time_index.last()
             if not (self.base_offset <= offset < end_offset and timestamp >= 0):
                 return False
-        elif self.size_bytes:  # a closed segment has an entry, if it has timestamps
+        elif self.size_bytes:  # a closed segment has a time index entry if it has timestamps
             return self.load_first_timestamp() == NO_TIMESTAMP
         return True
 
@@ -315,10 +318,10 @@ class Segment(SegmentFiles):
             self.time_index.maybe_append(self.load_largest_timestamp(), self.offset_of_largest)
 
     def truncate_to(self, offset: int) -> int:
-        """Remove the batch that holds `offset` and all behind it; returns the bytes cut."""
+        """Remove the batch that holds `offset` and all later ones; return the bytes cut."""
         found = self.find_batch(offset)
         if found is None:
-            self.load_largest_timestamp()  # it may be the active one from now on
+            self.load_largest_timestamp()  # it may become the active segment
             return 0
         position, header = found
         cut = self.size_bytes - position
@@ -333,14 +336,14 @@ class Segment(SegmentFiles):
         self.last_batch_offset = self.last_batch_position = -1
         if position == 0:
             self.first_timestamp = None
-        if header.magic < 2:  # the entries of an old Kafka may point into what is cut
+        if header.magic < 2:  # entries that an old Kafka wrote may point into the part that is cut
             self.rebuild_indexes()
         self.load_end()
         self._search_largest_timestamp()
         return cut
 
     def rebuild_indexes(self) -> None:
-        """Make offset and time index anew from the batches, which are known to be good."""
+        """Rebuild offset and time index from the batches, which are known to be good."""
         self.forget_reads()
         self.offset_index.clear()
         self.time_index.clear()
@@ -355,7 +358,7 @@ class Segment(SegmentFiles):
         self._unindexed_bytes = 0
 
     def account_batch(self, position: int, header: BatchHeader) -> None:
-        """Take note of a batch that is in the file already, as `append` does for a new one."""
+        """Account for a batch that is already in the file, as `append_batch` does for a new one."""
         if header.max_timestamp > self.largest_timestamp:  # type: ignore[operator]
             self.largest_timestamp, self.offset_of_largest = header.max_timestamp, header.last_offset
         if position == 0:

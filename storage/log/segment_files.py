@@ -1,10 +1,10 @@
-"""The files of a segment: the `.log` and its indexes, opened, made, completed, frozen, deleted.
+"""The files of a segment, the `.log` and its indexes: open, create, complete, freeze, delete.
 
-With `preallocate` the disk is asked for the whole file when it is made, so that appends do not run out of space nor
-scatter it: behind `size_bytes` it has zeros then, which are cut off when the segment is rolled or closed, and after a
-crash by recovery. When the disk has not so much, the segment does without.
+With `preallocate`, a new file gets its full size on disk, so that appends neither run out of space nor fragment it. It
+then has zeros after `size_bytes`. They are cut off when the segment is rolled or closed, and after a crash by recovery.
+If the disk lacks the space, the segment does without.
 
-Readers hold the file itself, not the segment: its descriptor closes when the last of them lets go.
+Readers hold the file itself, not the segment: its descriptor closes when the last reference is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentFiles:
-    """The files of the segment at `base_offset`, of which `size_bytes` of the `.log` are batches."""
+    """The files of the segment at `base_offset`; the first `size_bytes` of the `.log` are batches."""
 
     __slots__ = (
         "__weakref__",
@@ -80,7 +80,7 @@ class SegmentFiles:
 
     @property
     def file(self) -> File:
-        """The `.log` file, opened when first asked for."""
+        """The `.log` file, opened on first use."""
         self._was_used = True
         file = self._file
         if file is None:
@@ -89,7 +89,7 @@ class SegmentFiles:
         return file
 
     def let_go(self) -> bool:
-        """See `open_files.Holder`."""
+        """Drop the file, unless it is in use or frozen. See `open_files.Holder`."""
         if self._was_used and self._file is not None:
             self._was_used = False
             return True
@@ -98,8 +98,10 @@ class SegmentFiles:
         return False
 
     def create(self, *, exclusive: bool = False) -> None:
-        """Make the file of a new, empty segment. Indexes of that name are somebody's leftovers, so is a file, unless
-        `exclusive`: then it is a FileExistsError."""
+        """Create the file of a new, empty segment.
+
+        Indexes of that name are leftovers. So is a `.log`, unless `exclusive`: then it raises FileExistsError.
+        """
         self.transaction_index.clear()
         file = self._filesystem.open_file(self._log_path, create=True, exclusive=exclusive)
         if file.size():
@@ -120,15 +122,15 @@ class SegmentFiles:
             file.truncate(0)
 
     def trim(self) -> None:
-        """Cut off what is preallocated behind the batches."""
+        """Cut off the preallocated zeros after the batches."""
         if self.is_preallocated:
             self.file.truncate(self.size_bytes)
             self.is_preallocated = False
 
     def write_indexes(self) -> list[File]:
-        """Bring the files up to date, nothing is appended now; returns the indexes to be synced.
+        """Write out the complete indexes of a segment that takes no more appends; return their files to be synced.
 
-        OSError when the disk refuses.
+        Raises OSError when the disk refuses.
         """
         self.trim()
         files = [self.offset_index.write_out(), self.time_index.write_out()]
@@ -138,7 +140,7 @@ class SegmentFiles:
 
     @property
     def index_bytes(self) -> tuple[int, int]:
-        """The sizes of the offset and the time index, without what is preallocated."""
+        """The sizes of the offset and the time index, without preallocated zeros."""
         return self.offset_index.count * OFFSET_ENTRY.size, self.time_index.count * TIME_ENTRY.size
 
     def sync_indexes(self) -> None:
@@ -150,18 +152,18 @@ class SegmentFiles:
         self.file.sync()
 
     def close(self) -> None:
-        """Let go of the file; it closes when no reader holds it any more."""
+        """Drop the file; it closes when the last reader is done."""
         self._file = None
 
     def files(self) -> list[Path]:
-        """The names of its files; an index may be missing. The log comes first: without it the others are leftovers."""
+        """Return the names of its files, the log first: without it the others are leftovers. Indexes may be missing."""
         return [
             paths.offset_file(self.directory, self.base_offset, suffix + self._suffix)
             for suffix in paths.SEGMENT_SUFFIXES
         ]
 
     def freeze(self) -> None:
-        """Hold on to the files as they are, for readers: others will take their names. Nothing is written any more."""
+        """Keep the files open for readers, as they are: others will take their names. Nothing is written any more."""
         self.is_frozen = True
         self._filesystem.open_files.settle()
         assert self.file is not None
@@ -175,7 +177,7 @@ class SegmentFiles:
         self.close()
 
     def _cut_back(self, position: int) -> None:
-        """Take back a partial write. If even that fails, nothing may be written behind the torn bytes."""
+        """Undo a partial write. If even that fails, nothing may be written after the torn bytes."""
         try:
             self.file.truncate(position)
         except OSError:

@@ -1,8 +1,8 @@
-"""The segments of a log in their order, and those that leave it.
+"""The segments of a log in their order, and how they are removed.
 
-The list of this moment is replaced, never changed, so whoever holds one may go on using it. A segment goes in steps:
-out of the list, on the loop, which takes no time; its files are retired (`.deleted`) in a thread; then, when no reader
-can want to open them any more, they are unlinked.
+The current list is replaced, never changed, so a reader may go on using the one it has. A segment is removed in steps:
+it leaves the list, on the loop, which takes no time; a thread renames its files (`.deleted`); once no reader can want
+to open them, they are unlinked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from klamm.storage.log.segment import Segment
 from klamm.storage.log.transaction_index import AbortedTransaction
 
 CLOSED_WITH_READS: Final = 256
-"""Closed segments of all logs that know where their readers will go on: with 64 readers each it is 32 KB."""
+"""How many closed segments, of all logs, remember their readers' next offsets: 64 readers each take 32 KB."""
 
 
 class ClosedReads:
-    """The closed segments that were read last, of all logs: the others forget what they know of their readers."""
+    """The closed segments of all logs that were read last. Others forget their readers' next offsets."""
 
     def __init__(self, limit: int = CLOSED_WITH_READS) -> None:
         self._limit = limit
@@ -37,7 +37,7 @@ class ClosedReads:
 
     def note(self, segment: Segment) -> None:
         reference = weakref.ref(segment)
-        self._segments.pop(reference, None)  # readers may be in several threads: each of these steps is one of its own
+        self._segments.pop(reference, None)  # readers may be in several threads: each step here is atomic
         self._segments[reference] = None
         if len(self._segments) > self._limit:
             oldest = self._segments.popitem(last=False)[0]()
@@ -49,7 +49,7 @@ CLOSED_READS: Final = ClosedReads()
 
 
 class SegmentList:
-    """Oldest first, never empty; the last one is the active one."""
+    """Segments, oldest first, never empty; the last one is active."""
 
     __slots__ = ("aborting", "active", "all", "bases", "closed_bytes")
 
@@ -65,7 +65,7 @@ class SegmentList:
         self.note_aborts()
 
     def note_aborts(self) -> None:
-        """Transactions were aborted, or are not any more: most logs have none, and are not searched for them."""
+        """Update the list of segments with aborted transactions. Most logs have none, and need no search."""
         self.aborting = [segment for segment in self.all if segment.transaction_index.count]
 
     def append_segment(self, segment: Segment) -> None:
@@ -73,11 +73,11 @@ class SegmentList:
         self.set_segments([*self.all, segment])
 
     def index_of(self, offset: int) -> int:
-        """The index of the segment that holds `offset`, if any does; the first one for offsets below it."""
+        """Return the index of the segment that holds `offset`, if any does; the first one for offsets below it."""
         return max(0, bisect_right(self.bases, offset) - 1)
 
     def read_records(self, offset: int, end: int, *, max_bytes: int, max_offset: int, min_one: bool) -> LogRead:
-        """See `Log.read`; `end` is the log end. CorruptMessage, OSError."""
+        """Return batches, as `Log.read_records` does; `end` is the log end. Raises CorruptMessage, OSError."""
         segments = self.all
         for index in range(self.index_of(offset), len(segments)):
             found = segments[index].find_batch(offset)
@@ -94,8 +94,10 @@ class SegmentList:
         return NOTHING
 
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in [start, end): a read_committed reader leaves them out. Raises
-        KafkaStorageError."""
+        """Return the aborted transactions with records in [start, end), which a read_committed reader leaves out.
+
+        Raises KafkaStorageError.
+        """
         found: list[AbortedTransaction] = []
         if not self.aborting:
             return found
@@ -107,7 +109,7 @@ class SegmentList:
         return found
 
     def detach_below(self, offset: int) -> list[Segment]:
-        """Take the segments that end at or below `offset` out; the active one stays."""
+        """Take the segments that end at or below `offset` out of the list, and return them; the active one stays."""
         count = self.index_of(offset)
         removed = self.all[:count]
         if removed:
@@ -115,14 +117,14 @@ class SegmentList:
         return removed
 
     def inherit_damage(self, source: SegmentList) -> None:
-        """What is known to be damaged in `source` is so here, too, where the bytes were copied as they were."""
+        """Copy the known damage of `source` where the bytes were copied unchanged."""
         known = {segment.base_offset: segment.damage for segment in source.all if segment.damage}
         for segment in self.all if known else ():
             found = known.get(segment.base_offset, ())
             segment.damage = tuple(each for each in found if each.end_position <= segment.size_bytes)
 
     def substitute(self, old: list[Segment], new: list[Segment]) -> None:
-        """Put `new` in the place of neighbours that are in the list."""
+        """Replace adjacent segments of the list with `new`."""
         index = self.all.index(old[0])
         assert self.all[index : index + len(old)] == old, "nothing cuts the log while files are swapped"
         self.set_segments([*self.all[:index], *new, *self.all[index + len(old) :]])
@@ -137,10 +139,10 @@ def _region(
     min_one: bool,
     next_offset: int,
 ) -> LogRead:
-    """The bytes of a segment from the batch at `position` on. `next_offset` follows when they reach its end."""
+    """Return the bytes of a segment from the batch at `position` on. `next_offset` applies if they reach its end."""
     end = segment.good_end(position) if segment.damage else segment.size_bytes
     if max_offset is not None:
-        with suppress(CorruptMessage):  # then it ends below that in any case
+        with suppress(CorruptMessage):  # if damaged, the read ends below it anyway
             if (bound := segment.find_batch(max_offset)) is not None:
                 end = min(end, bound[0])
     if end <= position:
@@ -159,7 +161,7 @@ def _region(
 
 
 def retire(filesystem: Filesystem, directory: Path, segments: Iterable[Segment]) -> list[Path]:
-    """Give the files of detached segments the suffix `.deleted`, durably; returns the new names. Blocks, OSError.
+    """Give the files of detached segments the suffix `.deleted`, durably; return the new names. Blocks. Raises OSError.
 
     From then on a start removes them.
     """

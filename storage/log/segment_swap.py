@@ -1,7 +1,7 @@
-"""Compacted segments on their way into a log that is being read and written (files and crashes: `swap_manifest.py`).
+"""The swap of compacted segments into a log that is being read and written (files and crashes: `swap_manifest.py`).
 
-`begin` on the loop, `swap_files` in a thread, `finish` on the loop. What wants to cut the log in between waits for the
-thread, and then finishes the swap itself.
+`begin` runs on the loop, `swap_files` in a thread, `finish` on the loop. Code that must cut the log in between waits
+for the thread, and then finishes the swap itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SwapStuck(OSError):
 
 
 class SegmentSwap:
-    """The one swap that may be under way in a log."""
+    """The one swap that may be in progress in a log."""
 
     __slots__ = ("_directory", "_filesystem", "_new", "_old", "_segments", "cut_count")
 
@@ -37,14 +37,14 @@ class SegmentSwap:
         self._old: list[Segment] = []
         self._new: Segment | None = None
         self.cut_count = 0
-        """How often the log was cut: what was made of its segments before is of another log."""
+        """How often the log was cut. A compacted segment made before a cut no longer fits the log."""
 
     @property
     def is_under_way(self) -> bool:
         return bool(self._old)
 
     def begin(self, cleaned: Cleaned, recovery_point: int) -> bool:
-        """Reserve the segments that a compacted one is to replace; False when they are not there any more."""
+        """Reserve the segments that a compacted one is to replace; return False when they are gone."""
         if cleaned.cut_count != self.cut_count:
             return False
         sources = set(cleaned.sources)
@@ -57,9 +57,9 @@ class SegmentSwap:
         return True
 
     def swap_files(self, cleaned: Cleaned, new_segment: Callable[[int], Segment]) -> list[Path]:
-        """Put the compacted files in their place, durably; returns what may be unlinked later. Blocks.
+        """Move the compacted files into place, durably; return the files to unlink later. Blocks.
 
-        OSError: nothing has happened. SwapStuck: it cannot be told, or something has.
+        Raises OSError when nothing has changed, and SwapStuck when something has, or may have.
         """
         swap = SwapManifest(
             cleaned.base_offset, cleaned.sources, size_bytes=cleaned.size_bytes, record_count=cleaned.record_count
@@ -82,7 +82,7 @@ class SegmentSwap:
         return deleted
 
     def _look_at(self, cleaned: Cleaned) -> None:
-        """Whether the file is the one that the cleaner has checked, as far as that costs nothing. OSError."""
+        """Raise OSError unless the file has the size that the cleaner has verified. Costs almost nothing."""
         path = paths.offset_file(self._directory, cleaned.base_offset, paths.LOG_SUFFIX + paths.CLEANED_SUFFIX)
         size = self._filesystem.open_read(path).size()
         if size != cleaned.size_bytes:
@@ -91,14 +91,14 @@ class SegmentSwap:
     def _give_up(self) -> None:
         try:
             withdraw(self._filesystem, self._directory)
-        except OSError as error:  # the next start may find the manifest or not: nothing may change before
+        except OSError as error:  # the manifest may or may not be durable: nothing may change before a restart
             raise SwapStuck(error.errno, f"compacted segments were not swapped: {describe(error)}") from error
         for segment in self._old:
             segment.is_frozen = False
         self._old = []
 
     def finish(self) -> bool:
-        """Let readers see the compacted segment, if its files are in place; whether they are."""
+        """Show the compacted segment to readers, if its files are in place; return whether they are."""
         if self._new is None:
             return False
         self._segments.substitute(self._old, [self._new])

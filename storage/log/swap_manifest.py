@@ -1,25 +1,26 @@
-"""Putting a compacted segment in the place of those it was made of, so that a crash leaves the old or the new ones.
+"""The replacement of segments by a compacted one, so that a crash leaves either the old or the new segments.
 
-A plain file `klamm.compaction` (JSON) in the partition directory says what is under way:
+A plain file `klamm.compaction` (JSON) in the partition directory describes the swap in progress:
     {"version": 1, "base_offset": 0, "sources": [0, 1200, 2500], "size_bytes": 8000, "records": 70}
-Where one segment is split into several (`recovery/split.py`), which are all told:
+Where one segment is split into several (`recovery/split.py`), it lists all of them:
     {"version": 2, "targets": [0, 5000000000], "sources": [0]}
 The steps of a swap, each durable before the next:
-1. the new files are there, whole, as `0.log.cleaned` and so on;
-2. the manifest is written: from here on the swap is finished, after a crash by the next start (`finish`);
-3. the new files become `0.log.swap` ...: what Apache Kafka, would it take over now, finishes by its own rules;
+1. the new files exist, complete, as `0.log.cleaned` and so on;
+2. the manifest is written: from here on the swap will be finished, after a crash by the next start (`finish`);
+3. the new files become `0.log.swap` ...: if Apache Kafka took over now, it would finish them by its own rules;
 4. the files of the other sources and their producer snapshots become `.deleted`;
-5. the new files take their names, over the old ones of the first source;
-6. the manifest goes.
+5. the new files take their names, replacing the old ones of the first source;
+6. the manifest is removed.
 The order within steps 3 and 4 is for Apache Kafka, which does not know the manifest. It drops a `.swap` at or above any
-`.cleaned`, so the highest target is renamed first, or it would take the first half of a split for the whole. And it
-keeps a source that begins at or above the end of the new segment, so the lowest goes first: a value is gone before the
-tombstone that was above it.
-Which steps are done tell the names: as long as `0.log.swap` or `0.log.cleaned` is there, `0.log` is the old one. A
-`.cleaned` file without a manifest is dropped. A start that finds a manifest checks the new segment against what it says
-before anything else goes; where it does not fit, all stays as it is. A `.swap` file without one comes from Apache
-Kafka, and its rules hold: it replaces the segments whose base offsets it covers, but for one at or above a `.cleaned`
-file, which is dropped.
+`.cleaned`, so the highest target is renamed first; otherwise Kafka would take the first half of a split for the whole.
+And it keeps a source that begins at or above the end of the new segment, so the lowest source goes first: a value is
+gone before the tombstone above it.
+
+The file names show which steps are done: while `0.log.swap` or `0.log.cleaned` exists, `0.log` is the old segment. A
+`.cleaned` file without a manifest is dropped. A start that finds a manifest first checks the new segment against it; if
+they do not match, nothing is changed. A `.swap` file without a manifest comes from Apache Kafka, and Kafka's rules
+apply: it replaces the segments with base offsets in its range, unless it is at or above a `.cleaned` file; then it is
+dropped.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ SPLIT_VERSION = 2
 
 
 class SwapManifestError(Exception):
-    """What is there does not tell how to finish."""
+    """The files present do not show how to finish the swap."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwapManifest:
-    """A segment and those, its own base offset first among them, whose place it takes; or `others`, too, and one."""
+    """A segment (with `others`, several) and the `sources` it replaces, the one with its own base offset first."""
 
     base_offset: int
     sources: tuple[int, ...]
     others: tuple[int, ...] = ()
     size_bytes: int = -1
-    """Of the new segment, -1 when it is not known; so is `record_count`."""
+    """The size of the new segment, -1 when it is not known; likewise `record_count`."""
     record_count: int = -1
 
     @property
@@ -73,7 +74,7 @@ class SwapManifest:
 
     @classmethod
     def parse(cls, content: bytes) -> SwapManifest:
-        """Raises SwapError."""
+        """Parse a manifest. Raises SwapManifestError."""
         try:
             fields = json.loads(content)
             sources = tuple(int(offset) for offset in fields["sources"])
@@ -90,21 +91,21 @@ class SwapManifest:
 
 
 def announce(filesystem: Filesystem, directory: Path, swap: SwapManifest) -> None:
-    """Steps 1 and 2; the synced files are there as `.cleaned`. After an OSError `withdraw` tells where we are."""
+    """Do steps 1 and 2: the synced files exist as `.cleaned`. After an OSError, `withdraw` decides the outcome."""
     filesystem.sync_directory(directory)
     replace_file(filesystem, directory / paths.COMPACTION_MANIFEST, swap.format())
 
 
 def withdraw(filesystem: Filesystem, directory: Path) -> None:
-    """Make sure that there is no manifest, when nothing but that was done. An OSError leaves it open."""
+    """Remove the manifest durably, when no later step was done. After an OSError it may or may not exist."""
     unlink_if_exists(filesystem, directory / paths.COMPACTION_MANIFEST)
     filesystem.sync_directory(directory)
 
 
 def finish(filesystem: Filesystem, directory: Path, names: Collection[str]) -> bool:
-    """At a start: finish or drop what was under way; `names` are in the directory. Whether anything was changed.
+    """Finish or drop an interrupted swap at a start; return whether anything changed. `names` are in the directory.
 
-    Raises SwapError: nothing was changed.
+    Raises SwapManifestError: nothing was changed.
     """
     if paths.COMPACTION_MANIFEST in names:
         swap = SwapManifest.parse(filesystem.read_bytes(directory / paths.COMPACTION_MANIFEST))
@@ -120,14 +121,14 @@ def finish(filesystem: Filesystem, directory: Path, names: Collection[str]) -> b
             filesystem.unlink(_file(directory, offset, suffix, paths.SWAP_SUFFIX))
         elif suffix == paths.LOG_SUFFIX:
             _finish_foreign(filesystem, directory, offset, names)
-        elif (offset, paths.LOG_SUFFIX) not in swapped:  # its log has its name already
+        elif (offset, paths.LOG_SUFFIX) not in swapped:  # its log already has its name
             filesystem.rename(_file(directory, offset, suffix, paths.SWAP_SUFFIX), _file(directory, offset, suffix))
     filesystem.sync_directory(directory)
     return True
 
 
 def _check_new(filesystem: Filesystem, directory: Path, swap: SwapManifest, names: Collection[str]) -> None:
-    """Raise SwapError unless the new segment, which may have its own name already, is what the manifest says."""
+    """Raise SwapManifestError unless the new segment, which may already have its own name, matches the manifest."""
     if swap.size_bytes < 0:
         return
     marks = (paths.CLEANED_SUFFIX, paths.SWAP_SUFFIX, "")
@@ -157,7 +158,7 @@ def _finish_foreign(filesystem: Filesystem, directory: Path, base_offset: int, n
 
 
 def carry_out(filesystem: Filesystem, directory: Path, swap: SwapManifest) -> list[Path]:
-    """Steps 3 to 6, those that are not done yet. Returns the names of what may be unlinked later."""
+    """Do those of the steps 3 to 6 that are not done yet. Return the files to unlink later."""
     for base_offset, suffix in product(reversed(swap.targets), NEW_SUFFIXES):
         with suppress(FileNotFoundError):
             filesystem.rename(
@@ -185,7 +186,7 @@ def carry_out(filesystem: Filesystem, directory: Path, swap: SwapManifest) -> li
 
 
 def _with_suffix(names: Iterable[str], mark: str) -> set[tuple[int, str]]:
-    """(offset, suffix) of the segment files with a mark behind them."""
+    """Return (offset, suffix) of the segment files that have a mark after their name."""
     parsed = (paths.parse_offset_file(name.removesuffix(mark)) for name in names if name.endswith(mark))
     return {known for known in parsed if known is not None and known[1] in paths.SEGMENT_SUFFIXES}
 

@@ -1,10 +1,10 @@
-"""Finding records by their timestamps: the only place where a log looks at records, and at a batch or two of them.
+"""Find records by timestamp: the only place where a log decodes records, and then only those of a batch or two.
 
-Timestamps need not ascend, so an answer is the first record in the order of offsets. Time indexes tell where to begin:
-no batch before that place reaches the timestamp; offset indexes, where the log starts: nothing below is looked at.
+Timestamps need not ascend, so the result is the first match in offset order. The time indexes tell where to begin: no
+earlier batch reaches the timestamp. The offset indexes tell where the log start is: nothing below it is read.
 
-That may still be long reads from a cold disk, and a batch that inflates to a hundred megabytes. So a search is made
-where appends are made, and run in another thread.
+A search may still read long stretches of a cold disk, or a batch that inflates to a hundred megabytes. So it is made on
+the thread of the appends, and run in another one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from klamm.storage.log.segment import Segment
 from klamm.storage.log.segment_list import SegmentList
 
 DECOMPRESS_LIMIT = 100 << 20
-"""How far a batch is inflated, at least."""
+"""The minimum of the limit to which a batch is inflated."""
 
 
 class Search:
-    """Looks for one record in the segments of this moment: the first at or above the log start with a timestamp at or
-    after `timestamp`, or, with None, the first that has the largest.
+    """A search for one record in the current segments.
 
-    Only the newest segment changes while it runs, so that one is asked here and now for what it has in memory.
-    In a segment that no longer belongs to the log, as its files may be gone, nothing is found.
+    It finds the first record, from the log start on, with a timestamp at or after `timestamp`; or, with None, the first
+    with the largest timestamp. Only the newest segment changes during the search, so its state in memory is read now. A
+    segment that has left the log meanwhile counts as empty, since its files may be gone.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Search:
         self._range = (active.position_of(log_start_offset), active.position_of_timestamp(wanted), active.size_bytes)
 
     def run(self) -> TimestampOffset | None:
-        """The answer; None when no record fits.
+        """Return the record found; None when none matches.
 
         Raises KafkaStorageError, CorruptMessage for a damaged batch, or UnsupportedForMessageFormat when nothing is
         found in a log that ends with messages of format 0, which has no timestamps.
@@ -122,9 +122,9 @@ class Search:
         return None
 
     def _first_of_largest(self) -> TimestampOffset | None:
-        """The slow way, for when the record with the largest timestamp is below the log start, or compacted away.
+        """Find the largest timestamp when the record of the indexes is below the log start, or compacted away.
 
-        Walks headers only, of as few segments as may have the answer, and looks into two batches of each.
+        This is slower: it walks the headers of the segments that may hold the result, and decodes two batches of each.
         """
         best: TimestampOffset | None = None
         for segment in sorted(self._segments, key=self._largest_of, reverse=True):
@@ -136,8 +136,8 @@ class Search:
         return best
 
     def _largest_in(self, segment: Segment) -> TimestampOffset | None:
-        best: TimestampOffset | None = None  # within the batch where the log starts
-        largest, place = NO_TIMESTAMP, None  # of the batches behind it
+        best: TimestampOffset | None = None  # within the batch that holds the log start
+        largest, place = NO_TIMESTAMP, None  # of the later batches
         for position, header in self._heads(segment, None):
             if header.base_offset < self._log_start or (
                 header.record_count == UNKNOWN_COUNT and best is None and place is None
@@ -150,7 +150,7 @@ class Search:
         return best if best is not None and best.timestamp > NO_TIMESTAMP else None
 
     def _heads(self, segment: Segment, timestamp: int | None) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and head of the batches above the log start that may hold records of the timestamp, or any."""
+        """Yield position and header of the batches above the log start that may hold the timestamp; None: of all."""
         try:
             if segment is self._active:
                 start, timestamp_start, end = self._range
@@ -161,7 +161,7 @@ class Search:
             if timestamp is not None:
                 start = max(start, timestamp_start)
             for position, header in batch_headers(segment.file, start, end):
-                # Compaction leaves empty batches, for their producer's sake.
+                # Compaction leaves empty batches that keep a producer's state.
                 if header.last_offset >= self._log_start and header.record_count:
                     yield position, header
         except FileNotFoundError:
@@ -169,7 +169,7 @@ class Search:
                 raise
 
     def _records(self, segment: Segment, position: int, header: BatchHeader) -> Iterator[TimestampOffset]:
-        """The records of a batch that are above the log start."""
+        """Yield the records of a batch that are above the log start."""
         if header.is_log_append_time and header.record_count != UNKNOWN_COUNT:
             yield TimestampOffset(header.max_timestamp, max(header.base_offset, self._log_start), header.leader_epoch)
             return
@@ -182,12 +182,12 @@ class Search:
 
 
 def _rank(found: TimestampOffset) -> tuple[int, int]:
-    """The larger timestamp is better, then the lower offset."""
+    """Return the sort key of a result: the larger timestamp is better, then the lower offset."""
     return found.timestamp, -found.offset
 
 
 def last_written_ms(segment: Segment) -> int:
-    """The largest timestamp of a segment; when it has none, when its file was last written."""
+    """Return the largest timestamp of a segment; if it has none, the time of the file's last write."""
     timestamp = segment.load_largest_timestamp()
     return timestamp if timestamp != NO_TIMESTAMP else segment.file.modified_ms()
 
@@ -195,7 +195,7 @@ def last_written_ms(segment: Segment) -> int:
 def segment_offsets(
     segments: list[Segment], timestamp: int, max_count: int, log_start_offset: int, log_end_offset: int, now_ms: int
 ) -> list[int]:
-    """See `Log.segment_offsets`."""
+    """Return the result of `Log.segment_offsets`."""
     if timestamp == -2:
         return [log_start_offset][:max_count]
     offsets = []

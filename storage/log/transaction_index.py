@@ -1,23 +1,24 @@
-"""The aborted transactions whose markers are in a segment (`.txnindex`): what a read_committed reader must leave out.
+"""The aborted transactions with markers in a segment (`.txnindex`), which a read_committed reader must leave out.
 
-Format (Apache Kafka's; big endian, 34 bytes each, made at the first abort):
+Format (Apache Kafka's; big endian, 34 bytes each, created at the first abort):
     int16 version = 0, int64 producer id, int64 first offset, int64 last offset (of the marker),
     int64 last stable offset when the marker was written, as far as transactions hold it back
-The last offsets ascend, the last stable offsets do not descend. A transaction may have begun segments before: who reads
-offsets below `end` looks into later segments until an entry's last stable offset is at or above `end`, as no
-transaction that ended later can have begun below that.
+The last offsets ascend; the last stable offsets never descend. A transaction may have begun segments earlier. So a
+reader of offsets below `end` also searches later segments, up to an entry with a last stable offset at or above `end`:
+no transaction that ended later can have begun below that.
 
-The entry of an abort is written at once. While the disk refuses it stays in memory, and the recovery point where it is:
-after a crash the index of a segment above the recovery point is made anew from the batches, whatever is in the file.
-For the others the list below tells, after a crash as after a clean close, whether the file is the one that was written.
-A file that was not read is never written, whatever else is done to the segment: its entries are nowhere else.
+The entry of an abort is written at once. If the disk refuses, it stays in memory and the recovery point does not
+advance. After a crash the index of a segment above the recovery point is rebuilt from the batches, whatever the file
+has. For the other segments the list below tells, after a crash as after a clean close, whether the file is the one that
+was written. A file that was not read is never written, whatever else is done to the segment: it holds the only copy of
+its entries.
 
-`klamm.txnindexes`, a plain file in the partition directory, lists the transaction indexes there are:
+`klamm.txnindexes`, a plain file in the partition directory, lists the existing transaction indexes:
     0            version
     1            number of lines that follow
     1200 3 c0ffee00      base offset, number of entries, CRC-32C of the content in hex
-Without it a missing `.txnindex` looks like a segment in which nothing was aborted. A list that is missing or behind
-does no harm: an index with more entries than it says is taken as it is, one that does not fit is made anew.
+Without it a missing `.txnindex` would look like a segment without aborts. A missing or outdated list does no harm: an
+index with more entries than listed is taken as it is, one that does not match is rebuilt.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _LAST_OFFSET = Struct(">18xq")
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted by the marker at `last_offset`."""
+    """A transaction aborted by the marker at `last_offset`."""
 
     producer_id: int
     first_offset: int
@@ -57,7 +58,7 @@ class TransactionIndex(EntryFile):
 
     def __init__(self, filesystem: Filesystem, path: Path) -> None:
         super().__init__(filesystem, path, ENTRY, _LAST_OFFSET)
-        self._is_known = False  # what is in the file, if there is one, was read or does not count any more
+        self._is_known = False  # the file was read, or its content no longer counts
         self._listed: tuple[int, int] | None = None
 
     def open_existing(self, size_bytes: int) -> None:
@@ -74,7 +75,7 @@ class TransactionIndex(EntryFile):
         self._grown()
 
     def write_through(self) -> None:
-        """Bring the file up to date, if the disk lets it."""
+        """Write the new entries to the file, if the disk lets it."""
         self._spill()
 
     def entry(self, index: int) -> AbortedTransaction:
@@ -82,7 +83,7 @@ class TransactionIndex(EntryFile):
         return AbortedTransaction(*fields)
 
     def collect(self, start: int, end: int, found: list[AbortedTransaction]) -> bool:
-        """Add the transactions that have offsets in [start, end); whether later segments have no more of them."""
+        """Add the transactions with offsets in [start, end); return whether later segments cannot have more of them."""
         for index in range(self._floor(start - 1) + 1, self.count):
             aborted = self.entry(index)
             if aborted.first_offset < end:
@@ -92,22 +93,22 @@ class TransactionIndex(EntryFile):
         return False
 
     def truncate(self, offset: int) -> None:
-        """Forget the transactions whose markers are at `offset` or above."""
+        """Forget the transactions with markers at `offset` or above."""
         self._cut(self._floor(offset - 1) + 1)
 
     @property
     def is_in_use(self) -> bool:
-        """Whether there is, or has to be, a file to be written: none is made before the first abort."""
+        """Whether the file exists or must be written: none is made before the first abort."""
         return self.count > 0 or (self._is_known and self._filesystem.exists(self.path))
 
     def listed(self) -> tuple[int, int]:
-        """Number of entries and CRC, for the list."""
+        """Return the number of entries and the CRC, for the list."""
         if self._listed is None or self._listed[0] != self.count:
             self._listed = self.count, crc32c(self.content())
         return self._listed
 
     def content(self) -> bytes:
-        """All entries, those that are in memory only, too."""
+        """Return all entries, including those only in memory."""
         written = self._tail_first * ENTRY.size
         header = self._filesystem.open_read(self.path).read_at(written, 0) if written else b""
         return header + self._tail
@@ -118,26 +119,26 @@ class TransactionIndex(EntryFile):
 
 
 def entries(content: bytes) -> Iterator[AbortedTransaction]:
-    """What a whole file says."""
+    """Yield the entries of a whole file."""
     for _, *fields in ENTRY.iter_unpack(content):
         yield AbortedTransaction(*fields)
 
 
 def check(content: bytes, start: int, end: int) -> None:
-    """Raise a ValueError that tells what is wrong with the index of a segment with offsets in [start, end)."""
+    """Raise a ValueError that describes the defect of the index of a segment with offsets in [start, end)."""
     if len(content) % ENTRY.size:
-        raise ValueError(f"{len(content)} bytes are no whole number of entries")
+        raise ValueError(f"{len(content)} bytes are not a whole number of entries")
     last_offset = last_stable_offset = -1
     for version, producer_id, first, last, stable in ENTRY.iter_unpack(content):
         what = f"aborted transaction of producer_id={producer_id} at [{first}, {last}]"
         if version != VERSION:
             raise ValueError(f"version {version} is not {VERSION}")
         if producer_id < 0 or not 0 <= first < last:
-            raise ValueError(f"{what} is none")
+            raise ValueError(f"{what} has no valid offsets")
         if not start <= last < end:
             raise ValueError(f"{what} does not end in the segment, [{start}, {end})")
         if last <= last_offset:
-            raise ValueError(f"{what} is not behind offset {last_offset}")
+            raise ValueError(f"{what} is not after offset {last_offset}")
         if not last_stable_offset <= stable <= last + 1:
             raise ValueError(f"{what} has the last stable offset {stable}")
         last_offset, last_stable_offset = last, stable
@@ -146,7 +147,7 @@ def check(content: bytes, start: int, end: int) -> None:
 def write_list(
     filesystem: Filesystem, directory: Path, indexes: list[tuple[int, TransactionIndex]], *, sync: bool
 ) -> None:
-    """Write which transaction indexes a log has. A disk that refuses costs that a missing one is not missed."""
+    """Write the list of a log's transaction indexes. If the disk refuses, a missing index may go unnoticed."""
     path = directory / paths.TXN_INDEX_LIST
     if not indexes and not filesystem.exists(path):
         return
@@ -157,13 +158,13 @@ def write_list(
 
 
 def format_list(indexes: Iterable[tuple[int, TransactionIndex]]) -> bytes:
-    """`klamm.txnindexes`, of the base offsets and the indexes that there are."""
+    """Return the content of `klamm.txnindexes` for indexes and the base offsets of their segments."""
     listed = ((base_offset, *index.listed()) for base_offset, index in indexes)
     return format_lines([f"{base_offset} {count} {crc:08x}" for base_offset, count, crc in listed])
 
 
 def parse_list(content: bytes) -> dict[int, tuple[int, int]]:
-    """Number of entries and CRC by base offset. Raises CheckpointError."""
+    """Return number of entries and CRC by base offset. Raises CheckpointError."""
     try:
         return {int(base): (int(count), int(crc, 16)) for base, count, crc in parse_lines(content)}
     except ValueError as error:
@@ -171,6 +172,6 @@ def parse_list(content: bytes) -> dict[int, tuple[int, int]]:
 
 
 def is_as_listed(content: bytes, listed: tuple[int, int]) -> bool:
-    """Whether a file begins with what was known of it; it may have grown since."""
+    """Return whether a file begins with the listed content; it may have grown since."""
     count, crc = listed
     return len(content) >= count * ENTRY.size and crc32c(content[: count * ENTRY.size]) == crc

@@ -1,15 +1,15 @@
-"""Transactions that a partition may take part in: what has to be asked before the first batch of one is appended.
+"""The verification of transactions in a partition: the check before the first batch of a transaction is appended.
 
-A transactional batch may begin a transaction in a partition only when the coordinator says that the transaction is
-open and has this partition in it; else a late batch, of a producer whose transaction has ended, would begin one that
-nobody ever ends (KIP-890). Who asks the coordinator takes a guard from `begin` first and hands it to the append with
-the batch. The guard is good for one transaction: an append or a marker in between ends it, and with it what the
-coordinator has said. Once a batch is in, no guard is needed until the marker, but by the next epoch of the producer:
-since transaction version 2 a producer that was told of the end of a transaction may be ahead of its marker, which a
-crash has delayed, and what it writes must not get into a transaction that is decided.
+A transactional batch may begin a transaction in a partition only if the coordinator confirms that the transaction is
+open and includes this partition. Otherwise a late batch of an ended transaction would begin one that never ends
+(KIP-890). The caller takes a guard from `begin`, asks the coordinator, and passes the guard to the append with the
+batch. A guard is good for one transaction: an append or a marker in between ends it, and with it the coordinator's
+answer. After the first batch no guard is needed until the marker, with one exception: a newer epoch of the producer.
+Since transaction version 2 a producer may learn that its transaction has ended before a marker delayed by a crash
+arrives; its next batches must not enter the transaction that is already decided.
 
-While an answer is awaited the lowest sequence asked for is kept, so that a batch behind one that has to be sent again
-does not get in before it. Nothing here survives a restart, and nothing has to.
+During the verification the lowest sequence of the waiting batches is kept, so that a batch cannot overtake one that
+must be sent again. Nothing here survives a restart, and nothing has to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from klamm.protocol.errors import InvalidTxnState, OutOfOrderSequenceNumber
 
 
 class VerificationGuard:
-    """Tells one transaction from the next; equal to itself only."""
+    """The token of one verification; equal only to itself."""
 
     __slots__ = ()
 
@@ -49,11 +49,10 @@ class TransactionVerifications:
     def begin(
         self, producer_id: int, epoch: int, base_sequence: int, *, begins_at_zero: bool, now_ms: int
     ) -> VerificationGuard:
-        """The guard for a batch that is to begin a transaction; the same one until something is appended. `now_ms` is
-        monotonic.
+        """Return the guard for a batch that is to begin a transaction; the same one until something is appended.
 
-        `begins_at_zero`: the producer's epoch grows with each transaction (version 2), so that what a partition has
-        not seen of it must begin with sequence 0.
+        `now_ms` is monotonic. `begins_at_zero`: the producer's epoch grows with each transaction (version 2), so an
+        epoch that is new to this partition must begin with sequence 0.
         """
         pending = self._pending.get(producer_id)
         if pending is None:
@@ -64,13 +63,13 @@ class TransactionVerifications:
         return pending.guard
 
     def check_guard(self, producer_id: int, guard: VerificationGuard | None) -> None:
-        """Whether this guard lets a transaction begin. Raises InvalidTxnState."""
+        """Check that this guard lets a transaction begin. Raises InvalidTxnState."""
         pending = self._pending.get(producer_id)
         if guard is None or pending is None or guard is not pending.guard:
             raise InvalidTxnState(f"{self._name}: producer_id={producer_id} has no verified transaction here")
 
     def check_sequence(self, producer_id: int, base_sequence: int, *, has_batches: bool) -> None:
-        """Raises OutOfOrderSequenceNumber."""
+        """Check that no lower sequence must be appended first. Raises OutOfOrderSequenceNumber."""
         pending = self._pending.get(producer_id)
         if pending is None:
             return
@@ -81,21 +80,21 @@ class TransactionVerifications:
         if base_sequence > pending.lowest_sequence:
             raise OutOfOrderSequenceNumber(
                 f"{self._name}: producer_id={producer_id} sent base_sequence={base_sequence}, "
-                f"{pending.lowest_sequence} is to be sent again before it"
+                f"{pending.lowest_sequence} must be sent again before it"
             )
 
     def duplicate(self, producer_id: int, base_sequence: int, last_offset_delta: int) -> None:
-        """A batch was there before: those behind it need not wait for it."""
+        """Record that a batch was a duplicate: later batches need not wait for it."""
         pending = self._pending.get(producer_id)
         if pending is not None and pending.lowest_sequence == base_sequence:
             pending.lowest_sequence = base_sequence + last_offset_delta + 1
 
     def end(self, producer_id: int) -> None:
-        """A batch or a marker of the producer is in the log."""
+        """End the verification: a batch or a marker of the producer is in the log."""
         self._pending.pop(producer_id, None)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget those that were begun and never used."""
+        """Forget verifications that were never used."""
         self._pending = {
             producer_id: pending
             for producer_id, pending in self._pending.items()

@@ -1,1 +1,1 @@
-"""What a start does with the files it finds: checks, rebuilds, completes, or leaves a log offline."""
+"""Recovery at the start: check, rebuild and complete the files, or leave a log offline."""

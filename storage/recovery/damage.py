@@ -1,7 +1,7 @@
-"""Which bytes of a segment are no good batches, and which offsets are lost with them.
+"""Find the damaged bytes of a segment, and the offsets that are lost with them.
 
-The check is that of recovery, but it does not end at the first bad batch: it looks for the next good one. A bad batch
-whose length leads to a good one (or to the end) is taken at its word; else every position is tried.
+The check is that of recovery, but does not end at the first bad batch: it searches for the next good one. If the length
+of a bad batch leads to a good one (or to the end), that length is trusted; otherwise every position is tried.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from klamm.storage.recovery.recovery import find_batch_after
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [position, end_position) of a segment; the offsets [first_offset, next_offset) are lost."""
+    """A damaged part of a segment: bytes [position, end_position); the offsets [first_offset, next_offset) are lost."""
 
     position: int
     end_position: int
@@ -42,10 +42,10 @@ def find_damage(
     end_offset: int | None = None,
     on_batch: Callable[[BatchHeader], None] = lambda _: None,
 ) -> Iterator[Damage]:
-    """All of it in the first `end_position` bytes of the segment, in order.
+    """Yield all damage in the first `end_position` bytes of the segment, in order.
 
-    Offsets are expected from `next_offset` (default: the base offset) to below `end_offset`, where the next segment
-    begins; None: not known. `on_batch` is told every good batch. Raises OSError.
+    Offsets are expected from `next_offset` (default: the base offset) to below `end_offset`, the start of the next
+    segment (None: not known). `on_batch` is called for every good batch. Raises OSError.
     """
     position = 0
     due = base_offset if next_offset is None else next_offset
@@ -79,7 +79,7 @@ def _problem(header: BatchHeader, data: memoryview, due: int, base_offset: int, 
 def _next_good(
     file: File, position: int, size: int, end_position: int, due: int, end_offset: int | None
 ) -> tuple[int, BatchHeader] | None:
-    """Position and head of the next good batch behind the bad one at `position`, of that size if it has one."""
+    """Return position and header of the next good batch after the bad one at `position`; `size` is its length field."""
     if size and position + size == end_position:
         return None
     if size and (header := _good_at(file, position + size, end_position, due, end_offset)) is not None:

@@ -1,18 +1,18 @@
-"""Opening a log: what a start finds in a partition directory, and what it makes of it.
+"""Open a log: read the files of a partition directory at the start, check and repair them.
 
-After a clean close nothing is scanned: names, sizes, the last index entries and the snapshot tell all. After an
-unclean one every batch of the segments from the recovery point on is checked, their indexes are rebuilt, epochs and
-producers completed. The first bad batch decides:
+After a clean close nothing is scanned: names, sizes, the last index entries and the snapshot suffice. After an unclean
+one every batch of the segments from the recovery point on is checked, the indexes are rebuilt, and epochs and producers
+are completed. The first bad batch decides:
 - below the recovery point it was synced once, so the medium is damaged: `LogDamaged`, nothing is changed;
-- above it, after a power cut, what was not synced survives in any order: cut there, later segments too, and what is
-  cut is kept outside the log dir;
-- above it, when only the process died, all that was written is in the page cache: a bad tail is a torn write and is
-  cut, but good batches behind a bad one mean damage: `LogDamaged`.
-A log that ends below what the checkpoints know (recovery point, log start, high watermark), or that has the indexes of
-a segment in its middle without the segment, has lost files: `LogDamaged`; it never starts empty. Leftovers of a crash
-(`.deleted`, `.cleaned`, `.tmp`, indexes without a log) are removed.
+- above it, after a power cut: unsynced data survives in any order, so the log is cut there, later segments too, and the
+  removed bytes are kept outside the log directory;
+- above it, when only the process died: all written data is in the page cache, so a bad tail is a torn write and is cut.
+  But good batches after a bad one mean damage: `LogDamaged`.
+A log has lost files if it ends below a checkpoint (recovery point, log start, high watermark), or has the indexes of a
+segment in its middle without the segment: `LogDamaged`. It never starts empty. Remains of a crash (`.deleted`,
+`.cleaned`, `.tmp`, indexes without a log) are removed.
 
-One file, because these decisions depend on each other: what is cut or kept follows from all that was seen before.
+All in one file, because these decisions depend on each other: each follows from everything before.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ COPY_BYTES = 1 << 20
 
 
 class LogDamaged(Exception):
-    """The log cannot be opened without losing what was promised. It stays as it is until an operator decides."""
+    """The log cannot be opened without losing promised data. It stays as it is until an operator decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """What a log is opened from: its directory, and what is known of what is in there."""
+    """The input of `open_log`: the directory, and the known facts about its content."""
 
     directory: Path
     config: LogConfig
@@ -69,30 +69,32 @@ class LogSource:
     clock: Clock
     filesystem: Filesystem
     clean: bool
-    """The log was closed properly; else everything from the recovery point on is checked."""
+    """Whether the log was closed properly; otherwise everything from the recovery point on is checked."""
     log_start_offset: int = 0
     recovery_point: int = 0
     high_watermark: int = 0
     power_loss: bool = False
-    """The machine went down since: bytes that were not synced may be damaged in any order."""
+    """Whether the machine went down since: unsynced bytes may be damaged in any order."""
     quarantine: Path | None = None
-    """Where what has to be cut after a power loss is kept."""
+    """The directory for bytes that must be cut after a power cut."""
     producer_expiration_ms: int = 86_400_000
     jitter: Callable[[int], int] = random.randrange
     recovered: bool = False
-    """Another process has checked it since: its files are as after a clean close, but not synced."""
+    """Whether another process has checked it since: its files are as after a clean close, but not synced."""
     on_segment: Callable[[int], None] | None = None
-    """Called with the size of each segment that was checked."""
+    """Called with the size of each checked segment."""
 
 
 def open_log(source: LogSource) -> Log:
-    """Open what is in the directory, or begin an empty log there. Raises LogDamaged (nothing was changed) or
-    KafkaStorageError."""
+    """Open the log in the directory, or begin an empty one.
+
+    Raises LogDamaged (nothing was changed) or KafkaStorageError.
+    """
     return _Loader(source).load()
 
 
 class _Loader:
-    """Opens one log; used once."""
+    """The opening of one log; used once."""
 
     def __init__(self, source: LogSource) -> None:
         self._source = source
@@ -108,7 +110,7 @@ class _Loader:
         self._producers = ProducerStateManager(self._name, source.producer_expiration_ms)
         self._files: dict[str, Entry] = {}
         self._snapshots: list[int] = []
-        self._rebuilt: set[int] = set()  # base offsets of segments whose indexes are not those that a close has left
+        self._rebuilt: set[int] = set()  # base offsets of segments that have lost the indexes a close left
 
     def load(self) -> Log:
         with storage_errors(self._name):
@@ -155,7 +157,7 @@ class _Loader:
             leader_epochs=self._epochs,
             log_end_offset=log_end_offset,
             recovery_point=recovery_point,
-            flushed_offset=max(recovery_point, log_start_offset),  # the log start was made durable when that was
+            flushed_offset=max(recovery_point, log_start_offset),  # the log start became durable with it
             jitter=self._source.jitter,
         )
         log = Log(local, producers=self._producers, leader_epochs=self._epochs, log_start_offset=log_start_offset)
@@ -165,16 +167,16 @@ class _Loader:
         return log
 
     def _try(self, what: str, write: Callable[[], None]) -> None:
-        """Write what can be made again: a disk that refuses costs time at the next start, nothing else."""
+        """Write a file that can be rebuilt. If the disk refuses, the next start takes longer."""
         try:
             write()
         except OSError as error:
             logger.warning("%s: %s not written: %s", self._name, what, describe(error))
 
-    # What is there
+    # Files in the directory
 
     def _finish_swap(self) -> None:
-        """Finish, or drop, a compaction that was swapping segments."""
+        """Finish or drop an interrupted segment swap of a compaction."""
         try:
             if finish(self._filesystem, self._directory, self._files):
                 logger.info("%s: finished an interrupted compaction", self._name)
@@ -183,7 +185,7 @@ class _Loader:
             raise LogDamaged(str(error)) from error
 
     def _split_overflowing(self, segments: list[Segment]) -> bool:
-        """Split what spans too many offsets for its indexes; whether there was any."""
+        """Split segments with too many offsets for their indexes; return whether there were any."""
         found = False
         for segment, following in zip(segments, [*segments[1:], None], strict=False):
             next_base_offset = following.base_offset if following is not None else None
@@ -238,7 +240,7 @@ class _Loader:
     def _remove_leftovers(self, segments: list[Segment], log_end_offset: int) -> None:
         bases = {segment.base_offset for segment in segments}
         newest = max((offset for offset in self._snapshots if offset <= log_end_offset), default=-1)
-        # Names without a suffix first: indexes must not outlive the `.deleted` log that tells why it is not there.
+        # Names without a suffix first: indexes must not outlive the `.deleted` log that explains why it is missing.
         for name in sorted(self._files, key=lambda name: name.endswith(LEFTOVER_SUFFIXES)):
             parsed = paths.parse_offset_file(name)
             if name.endswith(LEFTOVER_SUFFIXES):
@@ -254,7 +256,7 @@ class _Loader:
         self._snapshots = [offset for offset in self._snapshots if offset <= log_end_offset]
 
     def _remove_leftover(self, name: str) -> None:
-        """An index or a snapshot without a suffix would count at the next start: it must go."""
+        """Remove a leftover file. An index or a snapshot without a suffix would count at the next start: it must go."""
         try:
             if unlink_if_exists(self._filesystem, self._directory / name):
                 logger.info("%s: removed leftover %s", self._name, name)
@@ -264,13 +266,13 @@ class _Loader:
             logger.warning("%s: leftover %s stays until the next start: %s", self._name, name, describe(error))
 
     def _check_logs(self) -> None:
-        """Refuse a log with a segment of which only indexes are left, but for names that a power cut may have lost."""
+        """Refuse a log with indexes of a segment but no `.log`, unless a power cut may have lost its name."""
         for offset in lost_segments(self._filesystem, self._directory, self._files):
             if offset < self._recovery_point or not self._power_loss:
                 raise LogDamaged(f"segment {offset} has lost its log: data is missing")
 
     def _check_end(self, log_end_offset: int) -> None:
-        """Refuse a log that ends before what is known of it."""
+        """Refuse a log that ends below a checkpoint of it."""
         known = {"recovery point": self._recovery_point, "log start": self._source.log_start_offset}
         if not self._power_loss:
             known["high watermark"] = self._source.high_watermark
@@ -281,7 +283,7 @@ class _Loader:
     # After a clean close
 
     def _open_clean(self, segments: list[Segment]) -> int | None:
-        """Take over what the files say; the log end, or None when they do not fit together and must be checked."""
+        """Open the files unchecked; return the log end, or None when they do not match and must be checked."""
         active = segments[-1]
         for segment, following in pairwise(segments):
             if not self._open_indexes(segment, following.base_offset):
@@ -311,7 +313,7 @@ class _Loader:
         open_transaction_indexes(segments, end_offset, self._filesystem, self._files, self._snapshots, self._rebuilt)
 
     def _open_indexes(self, segment: Segment, end_offset: int) -> bool:
-        """Whether both indexes are there and their last entries make sense."""
+        """Open both indexes; return whether they exist and their last entries are plausible."""
         offset_entry = self._files.get(segment.offset_index.path.name)
         time_entry = self._files.get(segment.time_index.path.name)
         if offset_entry is None or time_entry is None:
@@ -322,16 +324,16 @@ class _Loader:
         segment.time_index.open_existing(time_entry.size_bytes)
         if not segment.indexes_are_sane(end_offset):
             return False
-        if (offset_entry.size_bytes, time_entry.size_bytes) != segment.index_bytes:  # zeros behind the entries
+        if (offset_entry.size_bytes, time_entry.size_bytes) != segment.index_bytes:  # zeros after the entries
             self._try("indexes", segment.sync_indexes)
         return True
 
-    # After an unclean one
+    # After an unclean close
 
     def _recover(self, segments: list[Segment]) -> list[Segment]:
-        """Check everything from the recovery point on; the segments that stay.
+        """Check everything from the recovery point on; return the segments that stay.
 
-        A segment that ends at the recovery point was perhaps rolled after the flush: its indexes may not be complete.
+        A segment that ends at the recovery point may have been rolled after the flush: its indexes may be incomplete.
         """
         first = max(0, bisect_left([segment.base_offset for segment in segments], self._recovery_point) - 1)
         for segment, following in pairwise(segments[: first + 1]):
@@ -346,7 +348,7 @@ class _Loader:
         for index in range(first, len(segments)):
             segment = segments[index]
             is_gap = segment.base_offset != next_offset and segment.base_offset > self._recovery_point
-            if is_gap and (self._power_loss or not self._config.compacted):  # the cleaner makes them below it
+            if is_gap and (self._power_loss or not self._config.compacted):  # compaction makes gaps below it
                 previous = segments[index - 1]
                 gap = Scan(previous.size_bytes, next_offset, f"segment {segment.base_offset} follows")
                 return self._cut(segments, index - 1, gap)
@@ -367,7 +369,7 @@ class _Loader:
         return segments
 
     def _cut(self, segments: list[Segment], index: int, scan: Scan) -> list[Segment]:
-        """Decide about the first problem, then cut there."""
+        """Decide whether the first problem allows a cut, and cut there."""
         segment = segments[index]
         where = f"segment {segment.base_offset} position {scan.end_position} offset {scan.next_offset}: {scan.problem}"
         if scan.next_offset < self._recovery_point:
@@ -393,13 +395,13 @@ class _Loader:
         self._own_files(segment)
         segment.file.truncate(scan.end_position)
         segment.size_bytes = scan.end_position
-        if self._power_loss:  # a second power cut must not bring back what is gone
+        if self._power_loss:  # so that a second power cut does not bring back the removed files
             self._filesystem.sync_directory(self._directory)
             segment.sync()
         return segments[: index + 1]
 
     def _own_files(self, segment: Segment) -> None:
-        """What is cut or appended to must not be shared with a snapshot."""
+        """Unshare the files of a segment that is cut or appended to: a snapshot must not change with them."""
         entry = self._files.get(segment.path.name)
         if (
             entry is not None
@@ -409,7 +411,7 @@ class _Loader:
             segment.close()
 
     def _keep(self, segments: Iterable[Segment], position: int) -> Path | None:
-        """Copy what is going to be cut out of the log dir. An OSError here leaves the partition offline, uncut."""
+        """Copy the bytes to be cut out of the log directory. An OSError here leaves the partition offline, uncut."""
         if self._source.quarantine is None:
             return None
         directory = self._source.quarantine / f"{self._name}.{self._clock.wall_ms()}"
@@ -426,7 +428,7 @@ class _Loader:
         self._filesystem.sync_directory(directory)
         return directory
 
-    # Both
+    # After either
 
     def _end_of(self, segments: list[Segment]) -> int:
         try:

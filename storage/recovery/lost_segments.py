@@ -1,5 +1,7 @@
-"""Segments that have lost their `.log`: what their other files tell. The loader, `klamm verify` and `klamm repair` ask
-here, so that they agree."""
+"""Find segments that have lost their `.log`, from their other files.
+
+Shared by the loader, `klamm verify` and `klamm repair`, so that they agree.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from klamm.storage.log.scan import batch_headers
 
 
 def lost_segments(filesystem: Filesystem, directory: Path, names: Collection[str]) -> list[int]:
-    """Base offsets of the segments of a partition that are lost; `names` are those in its directory.
+    """Return the base offsets of a partition's lost segments; `names` are the files in its directory.
 
-    Of such there are indexes between the first and the last segment, but no log; and no other segment has the offset,
-    or the indexes would be left over, nobody's. Raises OSError.
+    A lost segment has indexes between the first and the last segment, but no log. If another segment holds the offset,
+    the indexes are mere leftovers. Raises OSError.
     """
     return [offset for offset in paths.without_log(names) if not _is_in_another(filesystem, directory, names, offset)]
 

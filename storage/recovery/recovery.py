@@ -1,4 +1,4 @@
-"""Checking the batches of one segment after an unclean shutdown. Nothing is changed here but indexes in memory."""
+"""Check the batches of one segment after an unclean shutdown. Only indexes in memory are changed here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a segment holds: whole, good batches up to `end_position`, and why not more."""
+    """The result of a scan: whole, good batches up to `end_position`, and the problem that ended it."""
 
     end_position: int
     next_offset: int
@@ -36,8 +36,8 @@ def scan_segment(
 ) -> Scan:
     """Check every batch up to the first bad one. The good ones rebuild the indexes and complete epochs and producers.
 
-    After a power cut a batch of an older epoch than the one before it is left from before a truncation: the disk has
-    forgotten what was written over it.
+    After a power cut, a batch of an older epoch than the batch before it dates from before a truncation: the disk lost
+    the bytes that had overwritten it.
     """
     segment.offset_index.clear()
     segment.time_index.clear()
@@ -64,10 +64,10 @@ def scan_segment(
 
 
 def note_epoch(epochs: LeaderEpochCache, header: BatchHeader) -> None:
-    """Take note of the leader epoch of a batch that is in the log.
+    """Record the leader epoch of a batch that is in the log.
 
-    A message of an older format has none, and says that those before it no longer tell where logs part: as in Kafka,
-    they are forgotten.
+    A message of an older format has none. After it, earlier epochs no longer show where logs diverge: as in Kafka, they
+    are forgotten.
     """
     if header.magic < 2:
         epochs.clear()
@@ -76,7 +76,7 @@ def note_epoch(epochs: LeaderEpochCache, header: BatchHeader) -> None:
 
 
 def end_of_content(file: File, position: int, end: int) -> int:
-    """Where, a page behind what is not zero, nothing but zeros follow up to `end`, as preallocation leaves them."""
+    """Return the position from which only zeros follow up to `end` (preallocation), plus a page of margin."""
     for first, last in reversed(file.data_ranges(position, end)):
         while last > first:
             start = max(first, last - SEARCH_BYTES)
@@ -88,11 +88,11 @@ def end_of_content(file: File, position: int, end: int) -> int:
 
 
 def find_batch_after(file: File, position: int, end: int, next_offset: int) -> int | None:
-    """Position of a good batch in [position, end) that begins anywhere, with an offset of `next_offset` or more.
+    """Return the position of a good batch anywhere in [position, end), with an offset of `next_offset` or more.
 
-    Tells damage in the middle (good batches follow) from a torn or garbage tail. The fixed bytes of a header find the
-    candidates: the upper half of the base offset, the magic, and a length that is not too small. Preallocated zeros are
-    passed over.
+    It distinguishes damage in the middle (good batches follow) from a torn or garbage tail. The fixed bytes of a header
+    give the candidates: the upper half of the base offset, the magic, and a length that is not too small. Preallocated
+    zeros are skipped.
     """
     upper = next_offset >> 32
     halves = b"|".join(re.escape(half.to_bytes(4, "big")) for half in (upper, upper + 1))
@@ -123,7 +123,7 @@ def _is_good(file: File, position: int, end: int, next_offset: int) -> bool:
 
 
 def rebuild_epochs(epochs: LeaderEpochCache, segments: list[Segment]) -> None:
-    """The epochs from the batches. Below a segment with messages that have none nothing need be read."""
+    """Rebuild the epochs from the batches. Nothing below a segment with messages that have none needs to be read."""
     epochs.clear()
     found: list[BatchHeader] = []
     for segment in reversed(segments):

@@ -1,11 +1,11 @@
-"""Checking many logs at once after a crash, each in a worker process (`recovery_worker`).
+"""Check many logs at once after a crash, in worker processes (`recovery_worker`).
 
-Every batch costs some microseconds of Python, during which a thread would keep the others from running: so processes,
-`num.recovery.threads.per.data.dir` of them for each log dir, started only when there is much to check. The largest
-logs come first. Meanwhile the caller opens the small ones itself, and then takes over, as if they were closed well,
-those that the workers are done with. A log whose worker dies is left to the caller.
+Every batch costs some microseconds of Python, during which a thread would block all others. So the workers are
+processes, `num.recovery.threads.per.data.dir` for each log directory, started only when there is much to check. The
+largest logs come first. Meanwhile the caller opens the small ones itself. It then opens those that the workers have
+checked, as if they had been closed cleanly. If a worker dies, the caller checks its log.
 
-`Progress` tells how far it is: in the log every ten seconds, and in the metrics.
+`Progress` reports the progress: in the log every ten seconds, and in the metrics.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGE_BYTES: Final = 1 << 20
 """A log with less to check is opened by the caller."""
 
 WORKER_BYTES: Final = 64 << 20
-"""With less in all large logs no process is started: that takes longer."""
+"""If all large logs together have less, no process is started: that would take longer."""
 
 SAY_EVERY_SECONDS: Final = 10.0
 COMMAND: Final = (sys.executable, "-P", "-m", "klamm.storage.recovery.recovery_worker")
@@ -42,7 +42,7 @@ COMMAND: Final = (sys.executable, "-P", "-m", "klamm.storage.recovery.recovery_w
 
 @dataclass(slots=True)
 class Progress:
-    """How far the recovery of one log dir is. Numbers are set by several threads, each under the lock."""
+    """The progress of the recovery of one log directory. Several threads set the numbers, each under the lock."""
 
     directory: str
     clock: Clock
@@ -51,7 +51,7 @@ class Progress:
     size_bytes: int = 0
     remaining_bytes: int = 0
     remaining_segments: dict[int, int] = field(default_factory=dict)
-    """By worker, of the log that it is at."""
+    """For each worker, of the log that it is checking."""
     _said_at: float = 0.0
     _began_at: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,7 +72,7 @@ class Progress:
             self._say()
 
     def log_done(self, worker: int | None = None) -> None:
-        """One that a worker has checked, or, without its number, one that the caller has opened."""
+        """Count a log that a worker has checked or, without its number, one that the caller has opened."""
         with self._lock:
             if worker is not None:
                 self.remaining_segments[worker] = 0
@@ -98,7 +98,7 @@ class Progress:
 
 
 def unchecked(filesystem: Filesystem, directory: Path, recovery_point: int) -> tuple[int, int]:
-    """How many segments of an unclean log are to be checked, and their bytes."""
+    """Return how many segments of an unclean log are to be checked, and their bytes."""
     found = sorted(
         (parsed[0], entry.size_bytes)
         for entry in filesystem.list_directory(directory)
@@ -110,7 +110,7 @@ def unchecked(filesystem: Filesystem, directory: Path, recovery_point: int) -> t
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a log: `recovered`, or offline for a `reason`; else the caller is to open it."""
+    """The outcome of a log: `recovered`, or offline for a `reason`; if neither, the caller opens it."""
 
     partition: TopicPartition
     recovered: bool
@@ -118,7 +118,7 @@ class Outcome:
 
 
 class RecoveryPool:
-    """Checks the tasks in `workers` processes; `outcomes` waits for them, `close` ends what is under way."""
+    """A pool that runs the tasks in `workers` processes; `outcomes` waits for them, `close` ends those in progress."""
 
     def __init__(self, tasks: Sequence[tuple[TopicPartition, Task]], workers: int, progress: Progress) -> None:
         self._names = {str(partition) for partition, _ in tasks}
@@ -136,16 +136,16 @@ class RecoveryPool:
             thread.start()
 
     def __contains__(self, name: str) -> bool:
-        """Whether the log in the directory of this name is checked here."""
+        """Return whether the log in the directory of this name is checked by the pool."""
         return name in self._names
 
     def outcomes(self) -> Iterator[Outcome]:
-        """One for each task, as they come. Blocks."""
+        """Yield one outcome for each task, in the order of completion. Blocks."""
         for _ in self._names:
             yield self._done.get()
 
     def close(self) -> None:
-        """Idempotent; kills workers that are not done."""
+        """Kill workers that are not done. Idempotent."""
         with self._lock:
             self._closed = True
             self._waiting = []
@@ -155,7 +155,7 @@ class RecoveryPool:
             thread.join()
 
     def _drive(self, number: int) -> None:
-        """In a thread: a worker and one task after the other, until there are none."""
+        """Run a worker process on one task after the other, until there are none. Runs in a thread."""
         process: subprocess.Popen[bytes] | None = None
         try:
             while (item := self._next()) is not None:
@@ -166,7 +166,7 @@ class RecoveryPool:
                         process = self._start()
                     self._progress.log_begun(number, task.segments)
                     outcome = self._ask(process, number, partition, task)
-                except Exception as error:  # whatever it was, the caller does it
+                except Exception as error:  # whatever it was, the caller opens the log
                     if not self._closed:
                         logger.warning("%s: its recovery worker failed: %r", partition, error)
                     if process is not None:
@@ -211,7 +211,7 @@ class RecoveryPool:
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(OSError):
-            process.stdin.close()  # its end is the worker's
+            process.stdin.close()  # the worker ends when its input ends
         process.wait()
         process.stdout.close()
         with self._lock:

@@ -1,11 +1,11 @@
 """The process that checks logs after a crash, `klamm.storage.recovery.recovery_worker`, started by `recovery_pool`.
 
-Lines of JSON. In: a `Task`. Out, for each: `{"log": [level, logger, text]}` for what is to be logged,
-`{"segment": bytes}` for each segment that has been checked, and at the end `{"recovered": true}` or
-`{"offline": why}`. A recovered log has its indexes, epochs and producer snapshot as a clean close leaves them, though
-nothing is synced: whoever opens it then need not look at the batches.
+It reads lines of JSON, each a `Task`. For each task it writes `{"log": [level, logger, text]}` for each log message,
+`{"segment": bytes}` for each checked segment, and at the end `{"recovered": true}` or `{"offline": why}`. A recovered
+log has its indexes, epochs and producer snapshot as a clean close leaves them, but not synced: opening it then checks
+no batches.
 
-It ends at once when its standard input does: a broker that dies leaves no one behind who writes into its log dir.
+It ends at once when its standard input ends: a broker that dies leaves no worker that writes to its log directory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What `open_log` needs to know of an unclean log, and how much of it is to be checked."""
+    """The input of `open_log` for an unclean log, and the amount of data to check."""
 
     directory: str
     config: LogConfig
@@ -56,7 +56,7 @@ class Task:
 
 
 def recover(task: Task, on_segment: Callable[[int], None]) -> str | None:
-    """Check one log and write what makes it as if closed, unsynced; why it cannot be opened, or None."""
+    """Check one log and complete its files, unsynced; return why it cannot be opened, or None."""
     try:
         log = open_log(
             LogSource(
@@ -84,7 +84,7 @@ def recover(task: Task, on_segment: Callable[[int], None]) -> str | None:
         return str(error)
     except OSError as error:
         return describe(error)
-    except Exception as error:  # a log that we do not understand stops no other
+    except Exception as error:  # one bad log must not stop the others
         logger.exception("%s: cannot be opened", Path(task.directory).name)
         return repr(error)
     return None

@@ -1,13 +1,13 @@
-"""Splitting a segment that spans more offsets than its indexes can tell: relative offsets are int32.
+"""Split a segment with more offsets than its indexes can express: relative offsets are int32.
 
 Brokers before Kafka 1.1 made such segments: the cleaner merged neighbours, or a follower copied a compacted log, by
-size alone. Apache Kafka splits them when it meets them (KAFKA-6264), and so does a start here, before anything else is
-done with the log: the new segments are written as `.cleaned` with their indexes, synced, and take the place of the old
-one as compacted ones do (`log/swap_manifest.py`), so a crash leaves the old or the new.
+size alone. Apache Kafka splits them when it meets them (KAFKA-6264). A start of Klamm does so first of all: the new
+segments are written as `.cleaned` with their indexes, synced, and replace the old one as compacted segments do
+(`log/swap_manifest.py`), so a crash leaves either the old segment or the new ones.
 
-Nothing is lost: the first batch with a wrong CRC and all behind it go into the last segment as they are, for recovery
-to decide. A file that is cut or damaged does not look like such a segment, unless its offsets ascend all the same and
-end below the next one's; and the newest segment may be one only in a compacted topic, as in others there are no gaps.
+Nothing is lost: the first batch with a wrong CRC and everything after it go into the last segment unchanged, for
+recovery to decide. A cut or damaged file is not taken for such a segment, unless its offsets ascend and end below those
+of the next one. The newest segment can be one only in a compacted topic, since other topics have no gaps.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ COPY_BYTES = 1 << 20
 def overflows(
     filesystem: Filesystem, segment: Segment, next_base_offset: int | None, *, last_may: bool, names: Collection[str]
 ) -> bool:
-    """Whether a segment has to be split. Reads nothing where the name of the next one tells that it has not to be.
+    """Return whether a segment must be split. Reads nothing if the next segment's name rules it out.
 
-    The newest segment has no next one: `last_may` tells whether it can be such a one at all.
+    The newest segment has no next one: `last_may` says whether it can need a split at all.
     """
     if next_base_offset is None:
         if not last_may:
@@ -53,7 +53,7 @@ def overflows(
 
 
 def _last_indexed_position(filesystem: Filesystem, segment: Segment) -> int:
-    """A place to begin near the end; 0 when the index does not tell."""
+    """Return a position near the end to start from; 0 when the index has none."""
     file = filesystem.open_read(segment.offset_index.path)
     entry = (
         file.read_at(OFFSET_ENTRY.size, file.size() - OFFSET_ENTRY.size) if file.size() >= OFFSET_ENTRY.size else b""
@@ -68,9 +68,9 @@ def _last_indexed_position(filesystem: Filesystem, segment: Segment) -> int:
 def split(
     filesystem: Filesystem, directory: Path, segment: Segment, new_segment: Callable[[int, str], Segment]
 ) -> list[int]:
-    """Split a segment; returns the base offsets of the new ones, which are in place. Blocks, OSError.
+    """Split a segment; return the base offsets of the new ones, which are in place. Blocks. Raises OSError.
 
-    `new_segment` makes one, without files, of a base offset and a suffix.
+    `new_segment` makes a segment without files for a base offset and a suffix.
     """
     parts: list[Segment] = []
     end = 0
@@ -104,7 +104,7 @@ def split(
 def _base_of_part(segment: Segment, header: BatchHeader, next_offset: int, *, is_first: bool) -> int:
     if is_first and header.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
         return segment.base_offset
-    # The first offset in a wrapper of an old format is not known: not so far below its last one.
+    # The first offset in a wrapper of an old format is unknown, but at most this far below its last one.
     return header.base_offset if header.magic == 2 else max(next_offset, header.last_offset - MAX_RELATIVE_OFFSET)
 
 

@@ -1,1 +1,1 @@
-"""Verifying in the background what has been written."""
+"""The scrubber: verification of stored data in the background."""

@@ -1,11 +1,11 @@
-"""How far the scrubber of a log dir is, and what it has found: the plain file `klamm.scrub` in the log dir.
+"""The position and the findings of the scrubber of a log directory: the plain file `klamm.scrub` in it.
 
-JSON, replaced as a whole, now and then and at once when damage is found:
+JSON, replaced as a whole, from time to time, and at once when damage is found:
     {"version": 1, "began_ms": 1763700000000, "ended_ms": null, "cursor": ["t", 0, 1200],
      "damage": [{"topic": "t", "partition": 0, "topic_id": "...", "segment": 1200, "position": 4096, ...}]}
-A pass began at `began_ms` and has verified all that comes, by topic, partition and base offset, before `cursor`; when
-it has `ended_ms` there is no cursor. A file that is missing or garbage means a new pass and no known damage: it will be
-found again.
+A pass began at `began_ms` and has verified everything before `cursor`, in the order of topic, partition and base
+offset. A pass that has ended has `ended_ms` and no cursor. A missing or damaged file means a new pass and no known
+damage: it will be found again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Cursor = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class KnownDamage:
-    """Of one partition; a topic id in Kafka's base64, empty when it has none."""
+    """The known damage of one partition. `topic_id` is Kafka's base64, empty when there is none."""
 
     partition: TopicPartition
     topic_id: str
@@ -49,7 +49,7 @@ class ScrubState:
 
     @property
     def damaged_count(self) -> int:
-        """Ranges of bytes that were known to be damaged when the state was last saved."""
+        """The number of damaged ranges when the state was last saved."""
         return sum(len(known.ranges) for known in self.damage)
 
     def format(self) -> bytes:
@@ -79,7 +79,7 @@ class ScrubState:
 
     @classmethod
     def parse(cls, content: bytes) -> ScrubState:
-        """Raises ValueError."""
+        """Parse the file. Raises ValueError."""
         try:
             fields = json.loads(content)
             if fields["version"] != VERSION:
@@ -107,23 +107,23 @@ def _parse_damage(rows: Iterable[dict[str, Any]]) -> list[KnownDamage]:
 
 
 def load(filesystem: Filesystem, log_dir: Path) -> ScrubState:
-    """What is known; raises no error but OSErrors other than FileNotFoundError."""
+    """Return the saved state; a missing or unreadable file means a new state. Raises other OSErrors."""
     try:
         return ScrubState.parse(filesystem.read_bytes(log_dir / paths.SCRUB))
     except FileNotFoundError:
         return ScrubState()
     except ValueError as error:
-        logger.warning("%s: %s is unreadable, scrubbing begins anew: %s", log_dir, paths.SCRUB, error)
+        logger.warning("%s: %s is unreadable, scrubbing restarts: %s", log_dir, paths.SCRUB, error)
         return ScrubState()
 
 
 def save(filesystem: Filesystem, log_dir: Path, state: ScrubState, *, sync: bool = True) -> None:
-    """Raises OSError."""
+    """Write the state. Raises OSError."""
     replace_file(filesystem, log_dir / paths.SCRUB, state.format(), sync=sync)
 
 
 def forget_damage(filesystem: Filesystem, log_dir: Path, partition: TopicPartition) -> None:
-    """The partition was repaired. Raises OSError."""
+    """Forget the damage of a partition that was repaired. Raises OSError."""
     state = load(filesystem, log_dir)
     kept = [known for known in state.damage if known.partition != partition]
     if len(kept) != len(state.damage):

@@ -1,11 +1,11 @@
 """The process that verifies segments in the background, `klamm.storage.scrub.scrub_worker`, started by the broker.
 
-Lines of JSON: in a `Job`, out `{"damage": [...], "read": bytes}`, `{"gone": true}` when the file is not the one that
-was meant (it was compacted or cut meanwhile), or `{"failed": why}`. One segment after the other, until its standard
-input ends, and itself with it. It is nice to the others on the machine and keeps to the given bytes per second.
+It reads lines of JSON, each a `Job`, and answers `{"damage": [...], "read": bytes}`, `{"gone": true}` when the file is
+no longer the one meant (it was compacted or cut), or `{"failed": why}`. It verifies one segment after the other and
+ends when its standard input ends. It runs at low priority and keeps to the given bytes per second.
 
-What it reads does not push anything out of the page cache: pages that were not there before are dropped again, and
-nothing is read ahead. Pages that are there are verified as they are, since it is them that readers get.
+Its reads evict nothing from the page cache: pages that it brought in are dropped again, and nothing is read ahead.
+Cached pages are verified as they are, since readers get these.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ STEP_BYTES: Final = 64 << 10
 PAGE_BYTES: Final = 4096
 MAX_CREDIT_SECONDS: Final = 0.1
 MAX_RANGES: Final = 100
-"""Of one segment: the answer is a line, and readers look through them all."""
+"""At most so many for one segment: the answer is one line, and readers search all of them."""
 NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The first `end_position` bytes of a segment; `device` and `inode` tell which file is meant."""
+    """The first `end_position` bytes of a segment; `device` and `inode` identify the file."""
 
     path: str
     base_offset: int
@@ -51,18 +51,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found; None: the file is another."""
+    """The findings; None: another file has the name now."""
 
     damage: tuple[DamagedRange, ...] | None
     read_bytes: int
 
 
 class ScrubFailed(Exception):
-    """It could not be read this time."""
+    """The segment could not be read this time."""
 
 
 class Pace:
-    """Sleeps so that not more than some bytes a second are spent; what was not spent is soon forgotten."""
+    """A limit of bytes per second, kept by sleeping; unused allowance expires quickly."""
 
     def __init__(self) -> None:
         self.bytes_per_second = 1.0
@@ -76,7 +76,7 @@ class Pace:
 
 
 class CarefulFile:
-    """Reads a file, at a pace, and leaves the page cache as it was."""
+    """A file that is read at a pace and leaves the page cache as it was."""
 
     def __init__(self, path: Path, pace: Pace) -> None:
         self._file = OsFilesystem().open_read(path)
@@ -143,7 +143,7 @@ class CarefulFile:
 
 
 def verify(job: Job, pace: Pace) -> Verified:
-    """Raises OSError."""
+    """Verify the segment of a job. Raises OSError."""
     pace.bytes_per_second = job.bytes_per_second
     try:
         file = CarefulFile(Path(job.path), pace)
@@ -159,7 +159,7 @@ def verify(job: Job, pace: Pace) -> Verified:
 
 
 def damaged_ranges(file: File, job: Job) -> tuple[DamagedRange, ...]:
-    """Raises OSError."""
+    """Return the damaged ranges of a file. Raises OSError."""
     found = [
         DamagedRange(
             job.base_offset, each.position, each.end_position, each.first_offset, each.next_offset, each.problem
@@ -170,7 +170,7 @@ def damaged_ranges(file: File, job: Job) -> tuple[DamagedRange, ...]:
 
 
 def joined(ranges: Sequence[DamagedRange], most: int) -> Iterator[DamagedRange]:
-    """Not more than `most`: where there are more, those with the fewest good bytes between them count as one."""
+    """Yield at most `most` ranges: if there are more, those with the fewest good bytes between them are joined."""
 
     def good_bytes_before(index: int) -> int:
         return ranges[index].position - ranges[index - 1].end_position
@@ -183,7 +183,7 @@ def joined(ranges: Sequence[DamagedRange], most: int) -> Iterator[DamagedRange]:
 
 
 def decode_answer(line: bytes) -> Verified:
-    """Raises ScrubFailed, also for an answer that is none: the worker has died."""
+    """Decode an answer. Raises ScrubFailed, also for an empty one: the worker has died."""
     try:
         fields: dict[str, Any] = json.loads(line)
     except ValueError:

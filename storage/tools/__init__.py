@@ -1,1 +1,1 @@
-"""What an operator runs on files: dump, verify, repair."""
+"""Tools that operators run on files: dump, verify, repair."""

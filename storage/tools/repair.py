@@ -1,14 +1,14 @@
-"""Repairing the log of one partition while no broker has its log dir open, as an operator decides.
+"""Repair the log of one partition, in the way an operator chooses, while no broker has its log directory open.
 
-- `truncate`: the log ends at the first bad batch; what is behind it goes.
-- `skip`: only the damaged bytes go. The offsets in them are missing then, as compaction leaves them.
+- `truncate`: the log ends at the first bad batch; everything after it is removed.
+- `skip`: only the damaged bytes are removed. Their offsets are then missing, as after compaction.
 
-Whatever goes is copied to where recovery keeps what it cuts, beside the log dir, before anything is changed. Then,
-each step durable before the next: the checkpoints come down to the new end; indexes of changed segments and snapshots
-above the first damage go (a start makes them anew); segments are cut from the end, or rewritten and swapped in as
-compaction does it (`log/swap_manifest.py`). So a crash on the way leaves the damage, or what is left of it, where it
-was: repair again. At the end the log is checked as after a crash, which makes indexes, epochs and producers anew, and
-closed well.
+Before any change, the bytes to be removed are copied to the place where recovery keeps cut bytes, beside the log
+directory. Then, each step durable before the next: the checkpoints are lowered to the new end; the indexes of changed
+segments and the snapshots above the first damage are deleted (a start rebuilds them); segments are cut at the end, or
+rewritten and swapped in as by compaction (`log/swap_manifest.py`). So a crash on the way leaves the damage, or the rest
+of it, in place: repair again. At the end the log is checked as after a crash, which rebuilds indexes, epochs and
+producers, and closed cleanly.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ INDEX_SUFFIXES: Final = (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX)
 
 
 class RepairError(Exception):
-    """It cannot be done; one line for the operator."""
+    """The repair is impossible: one line for the operator."""
 
 
 class Mode(enum.Enum):
@@ -68,11 +68,11 @@ class _Segment:
     file: File
     damage: list[Damage]
     next_offset: int
-    """Behind its last good batch."""
+    """The offset after its last good batch."""
 
 
 class Repair:
-    """Repairs one partition; used once. The caller holds the lock of the log dir."""
+    """The repair of one partition; used once. The caller holds the lock of the log directory."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Repair:
         self._lost: list[int] = []
 
     def run(self) -> bool:
-        """Whether anything was damaged, and repaired. Raises RepairError."""
+        """Repair all damage; return whether there was any. Raises RepairError."""
         try:
             return self._run()
         except OSError as error:
@@ -115,11 +115,11 @@ class Repair:
                 self._known[name] = checkpoints.read_offsets(self._filesystem, self._log_dir / name)
             except CheckpointError as error:
                 raise RepairError(
-                    f"{self._log_dir / name}: {error}; start the broker once, it writes it anew"
+                    f"{self._log_dir / name}: {error}; start the broker once, which rewrites it"
                 ) from None
         segments = self._survey()
         self._say(
-            f"{self._partition}: looked at segments={len(segments)} batches={self._batches} "
+            f"{self._partition}: checked segments={len(segments)} batches={self._batches} "
             f"size_bytes={sum(segment.size_bytes for segment in segments)} in {self._directory}"
         )
         damaged = [(segment, damage) for segment in segments for damage in segment.damage]
@@ -139,7 +139,7 @@ class Repair:
         self._finish()
         return True
 
-    # Looking
+    # Survey
 
     def _survey(self) -> list[_Segment]:
         found = sorted(
@@ -176,7 +176,7 @@ class Repair:
         return _Segment(base_offset, size_bytes, file, damage, last)
 
     def _note_gaps(self, segments: list[_Segment]) -> None:
-        """A gap above the recovery point, or with an index in it, was not made by compaction: a segment is missing."""
+        """Note missing segments: compaction makes no gap above the recovery point, nor one with an index in it."""
         recovery_point = self._checkpoint(paths.RECOVERY_POINT_CHECKPOINT)
         for segment, following in pairwise(segments):
             end = following.base_offset
@@ -195,7 +195,7 @@ class Repair:
     def _checkpoint(self, name: str) -> int:
         return self._known[name].get(self._partition, 0)
 
-    # Changing
+    # Changes
 
     def _change(self, segments: list[_Segment], first_offset: int, end: int) -> None:
         changed = self._changed(segments)
@@ -215,7 +215,7 @@ class Repair:
         else:
             for segment in changed:
                 self._rewrite(segment, is_last=segment is segments[-1])
-        for offset, suffix in product(self._lost, paths.SEGMENT_SUFFIXES):  # last: they tell that a segment is missing
+        for offset, suffix in product(self._lost, paths.SEGMENT_SUFFIXES):  # last: they show that a segment is missing
             unlink_if_exists(self._filesystem, paths.offset_file(self._directory, offset, suffix))
         self._filesystem.sync_directory(self._directory)
 
@@ -230,7 +230,7 @@ class Repair:
         return damage.end_position - damage.position
 
     def _keep(self, changed: list[_Segment]) -> Path:
-        """Copy what goes; returns where to."""
+        """Copy the bytes that will be removed; return the directory of the copies."""
         quarantine = self._log_dir.with_name(self._log_dir.name + ".cut")
         directory = quarantine / f"{self._partition}.{self._clock.wall_ms()}"
         make_durable_directory(self._filesystem, directory)
@@ -269,11 +269,11 @@ class Repair:
         self._filesystem.sync_directory(self._directory)
 
     def _delete(self, segment: _Segment) -> None:
-        for suffix in reversed(paths.SEGMENT_SUFFIXES):  # the log last: else it would look lost
+        for suffix in reversed(paths.SEGMENT_SUFFIXES):  # the log last: otherwise the segment would look lost
             unlink_if_exists(self._filesystem, paths.offset_file(self._directory, segment.base_offset, suffix))
 
     def _rewrite(self, segment: _Segment, *, is_last: bool) -> None:
-        """Put a segment of the good bytes in the place of the damaged one."""
+        """Replace a damaged segment with one of its good bytes."""
         if sum(self._size(damage) for damage in segment.damage) == segment.size_bytes and not is_last:
             self._delete(segment)
             self._filesystem.sync_directory(self._directory)
@@ -293,11 +293,11 @@ class Repair:
         carry_out(self._filesystem, self._directory, swap)
 
     def _finish(self) -> None:
-        """Check all of it, make anew what goes with the batches, and tell what there is now."""
+        """Check the whole log, rebuild everything derived from the batches, and report the result."""
         log = open_log(
             LogSource(
                 self._directory,
-                LogConfig(compacted=True),  # that is: with gaps
+                LogConfig(compacted=True),  # allows gaps
                 clock=self._clock,
                 filesystem=self._filesystem,
                 log_start_offset=self._checkpoint(paths.LOG_START_CHECKPOINT),

@@ -131,9 +131,9 @@ def test_nothing_is_appended_or_made_until_the_reserve_is_made_again() -> None:
     log_dir.raise_log_starts({T: 17})
     assert filesystem.space_bytes > BYTES // 2
     for log in log_dir.logs.values():
-        with pytest.raises(KafkaStorageError, match="its reserve is let go"):
+        with pytest.raises(KafkaStorageError, match="its reserve is released"):
             log.append_as_leader(batch(), leader_epoch=0)
-    with pytest.raises(NoSpace, match="its reserve is let go"):
+    with pytest.raises(NoSpace, match="its reserve is released"):
         create_log(log_dir, "v", 0, TOPIC_ID, SMALL)
     log_dir.reserve.renew()
     assert log_dir.reserve.is_lent
@@ -152,7 +152,7 @@ def test_that_it_was_let_go_is_known_after_a_restart(how: str) -> None:
         assert log_dir.close()
     filesystem.kill()
     again = open_dir(filesystem)
-    with pytest.raises(KafkaStorageError, match="its reserve is let go"):
+    with pytest.raises(KafkaStorageError, match="its reserve is released"):
         again.logs[T].append_as_leader(batch(), leader_epoch=0)
     filesystem.space_bytes = 3 * BYTES
     again.reserve.renew()

@@ -32,6 +32,7 @@ CLEAN: Final = (
     "examples",
     "klamm",
     "pipeline/discovery",
+    "storage",
     "tests/client",
     "tests/docker",
     "tests/docs",

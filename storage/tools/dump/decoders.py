@@ -1,4 +1,4 @@
-"""Keys and values as text, in the form of Apache Kafka's tool: strings and numbers, or the JSON of internal topics."""
+"""Decode keys and values to text, in the form of Apache Kafka's tool: strings, numbers, or JSON of internal topics."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from klamm.protocol.wire import Malformed
 
 
 class RecordText(NamedTuple):
-    """None: there is nothing to show."""
+    """The text of a record; None: there is nothing to show."""
 
     key: str | None
     value: str | None
 
 
 RecordDecoder = Callable[[Record], RecordText]
-"""Raises DecoderError when the bytes do not fit."""
+"""A function that returns the text of a record. Raises DecoderError when the bytes do not fit."""
 
 BytesDecoder = Callable[[bytes], str]
 
@@ -39,11 +39,11 @@ SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 class DecoderError(ValueError):
-    """The decoder that was asked for cannot read a record."""
+    """The chosen decoder cannot read a record."""
 
 
 def plain(key: BytesDecoder, value: BytesDecoder) -> RecordDecoder:
-    """Records of users, key and value by a decoder each."""
+    """Return a decoder of user records, with one decoder each for key and value."""
 
     def decode(record: Record) -> RecordText:
         return RecordText(
@@ -55,7 +55,7 @@ def plain(key: BytesDecoder, value: BytesDecoder) -> RecordDecoder:
 
 
 def as_string(data: bytes) -> str:
-    """UTF-8 as Java reads it: one mark for an encoded surrogate, where Python has one for each of its bytes."""
+    """Decode UTF-8 as Java does: one mark for an encoded surrogate, where Python has one for each of its bytes."""
     return SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
 
 
@@ -83,7 +83,7 @@ BYTES_DECODERS: Final[Mapping[str, BytesDecoder]] = {
     f"{PACKAGE}LongDecoder": _number(">q"),
     f"{PACKAGE}IntegerDecoder": _number(">i"),
 }
-"""By the names that the command line takes: ours, and those of Kafka's classes."""
+"""Decoders by their names on the command line: ours, and those of Kafka's classes."""
 
 
 def _coordinator(known: Kinds, topic_words: str) -> RecordDecoder:
@@ -118,7 +118,7 @@ def _coordinator_value(value: Versioned) -> str:
 
 
 def _open_up(shown: dict[str, Any], name: str, data: bytes, message_class: type[Message]) -> None:
-    """Show what consumers have packed into these bytes, unless it is something else."""
+    """Show the data that consumers have packed into these bytes, unless it has another format."""
     try:
         found = decode_consumer(message_class, data)
     except Malformed:
@@ -127,7 +127,7 @@ def _open_up(shown: dict[str, Any], name: str, data: bytes, message_class: type[
 
 
 def cluster_metadata(record: Record) -> RecordText:
-    """A record of `__cluster_metadata-0`, which has no key."""
+    """Decode a record of `__cluster_metadata-0`, which has no key."""
     from klamm.protocol.cluster_metadata.kinds import UnknownRecord, decode
 
     try:
@@ -139,12 +139,12 @@ def cluster_metadata(record: Record) -> RecordText:
 
 
 def _screaming(name: str) -> str:
-    """`RegisterBrokerRecord` is `REGISTER_BROKER_RECORD`."""
+    """Convert `RegisterBrokerRecord` to `REGISTER_BROKER_RECORD`."""
     return "".join(f"_{letter}" if letter.isupper() else letter for letter in name).lstrip("_").upper()
 
 
 def compact_json(value: object) -> str:
-    """As Kafka's tool prints it: no spaces, no escapes but those that JSON asks for."""
+    """Format JSON as Kafka's tool does: no spaces, and only the escapes that JSON requires."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -1,8 +1,8 @@
-"""Dumping files, each by what its name says it is.
+"""Dump files, each according to its name.
 
 `.log` and KRaft's `.checkpoint` (batches), `.index`, `.timeindex`, `.txnindex`, `.snapshot` (producers): in the lines
-of Kafka's tool. `leader-epoch-checkpoint`, the offset checkpoints of a log dir, `partition.metadata`,
-`meta.properties` and the mark of a clean shutdown, which Kafka's tool cannot print: in lines of ours.
+of Kafka's tool. `leader-epoch-checkpoint`, the offset checkpoints of a log directory, `partition.metadata`,
+`meta.properties` and the clean-shutdown marker, which Kafka's tool cannot print: in lines of our own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ METADATA_CHECKPOINT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """What is shown. `max_bytes` of each log, None for all; the decoder is for `print_data_log`."""
+    """The options of a dump. `max_bytes` limits each log, None for all of it; the decoder is for `print_data_log`."""
 
     print_data_log: bool = False
     deep_iteration: bool = False
@@ -62,7 +62,7 @@ def dump_files(
     errors: TextIO,
     filesystem: Filesystem | None = None,
 ) -> int:
-    """Write the dump of `files` to `out`, what is wrong with them to `errors`; 0, or 1 when anything is."""
+    """Write the dump of `files` to `out` and problems to `errors`; return 0, or 1 if there are problems."""
     findings = Findings()
     dump = Dump(options, filesystem if filesystem is not None else OsFilesystem(), findings)
     for path in files:
@@ -76,7 +76,7 @@ def dump_files(
 
 
 class Dump:
-    """The dump of one file after the other; what is wrong is told to `findings`."""
+    """The dump of one file after the other; problems are added to `findings`."""
 
     def __init__(self, options: DumpOptions, filesystem: Filesystem, findings: Findings) -> None:
         self._options = options

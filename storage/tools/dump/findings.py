@@ -1,7 +1,7 @@
-"""What a dump finds wrong, in the words of Apache Kafka's tool where it has some: printed at the end, to stderr.
+"""The problems that a dump finds, in the words of Apache Kafka's tool where it has some: printed at the end, to stderr.
 
-Kafka's tool always ends with 0. Ours tells problems by its exit code; offsets that do not follow each other are noted
-only, as compaction leaves gaps.
+Kafka's tool always exits with 0. Ours reports problems by its exit code. Gaps between offsets are only notes, since
+compaction makes them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 PROBLEM = "PROBLEM: "
-"""How the lines of our own begin."""
+"""The prefix of Klamm's own lines."""
 
 
 MISMATCHES: Final = "Mismatches in :"
@@ -23,7 +23,7 @@ HEADS: Final = (MISMATCHES, TIME_MISMATCHES, NOT_ASCENDING, NOT_FOUND, GAPS)
 
 
 class Findings:
-    """Collected over all files of a dump."""
+    """The findings of all files of a dump."""
 
     def __init__(self) -> None:
         self._problems: list[str] = []
@@ -58,7 +58,7 @@ class Findings:
         self._lists.setdefault((header, is_problem), []).append(line)
 
     def lines(self) -> Iterator[str]:
-        """Ours first, then the others in the order of Kafka's tool."""
+        """Yield Klamm's own lines first, then the others in the order of Kafka's tool."""
         yield from self._problems
         for (header, _), lines in sorted(self._lists.items(), key=lambda item: _rank(item[0][0])):
             yield header

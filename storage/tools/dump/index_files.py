@@ -1,4 +1,4 @@
-"""The entries of `.index`, `.timeindex` and `.txnindex` files, the first two held against the `.log` beside them."""
+"""Dump `.index`, `.timeindex` and `.txnindex` files, the first two compared with the `.log` beside them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from klamm.storage.tools.dump.log_file import largest_timestamp
 
 
 class IndexMode(Enum):
-    """What is done with an index."""
+    """How an index is treated."""
 
     SHOW = "show"
     VERIFY = "verify"  # silently
-    SANITY = "sanity"  # only what a start looks at
+    SANITY = "sanity"  # only the checks that a start makes
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """An index and the log that it belongs to, None when that is not there."""
+    """An index and its log, None when there is no log."""
 
     path: Path
     base_offset: int

@@ -1,4 +1,4 @@
-"""Batches and records of a `.log` file, or of a snapshot of KRaft's metadata, which is made of batches, too."""
+"""Dump batches and records of a `.log` file, or of a snapshot of KRaft's metadata, which also consists of batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KRAFT_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What of a log is shown. `max_bytes` None: all."""
+    """The parts of a log to show. `max_bytes` None: all."""
 
     deep: bool
     show_metadata: bool
@@ -39,7 +39,7 @@ class LogOptions:
 
 
 def dump_log(file: File, path: Path, base_offset: int, options: LogOptions, findings: Findings) -> Iterator[str]:
-    """A line for each batch, and with `options.deep` one for each record."""
+    """Yield a line for each batch, and with `options.deep` one for each record."""
     size = file.size()
     end = size if options.max_bytes is None else min(size, options.max_bytes)
     position = 0
@@ -117,7 +117,7 @@ def _metadata(header: BatchHeader, record: Record, number: int, crcs: list[int] 
 
 
 def _message_crcs(header: BatchHeader, data: memoryview) -> list[int]:
-    """Of the messages in an entry of the old formats, as they stand there (`records` has checked them)."""
+    """Return the CRCs of the messages in an entry of the old formats, as stored (`records` has checked them)."""
     if not header.attributes & CODEC_MASK:
         return [header.crc]
     (wrapper,) = message_set.messages(data)
@@ -141,7 +141,7 @@ def _control(record: Record) -> str:
 
 
 def _kraft_message(kind: int, value: bytes) -> str:
-    """A message that begins with its version."""
+    """Return a KRaft message as text; its value begins with the version."""
     from klamm.protocol.as_json import to_json
     from klamm.protocol.cluster_metadata.kinds import control_class
     from klamm.protocol.wire import Malformed
@@ -156,13 +156,13 @@ def _kraft_message(kind: int, value: bytes) -> str:
 
 
 def largest_timestamp(header: BatchHeader, data: memoryview) -> int:
-    """Of the records in a batch; a batch that lost all of them keeps what its header says."""
+    """Return the largest timestamp of the records in a batch. A batch emptied by compaction keeps its header's."""
     found: Iterable[Record] = records(data, header, DECOMPRESS_LIMIT)
     return max((record.timestamp for record in found), default=header.max_timestamp)
 
 
 def optional_long(value: int | None) -> str:
-    """As Java prints it."""
+    """Return the value as Java prints an OptionalLong."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
 
 

@@ -1,9 +1,9 @@
-"""Verifying whole log dirs offline: `klamm verify`. Nothing is written, so a copy or a read-only medium will do.
+"""Verify whole log directories offline: `klamm verify`. Nothing is written, so a copy or a read-only medium will do.
 
-`run` plans the work, spreads segments over worker processes and tells what was found; `segment_check` is the work on
-one segment (every batch, its indexes, its aborted transactions, its producers), `partition_check` what only a whole
-partition tells (order, epochs, checkpoints), `directory_check` what is beside the partitions.
+`run` plans the work, distributes segments over worker processes and reports the findings. `segment_check` checks one
+segment (every batch, its indexes, its aborted transactions, its producers), `partition_check` a whole partition (order,
+epochs, checkpoints), `directory_check` the files beside the partitions.
 
-A *problem* is something that a broker does not leave behind: exit code 1. A *note* is worth knowing and does no harm: a
-start makes it good, or compaction has made it so.
+A *problem* is a state that a broker never leaves: exit code 1. A *note* is worth knowing and does no harm: a start
+repairs it, or compaction has caused it.
 """

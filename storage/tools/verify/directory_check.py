@@ -1,4 +1,4 @@
-"""What is beside the partitions in a log dir, and what the directories must agree on."""
+"""Check the files beside the partitions of a log directory, and facts on which the directories must agree."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ CHECKPOINTS = (
 
 @dataclass(slots=True)
 class LogDirCheck:
-    """One log dir: its own files, and the partitions in it."""
+    """The check of one log directory: its own files, and its partitions."""
 
     path: Path
     meta: MetaProperties | None = None
     is_clean: bool = False
     is_snapshot: bool = False
-    """Made by `klamm snapshot`: what is missing there is meant to be, so notes are not told."""
+    """Whether `klamm snapshot` made it: files are missing there on purpose, so notes are not reported."""
     partitions: list[PartitionCheck] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @classmethod
     def plan(cls, filesystem: Filesystem, path: Path, *, deep: bool) -> LogDirCheck:
-        """Raises OSError when the directory cannot be read."""
+        """Plan the checks of a log directory. Raises OSError when it cannot be read."""
         is_snapshot = filesystem.exists(path / paths.SNAPSHOT_MANIFEST)
         check = cls(path, is_clean=filesystem.exists(path / paths.CLEAN_SHUTDOWN), is_snapshot=is_snapshot)
         check._read_meta(filesystem)
@@ -68,7 +68,7 @@ class LogDirCheck:
         try:
             self.meta = MetaProperties.parse(filesystem.read_bytes(path))
         except FileNotFoundError:
-            self.findings.append(Finding(path, "is missing: whose directory this is, is not known", True))
+            self.findings.append(Finding(path, "is missing: the owner of the directory is not known", True))
         except CheckpointError as error:
             self.findings.append(Finding(path, str(error)))
 
@@ -99,7 +99,7 @@ class LogDirCheck:
 
 
 def check_together(checks: Iterable[LogDirCheck]) -> list[Finding]:
-    """What several directories of one broker must agree on."""
+    """Return the contradictions between the directories of one broker."""
     findings: list[Finding] = []
     listed = list(checks)
     metas = [(check.path, check.meta) for check in listed if check.meta is not None]

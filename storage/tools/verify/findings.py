@@ -1,4 +1,4 @@
-"""What verification says."""
+"""The findings of a verification."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: where, and what is wrong or, for a note, worth knowing."""
+    """One line: the path, and a problem or, for a note, a fact worth knowing."""
 
     path: Path
     what: str

@@ -1,6 +1,6 @@
-"""The entries of the two indexes against the batches of the segment, in one pass beside them.
+"""Compare the entries of the two indexes with the batches of the segment, in one pass.
 
-Of many wrong entries the first is told in full, the others by their number.
+If many entries are wrong, the first is reported in full, the others only by their number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Tell = Callable[[Path, str], None]
 
 
 class OffsetIndexCheck:
-    """Entries that wait for their batch."""
+    """The check of an offset index: entries that wait for their batch."""
 
     def __init__(self, path: Path, base_offset: int, entries: list[tuple[int, int]], tell: Tell) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class OffsetIndexCheck:
             if at > position:
                 return
             offset = self._base_offset + relative
-            # Before 0.11 Kafka put the first offset of what was appended there.
+            # Before 0.11 Kafka indexed the first offset of an append.
             if at != position or offset > header.last_offset or (offset < header.last_offset and header.magic == 2):
                 self._tell(relative, at, f"the batch at {position} has the last offset {header.last_offset}")
             self._next += 1
@@ -45,14 +45,14 @@ class OffsetIndexCheck:
             self._problem(self._path, f"{self._wrong} of {len(self._entries)} entries are wrong")
 
     def _tell(self, relative: int, at: int, why: str) -> None:
-        """The first one in full, the others by their number."""
+        """Report the first wrong entry in full, and count the others."""
         self._wrong += 1
         if self._wrong == 1:
             self._problem(self._path, f"offset {self._base_offset + relative} at position {at}: {why}")
 
 
 class TimeIndexCheck:
-    """Entries that wait for the batch that holds their offset."""
+    """The check of a time index: entries that wait for the batch with their offset."""
 
     def __init__(self, path: Path, base_offset: int, entries: list[tuple[int, int]], tell: Tell) -> None:
         self._path = path

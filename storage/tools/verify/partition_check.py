@@ -1,4 +1,4 @@
-"""What only a whole partition tells: its files, the order of its segments, its epochs, what checkpoints say of it."""
+"""Check a partition as a whole: its files, the order of its segments, its epochs, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ OWN_PREFIX = "klamm."
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """One partition: `jobs` for its segments, and, when they are done, `finish`."""
+    """The check of one partition: `jobs` for its segments, and, when they are done, `finish`."""
 
     name: TopicPartition
     directory: Path
     is_clean: bool
     known: Mapping[str, int]
-    """What each checkpoint of the log dir says of it, by the name of the file."""
+    """The offset of the partition in each checkpoint of the log directory, by file name."""
     deep: bool
     jobs: list[SegmentJob] = field(default_factory=list)
     reports: list[SegmentReport] = field(default_factory=list)
@@ -48,7 +48,7 @@ class PartitionCheck:
         known: Mapping[str, int],
         deep: bool,
     ) -> PartitionCheck:
-        """Look at the names of the files. Raises OSError."""
+        """Check the file names and plan the jobs. Raises OSError."""
         check = cls(name, directory, is_clean, known, deep)
         entries = {entry.name: entry for entry in filesystem.list_directory(directory)}
         check._plan_segments(entries)
@@ -108,15 +108,15 @@ class PartitionCheck:
         except CheckpointError as error:
             self._problem(path, str(error))
 
-    # When the segments are done
+    # When the segments are checked
 
     def finish(self, filesystem: Filesystem) -> None:
-        """What follows from all segments together."""
+        """Add the findings that follow from all segments together."""
         self.reports.sort(key=lambda report: report.base_offset)
         for report in self.reports:
             self.findings += report.findings
         if not self.reports or any(report.is_damaged for report in self.reports):
-            return  # where the log ends is not known, and what is missing has been told
+            return  # the log end is unknown, and the damage is already reported
         self._check_gaps()
         self._check_epochs(filesystem)
         self._check_checkpoints()
@@ -138,7 +138,7 @@ class PartitionCheck:
             entries = [(int(epoch), int(start)) for epoch, start in rows]
         except FileNotFoundError:
             if runs:
-                self._problem(path, "is missing; a start makes it anew")
+                self._problem(path, "is missing; a start rebuilds it")
             return
         except (CheckpointError, ValueError) as error:
             self._problem(path, str(error))

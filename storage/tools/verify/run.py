@@ -1,6 +1,6 @@
-"""Verifying log dirs with all processors: segments are the pieces of work, the largest first.
+"""Verify log directories with all processors: the units of work are segments, the largest first.
 
-Little is verified in this process, as starting others takes longer than that; so is everything with one worker.
+A small amount is verified in this process, since starting others takes longer; so is everything with one worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from klamm.storage.tools.verify.findings import Finding
 from klamm.storage.tools.verify.segment_check import SegmentJob, SegmentReport, check_segment
 
 ALONE_BYTES = 64 << 20
-"""So much is verified before a pool of processes is up."""
+"""How much is verified in the time that a pool of processes takes to start."""
 QUEUED_PER_WORKER = 4
 
 OnProgress = Callable[[int, int], None]
@@ -27,7 +27,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Verified:
-    """What was looked at, and what was found."""
+    """The amount of data verified, and the findings."""
 
     partitions: int = 0
     segments: int = 0
@@ -49,7 +49,7 @@ def verify(
     workers: int,
     on_progress: OnProgress = lambda done, total: None,
 ) -> Verified:
-    """All of it. Raises OSError when a log dir cannot be listed."""
+    """Verify everything. Raises OSError when a log directory cannot be listed."""
     checks = [LogDirCheck.plan(filesystem, path, deep=deep) for path in log_dirs]
     partitions = {partition.directory: partition for check in checks for partition in check.partitions}
     jobs = sorted((job for partition in partitions.values() for job in partition.jobs), key=lambda job: -job.size_bytes)

@@ -1,10 +1,10 @@
-"""Everything that one segment tells about itself: one pass over its batches, in any process.
+"""Check one segment by itself: one pass over its batches, in any process.
 
-- every batch: whole, its checksum, ascending offsets that lie in the segment; with `deep` also its records;
+- every batch: whole, its checksum, ascending offsets within the segment; with `deep` also its records;
 - `.index`: ascending, each entry at the batch with that last offset; `.timeindex`: ascending, each timestamp that of
   the batch with that offset, none before it larger; the last one is the largest of a closed segment;
-- `.txnindex` and the producers' snapshot at the end, against what the snapshot at the start and the batches say. Not of
-  segments that were compacted (a checkpoint or missing offsets tell), which may have lost what they are computed from.
+- `.txnindex` and the producer snapshot at the end, compared with the snapshot at the start and the batches. Not for
+  compacted segments (known by a checkpoint or missing offsets), which may have lost the batches needed to compute them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FOR_EVER_MS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class SegmentJob:
-    """What is to be checked. `next_base` is where the next segment begins, None for the last one."""
+    """The description of a segment to check. `next_base` is the base offset of the next one, None for the last one."""
 
     directory: Path
     base_offset: int
@@ -44,14 +44,15 @@ class SegmentJob:
     next_base: int | None
     is_first: bool
     is_settled: bool
-    """Closed for good: its indexes have to be there, whole. Not so the last segment while, or after, a broker wrote."""
+    """Whether it is closed for good, so that its indexes must be complete. The last segment is not while a broker
+    writes, nor after a crash."""
     is_compacted: bool
     deep: bool
 
 
 @dataclass(slots=True)
 class SegmentReport:
-    """What was found. `epochs` are (leader epoch, first offset, last offset) of each run of batches."""
+    """The result. `epochs` are (leader epoch, first offset, last offset) of each run of batches."""
 
     base_offset: int
     size_bytes: int
@@ -65,7 +66,7 @@ class SegmentReport:
 
 
 def check_segment(job: SegmentJob, filesystem: Filesystem | None = None) -> SegmentReport:
-    """One pass; an unreadable file is a finding, too."""
+    """Check a segment in one pass; an unreadable file is a finding, too."""
     return _Check(job, filesystem if filesystem is not None else OsFilesystem()).run()
 
 
@@ -141,7 +142,7 @@ class _Check:
         self._largest = max(self._largest, header.max_timestamp)
 
     def _tell_damage(self, file: File, size: int) -> None:
-        """All of it; what is behind the last good batch of an unsettled segment is a write that did not finish."""
+        """Report all damage. Bytes after the last good batch of an unsettled segment are an unfinished write."""
         job, report = self._job, self._report
         report.is_damaged = True
         for damage in find_damage(file, job.base_offset, size, end_offset=job.next_base):
@@ -155,14 +156,14 @@ class _Check:
         try:
             if (
                 header.magic == 2 and header.record_count == header.last_offset_delta + 1
-            ):  # none is missing: the quick way
+            ):  # none is missing: the fast path
                 _, delta, _, _ = check_records(payload(data, header, DECOMPRESS_LIMIT), header.record_count)
                 if not header.is_log_append_time and header.base_timestamp + delta > header.max_timestamp:
                     self._problem(self._log, f"{where}: a record has a later timestamp than the batch")
                 return
             for record in records(data, header, DECOMPRESS_LIMIT):
                 if header.magic == 2 and not last < record.offset <= header.last_offset:
-                    self._problem(self._log, f"{where}: record offset {record.offset} behind {last}")
+                    self._problem(self._log, f"{where}: record offset {record.offset} after {last}")
                 last, count, largest = record.offset, count + 1, max(largest, record.timestamp)
         except KafkaError as error:
             self._problem(self._log, f"{where}: {error}")
@@ -181,13 +182,13 @@ class _Check:
         return TimeIndexCheck(self._path(paths.TIME_INDEX_SUFFIX), self._job.base_offset, entries, self._problem)
 
     def _entries(self, suffix: str, layout: Struct) -> list[tuple[int, int]]:
-        """(key, value) of each entry, offsets absolute, without preallocated ones at the end."""
+        """Return (key, value) of each entry, with absolute offsets, without preallocated entries at the end."""
         job, path = self._job, self._path(suffix)
         try:
             content = self._filesystem.read_bytes(path)
         except FileNotFoundError:
-            if job.size_bytes and job.is_settled:  # those of an open segment are only in memory at first
-                self._problem(path, "is missing; a start makes it anew")
+            if job.size_bytes and job.is_settled:  # entries of an open segment are in memory at first
+                self._problem(path, "is missing; a start rebuilds it")
             return []
         used = content.rstrip(b"\0")
         count = -(-len(used) // layout.size)
@@ -208,7 +209,7 @@ class _Check:
     # Producers and transactions
 
     def _load_producers(self) -> bool:
-        """Whether what came before this segment is known."""
+        """Load the snapshot at the start of the segment; return whether the earlier state is known."""
         path = self._path(paths.SNAPSHOT_SUFFIX)
         try:
             self._producers.load(self._filesystem.read_bytes(path), 0)
@@ -258,7 +259,7 @@ class _Check:
             )
 
     def _check_snapshot(self) -> None:
-        """The snapshot where this segment ends. A producer that is not in it may have expired."""
+        """Check the snapshot at the end of this segment. A producer that is missing from it may have expired."""
         end = self._job.next_base if self._job.next_base is not None else self._report.next_offset
         path = paths.offset_file(self._job.directory, end, paths.SNAPSHOT_SUFFIX)
         try:
@@ -266,7 +267,7 @@ class _Check:
         except FileNotFoundError:
             return
         except SnapshotError as error:
-            if self._job.next_base is None:  # else the next segment tells
+            if self._job.next_base is None:  # otherwise the next segment reports it
                 self._problem(path, str(error))
             return
         for producer in found:
