@@ -246,7 +246,7 @@ class Log:
         self.local.durability.directory_unsynced = True
 
     def forget_idle_producers(self, at_most: int | None = None) -> int:
-        """Forget producers, and verifications, older than `producer.id.expiration.ms`; return the count of producers."""
+        """Forget producers, and verifications, older than `producer.id.expiration.ms`; return how many producers."""
         now_ms = int(self.local.clock.monotonic() * 1000)
         self.verifications.remove_expired(now_ms, self.producers.expiration_ms)
         return self.producers.remove_expired(now_ms, at_most)

@@ -67,7 +67,7 @@ def _header(chunk: bytes | memoryview, at: int) -> BatchHeader:
 
 
 def _old_header(chunk: bytes | memoryview, at: int) -> BatchHeader | None:
-    """Return the header of a message of an older format, which only the end of the file may cut; None: there is none."""
+    """Return the header of a message of an older format, None if there is none. Only the end of the file may cut it."""
     try:
         return read_head(chunk, at)
     except CorruptMessage:

@@ -203,7 +203,7 @@ class Segment(SegmentFiles):
         return header[1].last_offset > offset and header[1].magic == 2
 
     def next_offset_at(self, start: int, stop: int) -> int:
-        """Return the offset after the last whole batch in [start, stop), -1 if there is none; `start` begins a batch."""
+        """Return the offset after the last whole batch in [start, stop), -1 if none is; `start` begins a batch."""
         next_offset = -1
         for _, header in batch_headers(self.file, max(start, self.offset_index.floor_of_position(stop)), stop):
             next_offset = header.last_offset + 1
