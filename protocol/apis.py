@@ -1,7 +1,7 @@
-"""The APIs of a Kafka 4.4 broker: key, name, module of the messages, versions ever published.
+"""The APIs of a Kafka 4.4 broker: key, name, module of the messages, and all versions ever published.
 
-Message modules are imported on first use, as there are many and a broker needs few at start. What is advertised to
-clients is decided by the registry of handlers, which takes these ranges unless it holds a version back.
+Message modules are imported on first use: there are many, and a broker needs few at the start. The registry of handlers
+decides which versions clients see; by default it takes these ranges.
 """
 
 from __future__ import annotations
@@ -201,13 +201,13 @@ API: dict[int, ApiInfo] = {
 
 @cache
 def request_class(key: int) -> type[Message]:
-    """The request's class; KeyError for an API that does not exist."""
+    """Return the request's class. Raises KeyError for an API that does not exist."""
     return _message_class(key, "Request")
 
 
 @cache
 def response_class(key: int) -> type[Message]:
-    """The response's class; KeyError for an API that does not exist."""
+    """Return the response's class. Raises KeyError for an API that does not exist."""
     return _message_class(key, "Response")
 
 

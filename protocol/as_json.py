@@ -1,7 +1,7 @@
-"""A declared message as the JSON of Kafka's converters, for people and for tools that read dumps.
+"""Messages as the JSON of Kafka's converters, for people and for tools that read dumps.
 
-Names are Kafka's in camelCase, bytes are base64, uuids Kafka's text. What a version does not have is left out, and so
-is a tagged field that has its default.
+Names are Kafka's in camelCase, bytes are base64, uuids have Kafka's text form. Fields that a version does not have are
+left out, as are tagged fields with their default.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from klamm.protocol.wire import uuid_to_text
 
 
 def to_json(message: Struct, version: int) -> dict[str, Any]:
-    """The fields of a message or struct that `version` has, in their order."""
+    """Return the fields of a message or struct that `version` has, in their order."""
     return {
         camel_case(spec.name): _value(spec, getattr(message, spec.name), version)
         for spec in specs(type(message))
@@ -24,7 +24,7 @@ def to_json(message: Struct, version: int) -> dict[str, Any]:
 
 
 def camel_case(name: str) -> str:
-    """`leader_id` is `leaderId`."""
+    """Convert `leader_id` to `leaderId`."""
     return re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), name)
 
 

@@ -1,12 +1,11 @@
-"""Generating the source of one version's encoder or decoder: lines, names, and the run of fixed-size values.
+"""Generate the source of one version's encoder or decoder: lines, names, and runs of fixed-size values.
 
-The source is `exec`ed and registered with linecache, so tracebacks and profilers show it; it also hangs on the function
-as `__source__`. Structs are inlined where they are used: the only loops are those over arrays, and no field is looked
-up by name at run time.
+The source is `exec`ed and registered with linecache, so tracebacks and profilers show it; the function also has it as
+`__source__`. Structs are inlined: the only loops are those over arrays, and no field is looked up by name at run time.
 
-Neighbouring fixed-size fields are collected in a run and go through one precompiled `struct.Struct`, together with the
-length that follows them (for compact lengths its first byte, with a branch for the rare longer ones) or the empty tag
-section at the end of a struct. Whoever branches flushes the run before, or takes it into every branch.
+Adjacent fixed-size fields are collected in a run and packed by one precompiled `struct.Struct`, together with the
+length that follows them (of a compact length the first byte, with a branch for the rare longer ones) or the empty tag
+section at the end of a struct. Code that branches first flushes the run, or takes it into every branch.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SMALL_ARRAY = 16
 
 
 class FunctionSource:
-    """The function that is being written."""
+    """The source of a function during its generation."""
 
     def __init__(self, cls: type[Message], version: int, **names: Any) -> None:
         self.cls = cls
@@ -47,19 +46,19 @@ class FunctionSource:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """What is emitted inside is indented below `head`."""
+        """Indent the lines emitted inside below `head`."""
         self.emit(head)
         self.depth += 1
         yield
         self.depth -= 1
 
     def variable(self, hint: str) -> str:
-        """A fresh name; no two variables or constants of a function share one."""
+        """Return a fresh name; no two variables or constants of a function share one."""
         self._counter += 1
         return f"{hint}_{self._counter}"
 
     def constant(self, hint: str, key: Any, make: Callable[[], Any]) -> str:
-        """The name of a value that is made now; the same for the same key."""
+        """Return the name of a value that is made now; the same key always gives the same name."""
         name = self._constants.get((hint, key))
         if name is None:
             name = self._constants[hint, key] = self.variable(hint)
@@ -67,7 +66,7 @@ class FunctionSource:
         return name
 
     def define(self, role: str) -> Callable[..., Any]:
-        """The function `role` that the lines have defined."""
+        """Return the function `role` that the lines have defined."""
         text = "\n".join(self.lines) + "\n"
         filename = f"<{role} {self.title}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
@@ -78,25 +77,25 @@ class FunctionSource:
         return function  # type: ignore[no-any-return]
 
     def compact(self, spec: FieldSpec) -> bool:
-        """Whether the field's length is a varint."""
+        """Return whether the field's length is a varint."""
         return self.flexible and spec.flexible[0] <= self.version <= spec.flexible[1]
 
     def length_format(self, spec: FieldSpec) -> str:
-        """The struct format of the field's length, or of the first byte of a varint."""
+        """Return the struct format of the field's length, or of the first byte of a varint."""
         if self.compact(spec):
             return "B"
         return "h" if not spec.array and spec.wire is not None and spec.wire.kind == "string" else "i"
 
     def in_line(self, spec: FieldSpec) -> bool:
-        """Whether the field stands among the others in this version: present, and not tagged."""
+        """Return whether the field is among the plain fields of this version: present, and not tagged."""
         return spec.in_version(self.version) and not spec.tagged_in(self.version)
 
     def tagged(self, cls: type) -> list[FieldSpec]:
-        """The tagged fields of a struct in this version, in the order of their tags."""
+        """Return the tagged fields of a struct in this version, in the order of their tags."""
         found = [spec for spec in specs(cls) if spec.in_version(self.version) and spec.tagged_in(self.version)]
         return sorted(found, key=lambda spec: spec.tag or 0)
 
 
 def fixed(spec: FieldSpec) -> Wire | None:
-    """The wire type of a field of one size, else None."""
+    """Return the wire type of a fixed-size field, else None."""
     return spec.wire if spec.wire is not None and spec.wire.kind == "fixed" and not spec.array else None

@@ -1,8 +1,8 @@
-"""What consumers of the classic protocol tell each other through the group: subscriptions and assignments.
+"""The data that consumers of the classic protocol exchange through the group: subscriptions and assignments.
 
-To the broker both are plain bytes in JoinGroup and SyncGroup; a version (int16) stands before the fields. A newer
-version than is known is read as the newest known one: versions only ever add fields at the end. Source: Kafka 4.4's
-messages ConsumerProtocolSubscription and ConsumerProtocolAssignment.
+To the broker both are plain bytes in JoinGroup and SyncGroup, with a version (int16) before the fields. A version newer
+than the newest known one is read as that one: versions only add fields at the end. Source: Kafka 4.4's messages
+ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TopicPartition:
 
 @message(kind="data", versions="0-3")
 class ConsumerProtocolSubscription(Message):
-    """Version 1 adds what the member owns, 2 the generation in which it got that (KIP-792), 3 its rack (KIP-881)."""
+    """Version 1 adds the owned partitions, 2 the generation of that assignment (KIP-792), 3 the rack (KIP-881)."""
 
     topics: list[String] = field()
     user_data: Bytes | None = field(nullable="0+", default=None)
@@ -41,14 +41,14 @@ class ConsumerProtocolAssignment(Message):
 
 
 class Versioned(NamedTuple):
-    """`version` is that of the layout which was read."""
+    """A message and the version of the layout in which it was read."""
 
     version: int
     message: Message
 
 
 def decode(message_class: type[Message], data: Buffer) -> Versioned:
-    """A subscription or an assignment. Raises Malformed."""
+    """Decode a subscription or an assignment. Raises Malformed."""
     if len(data) < VERSION.size:
         raise Malformed(f"{len(data)} bytes are too few for a version")
     (version,) = VERSION.unpack_from(data)

@@ -1,11 +1,11 @@
-"""Compiles the decoder of one version of a message: `decode(buf, pos=0, elements=...) -> (message, next position)`.
+"""Compile the decoder of one version of a message: `decode(buf, pos=0, elements=...) -> (message, next position)`.
 
-What makes it safe: positions only grow; a fixed field beyond the end of the frame raises in `unpack_from`, everything
-with a length is held against the end; arrays are held against the bytes left, counted with the smallest possible
-element, before anything is allocated, and their elements are counted over the whole message: beyond `elements` of them
-the decoder stops with `TooManyElements`. Whatever else goes wrong leaves it as `Malformed`. A known tagged field whose
-size does not fit its content is malformed too; Apache Kafka ignores that size. A length below zero is null, as in
-Kafka, where null is allowed.
+These rules make it safe. Positions only grow. A fixed field beyond the end of the frame raises in `unpack_from`, and
+every length is compared with the end. The count of an array is compared with the bytes left, at the smallest possible
+element size, before anything is allocated. Elements are counted over the whole message: above `elements` of them the
+decoder stops with `TooManyElements`. Every other error is raised as `Malformed`. A known tagged field with a size that
+differs from its content is malformed, too; Apache Kafka ignores that size. A negative length means null, as in Kafka,
+where null is allowed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from klamm.protocol.wire import MAX_STRING_BYTES, Malformed, TooManyElements, re
 if TYPE_CHECKING:
     from klamm.protocol.schema import Message
 
-# An object takes some fifty times the memory of the smallest element on the wire, so the bytes of a frame alone do not
-# bound what it decodes to: count the elements of all arrays of a message, and what else takes time: tagged fields, and
-# long strings, each `BYTES_PER_ELEMENT` of them. (In responses, short arrays of numbers do not count.)
+# An object takes some fifty times the memory of the smallest element on the wire, so the frame size alone does not
+# limit the memory of the decoded message. So the elements of all arrays of a message are counted, and other things that
+# take time: tagged fields, and long strings, every `BYTES_PER_ELEMENT` of them. (In responses, short arrays of numbers
+# do not count.)
 MAX_REQUEST_ELEMENTS = 1 << 20
 MAX_RESPONSE_ELEMENTS = 1 << 24
-BYTES_PER_ELEMENT = 128  # from there on, the varint of a length has more than one byte
+BYTES_PER_ELEMENT = 128  # from this size on, the varint of a length has more than one byte
 
 
 def compile_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
-    """The decoder of a version that the message has."""
+    """Compile the decoder of a version that the message has."""
     return _DecoderSource(
         cls,
         version,
@@ -117,7 +118,7 @@ class _DecoderSource(FunctionSource):
                 self.emit(f"pos = {after}")
 
     def read_value(self, target: str, spec: FieldSpec) -> None:
-        """A fixed value joins the run; anything else is read at once."""
+        """Add a fixed value to the run; read any other at once."""
         wire = fixed(spec)
         if wire is not None:
             self.run.append((wire.format, target))
@@ -144,7 +145,7 @@ class _DecoderSource(FunctionSource):
             self.emit(f"{target} = {value}")
 
     def read_length(self, spec: FieldSpec) -> tuple[str, str]:
-        """Read a length: its variable and the condition that says null. Compact ones are one too big."""
+        """Read a length; return its variable and the condition for null. Compact lengths are one too large."""
         length = self.variable("n")
         self.run.append((self.length_format(spec), length))
         self.flush()
@@ -161,7 +162,7 @@ class _DecoderSource(FunctionSource):
 
     @contextmanager
     def unless_null(self, target: str, spec: FieldSpec, is_null: str) -> Iterator[None]:
-        """What is emitted inside runs for a value that is there; a null is assigned or refused."""
+        """Branch on null, which is assigned or refused; the lines emitted inside are for a value that is present."""
         if spec.nullable_in(self.version):
             self.emit(f"if {is_null}: {target} = None")
             with self.block("else:"):
@@ -231,7 +232,7 @@ class _DecoderSource(FunctionSource):
         self.emit(f"if elements < 0: raise TooManyElements('{name}: too many elements in one message')")
 
     def smallest(self, spec: FieldSpec) -> int:
-        """The fewest bytes that the field takes in this version."""
+        """Return the fewest bytes that the field takes in this version."""
         wire = fixed(spec)
         if wire is not None:
             return wire.size

@@ -1,8 +1,8 @@
-"""Compiles the encoder of one version of a message: `encode(message, out, regions=None) -> out`.
+"""Compile the encoder of one version of a message: `encode(message, out, regions=None) -> out`.
 
-A field that the version does not have is dropped if it is ignorable, else refused unless it has its default. Tagged
-fields are written only when they differ from their default. Record data that is a file region is not read but noted in
-`regions`, with the position in `out` where it belongs.
+A field that the version does not have is dropped if it is ignorable; otherwise it must have its default. Tagged fields
+are written only if they differ from their default. Record data that is a file region is not read: `regions` gets the
+region and its position in `out`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def compile_encoder(cls: type[Message], version: int, part: type | None = None) -> Callable[..., Any]:
-    """The encoder of a version that the message has, or of a struct that is a part of it."""
+    """Compile the encoder of a version that the message has, or of a struct that is a part of it."""
     return _EncoderSource(
         cls,
         version,
@@ -37,7 +37,7 @@ def compile_encoder(cls: type[Message], version: int, part: type | None = None) 
 
 
 class _EncoderSource(FunctionSource):
-    out = "out"  # the name of the buffer that is being written: tagged fields are written aside first
+    out = "out"  # the name of the current buffer: tagged fields are first written to one of their own
 
     def compile(self, part: type) -> Callable[..., Any]:
         with self.block("def encode(message, out, regions=None):"):
@@ -79,7 +79,7 @@ class _EncoderSource(FunctionSource):
             self.write_tags(source, cls)
 
     def differs(self, value: str, spec: FieldSpec) -> str:
-        """An expression that is true when the value is not the default."""
+        """Return an expression that is true when the value is not the default."""
         default = spec.default
         if spec.has_fresh_default:
             if spec.array:
@@ -117,7 +117,7 @@ class _EncoderSource(FunctionSource):
             self.out = outer
 
     def write_value(self, source: str, spec: FieldSpec) -> None:
-        """A fixed value joins the run; anything else is written at once, behind the run."""
+        """Add a fixed value to the run; write any other at once, after the run."""
         wire = fixed(spec)
         if wire is not None:
             self.run.append((wire.format, source))
@@ -134,7 +134,7 @@ class _EncoderSource(FunctionSource):
 
     @contextmanager
     def unless_null(self, value: str, spec: FieldSpec) -> Iterator[None]:
-        """What is emitted inside is for a value that is there. Both branches begin with the pending run."""
+        """Branch on null; the lines emitted inside are for a present value. Both branches begin with the run."""
         if not spec.nullable_in(self.version):
             yield
             return

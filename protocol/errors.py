@@ -1,8 +1,8 @@
 """Kafka's error codes, and one exception class for each.
 
-A `KafkaError` carries its wire code and a message for people; whoever answers the request turns it into a response. A
-code knows whether a client may simply try again, and what to say when nothing better is known. A class is named like
-its code in CamelCase: `OFFSET_OUT_OF_RANGE` is `OffsetOutOfRange`.
+A `KafkaError` carries its wire code and a message for people; the code that answers the request turns it into a
+response. A code knows whether a client may simply retry, and has a default message. A class is named like its code in
+CamelCase: `OFFSET_OUT_OF_RANGE` is `OffsetOutOfRange`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class ErrorCode(IntEnum):
     retriable: bool
     default_message: str
 
-    if not TYPE_CHECKING:  # a type checker would ask for all three wherever a code is looked up by its value
+    if not TYPE_CHECKING:  # a type checker would require all three wherever a code is looked up by its value
 
         def __new__(cls, value: int, retriable: bool, default_message: str) -> Self:
             code = int.__new__(cls, value)
@@ -105,7 +105,7 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74, True, "the leader epoch of the request is older than the broker's"
     UNKNOWN_LEADER_EPOCH = 75, True, "the leader epoch of the request is newer than the broker's"
     UNSUPPORTED_COMPRESSION_TYPE = 76, False, "the version of the request cannot carry this compression"
-    STALE_BROKER_EPOCH = 77, False, "the broker has registered anew since"
+    STALE_BROKER_EPOCH = 77, False, "the broker has registered again since"
     OFFSET_NOT_AVAILABLE = 78, True, "the new leader does not know its high watermark yet"
     MEMBER_ID_REQUIRED = 79, False, "join again with the member id given here"
     PREFERRED_LEADER_NOT_AVAILABLE = 80, True, "the preferred leader is not available"
@@ -169,11 +169,11 @@ class ErrorCode(IntEnum):
 
 
 MAX_MESSAGE_LENGTH = 8_000
-"""In characters: a message may name what a client sent, and must fit into a string of the response."""
+"""In characters: a message may quote the client's data, and must fit into a string of the response."""
 
 
 class KafkaError(Exception):
-    """Something that ends up as an error code in a response. A message that is too long is cut."""
+    """An error that becomes an error code in a response. A message that is too long is cut."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
@@ -181,8 +181,10 @@ class KafkaError(Exception):
         super().__init__(self.message)
 
     def without_frames(self) -> Self:
-        """To be kept in a result: tracebacks, also those of its causes, would keep the frames that hold the result, and
-        all that is in them, until the next garbage collection."""
+        """Drop traceback and causes, so that the error can be kept in a result.
+
+        They would keep the frames that hold the result, and everything in them, until the next garbage collection.
+        """
         self.__context__ = self.__cause__ = None
         return self.with_traceback(None)
 
@@ -191,7 +193,7 @@ class KafkaError(Exception):
 
 
 class CodedError(KafkaError):
-    """Base of the classes that stand for one code each."""
+    """The base of the classes that stand for one code each."""
 
     CODE: ClassVar[ErrorCode]
 
@@ -200,7 +202,7 @@ class CodedError(KafkaError):
 
 
 class InvalidRecord(CodedError):
-    """INVALID_RECORD, with (index in the batch, message) for each record at fault where that is known."""
+    """INVALID_RECORD, with (index in the batch, message) for each bad record where that is known."""
 
     CODE = ErrorCode.INVALID_RECORD
 
@@ -210,7 +212,7 @@ class InvalidRecord(CodedError):
 
 
 class InvalidTimestamp(CodedError):
-    """INVALID_TIMESTAMP, with record errors as in InvalidRecord; some of them may be other faults of records."""
+    """INVALID_TIMESTAMP, with record errors as in InvalidRecord; some of them may be other errors of records."""
 
     CODE = ErrorCode.INVALID_TIMESTAMP
 

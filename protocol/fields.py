@@ -1,4 +1,4 @@
-"""What a declaration says about a field, as the compiler reads it. Declarations are written with `schema`."""
+"""The declared properties of fields, as the compilers read them. Declarations are written with `schema`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "<default>"})()
 
 
 class Struct:
-    """What every declared struct and message is."""
+    """The base of every declared struct and message."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -31,7 +31,7 @@ class Struct:
 
 @cache
 def parse_versions(text: str) -> tuple[int, int]:
-    """(first, last) of "3+", "0-7", "4"; "none" is the empty range (1, 0)."""
+    """Return (first, last) of "3+", "0-7", "4"; "none" is the empty range (1, 0)."""
     if text == "none":
         return (1, 0)
     if text.endswith("+"):
@@ -41,7 +41,7 @@ def parse_versions(text: str) -> tuple[int, int]:
 
 
 class FieldSpec:
-    """One declared field. `wire` is None for a struct, whose class is then `struct`."""
+    """One declared field. `wire` is None for a struct; then `struct` is its class."""
 
     __slots__ = (
         "array",
@@ -101,7 +101,7 @@ class FieldSpec:
         return found
 
     def bind(self, name: str, annotation: str, module: str) -> None:
-        """Learn name and type from the class body; the annotation is text, thanks to the __future__ import."""
+        """Set name and type from the class body; the annotation is text, thanks to the __future__ import."""
         self.name, self.module = name, module
         text = annotation.removesuffix("| None").strip()
         if text.startswith("list[") and text.endswith("]"):
@@ -118,7 +118,7 @@ class FieldSpec:
             self.default = UNSET  # always a fresh empty list
 
     def element(self) -> FieldSpec:
-        """The element of an array, seen as a field. It is never null."""
+        """Return the element of an array as a field. It is never null."""
         element = copy.copy(self)
         element.array, element.nullable = False, parse_versions("none")
         return element
@@ -133,7 +133,7 @@ _SPECS: dict[type, tuple[FieldSpec, ...]] = {}
 
 
 def specs(cls: type) -> tuple[FieldSpec, ...]:
-    """The fields of a declared class, in wire order."""
+    """Return the fields of a declared class, in wire order."""
     return _SPECS[cls]
 
 

@@ -1,4 +1,4 @@
-"""Cutting a byte stream into frames, without any I/O.
+"""Cut a byte stream into frames, without any I/O.
 
 A frame is `size:int32 | payload:size bytes`, big endian. `FrameBuffer` is driven in four steps per read:
 
@@ -6,17 +6,17 @@ A frame is `size:int32 | payload:size bytes`, big endian. `FrameBuffer` is drive
     while (frame := buffer.next_frame()) is not None: ...   # a memoryview, no copy
     buffer.settle()
 
-or, where most reads bring one whole frame, with `received_frame`, which gives that at once and saves the other steps.
+Where most reads bring one whole frame, `received_frame` returns it at once and saves the other steps.
 
-Most connections are idle or have small requests, so all buffers of one thread read into one shared `Scratch` and
-frames are handed out right from it; `settle()` copies an incomplete rest into a buffer of the connection's own, which
-therefore exists only while it is needed. It grows by doubling with the bytes that arrived, never with the size that
-was declared; when `MAP_BYTES` have come, the rest of a frame is mapped, which takes memory only as it is written. It
-goes away after a frame above `KEEP_BYTES`.
+Most connections are idle or have small requests. So all connections of one thread read into one shared `Scratch`, and
+frames are returned as views of it. `settle()` copies an incomplete rest into a buffer of the connection's own, which
+exists only while it is needed. It doubles with the bytes that arrived, never with the declared size. Once `MAP_BYTES`
+have arrived, the rest of a frame is mapped, which takes memory only as it is written. The buffer is freed after a frame
+above `KEEP_BYTES`.
 
-Rules of reuse: a frame's view is valid until the next `settle()`, `writable()` or `trim()`, whichever comes first;
-whoever needs bytes longer asks with `keep`, or copies them. Memory is never resized in place (a bytearray with exported
-views cannot be): a larger one is allocated, and the old one lives as long as its views.
+Rules of reuse: a frame's view is valid until the next `settle()`, `writable()` or `trim()`, whichever comes first. To
+use the bytes longer, call `keep`, or copy them. Memory is never resized in place (a bytearray with exported views
+cannot be): a larger one is allocated, and the old one lives as long as its views.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import struct
 SIZE = struct.Struct(">i")  # size of the payload that follows
 SCRATCH_BYTES = 256 * 1024
 MIN_OWN_BYTES = 4 * 1024
-MAP_BYTES = 1024 * 1024  # what is copied when a buffer grows takes time, so it grows no more from here on
-KEEP_BYTES = 2 * 1024 * 1024  # an empty buffer above this is freed at once, below it by trim()
+MAP_BYTES = 1024 * 1024  # growing a buffer copies it, which takes time, so from this size on it does not grow
+KEEP_BYTES = 2 * 1024 * 1024  # a larger empty buffer is freed at once, a smaller one by trim()
 
 
 class FrameError(Exception):
-    """The size prefix is impossible; `prefix` holds the first bytes seen, for a helpful message."""
+    """The size prefix is impossible; `prefix` holds the first bytes received, for a helpful message."""
 
     def __init__(self, size: int, limit: int, prefix: bytes) -> None:
         super().__init__(f"frame size {size} is not in 1..{limit}")
@@ -55,7 +55,7 @@ class FrameBuffer:
     __slots__ = ("_end", "_own", "_scratch", "_start", "_view", "frames_seen", "max_frame_bytes")
 
     def __init__(self, scratch: Scratch, max_frame_bytes: int) -> None:
-        self.max_frame_bytes = max_frame_bytes  # may be changed any time, e.g. raised after authentication
+        self.max_frame_bytes = max_frame_bytes  # may change at any time, for example after authentication
         self.frames_seen = 0
         self._scratch = scratch.view
         self._own: memoryview | None = None
@@ -69,7 +69,7 @@ class FrameBuffer:
 
     @property
     def capacity_bytes(self) -> int:
-        """Memory held by this connection alone."""
+        """The memory held by this connection alone."""
         return 0 if self._own is None else len(self._own)
 
     @property
@@ -81,7 +81,7 @@ class FrameBuffer:
         return SIZE.size + size
 
     def has_frame(self) -> bool:
-        """Would `next_frame` give a frame, or raise?"""
+        """Whether `next_frame` would return a frame, or raise."""
         needed = self.needed_bytes
         if not needed:
             return False
@@ -89,22 +89,22 @@ class FrameBuffer:
         return not in_bounds or self._end - self._start >= needed
 
     def writable(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Return the memory for the next bytes; never empty."""
         if self._start != self._end:
             return self._room_behind_rest()
         self._start = self._end = 0
         own = self._own
-        # A connection of large frames has a large buffer of its own and saves the copy out of the scratch.
+        # A connection with large frames has a large buffer of its own, and avoids the copy from the scratch.
         self._view = view = self._scratch if own is None or len(own) < len(self._scratch) else own
         return view
 
     def received(self, size: int) -> None:
-        """`size` bytes were written to the start of the last `writable()`."""
+        """Record that `size` bytes were written to the start of the last `writable()`."""
         self._end += size
         assert size > 0 and self._end <= len(self._view)
 
     def received_frame(self, size: int) -> memoryview | None:
-        """The same, and the frame as `next_frame` gives it if it is all there is: then nothing is to be settled."""
+        """Call `received`; return the frame if it is the only data. Then nothing needs to be settled."""
         view = self._view
         if (
             self._end == 0
@@ -119,7 +119,7 @@ class FrameBuffer:
         return None
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame without its prefix; None when more bytes are needed. Raises FrameError."""
+        """Return the next whole frame without its prefix; None when more bytes are needed. Raises FrameError."""
         start = self._start
         available = self._end - start
         if available < 4:
@@ -140,8 +140,10 @@ class FrameBuffer:
         assert self._start >= 0
 
     def keep(self) -> bool:
-        """Whether views of the last frame stay valid from now on, as the connection reads on in other memory. If not,
-        they are in the scratch, and small."""
+        """Return whether views of the last frame stay valid, because the connection reads on in other memory.
+
+        If not, they are in the scratch, and small.
+        """
         if self._view is self._scratch:
             return False
         rest = self._end - self._start
@@ -154,7 +156,7 @@ class FrameBuffer:
         return True
 
     def settle(self) -> None:
-        """Give the scratch back: what is left in it moves to a buffer of this connection's own."""
+        """Free the scratch: move the rest in it to a buffer of this connection's own."""
         rest = self._end - self._start
         own = self._own
         if not rest:
@@ -169,7 +171,7 @@ class FrameBuffer:
         self._move_rest(own)
 
     def trim(self) -> None:
-        """Free the own buffer of a connection that has been quiet; only between events."""
+        """Free the own buffer of an idle connection; only between events."""
         if self._start == self._end and self._own is not None:
             self._own = None
             self._view = self._scratch
@@ -183,7 +185,7 @@ class FrameBuffer:
         assert self._view is self._own, "settle() comes before the next read"
         view, end, capacity = self._view, self._end, len(self._view)
         needed = max(self.needed_bytes, SIZE.size)
-        if self._start + needed > capacity:  # the frame cannot end in here
+        if self._start + needed > capacity:  # the frame does not fit
             if end - self._start < capacity:
                 self._move_rest(view)
             else:
@@ -200,5 +202,5 @@ class FrameBuffer:
 
 
 def _mapped(size: int) -> memoryview:
-    """Zeroed memory of which nothing is there until it is written. Raises OSError when there are too many maps."""
+    """Return zeroed memory that is allocated only as it is written. Raises OSError when there are too many maps."""
     return memoryview(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))

@@ -1,12 +1,12 @@
 """Request and response headers.
 
-A request begins with its API key, version and correlation id; from header v1 the client id follows, whose length is
-an int16 in every version (a broker must be able to read the header of an ApiVersions request that is newer than
-itself); v2 belongs to the flexible versions and ends with tagged fields. A response header is the correlation id, in
-v1 (flexible) with tagged fields after it; an ApiVersions response always has v0.
+A request begins with its API key, version and correlation id. From header v1 on the client id follows, with an int16
+length in every version (a broker must be able to read the header of an ApiVersions request newer than itself). v2
+belongs to the flexible versions and ends with tagged fields. A response header is the correlation id, in v1 (flexible)
+with tagged fields after it; an ApiVersions response always has v0.
 
-A broker reads the part of fixed size with `REQUEST_PREFIX`, and the rest with `decode_request_header`, which takes a
-microsecond less than the declared messages; those are for clients and tests.
+A broker reads the fixed-size part with `REQUEST_PREFIX`, and the rest with `decode_request_header`, which takes a
+microsecond less than the declared messages. Those are for clients and tests.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class ResponseHeader:
 
 
 def request_header_version(*, flexible: bool) -> int:
-    """The header's version for a request version that is flexible or not."""
+    """Return the header's version for a request version that is flexible or not."""
     return 2 if flexible else 1
 
 
 def response_header_version(api_key: int, *, flexible: bool) -> int:
-    """The header's version for the response to such a request."""
+    """Return the header's version for the response to such a request."""
     return 1 if flexible and api_key != _API_VERSIONS else 0
 
 
@@ -64,7 +64,7 @@ def decode_request_header(frame: Buffer, client_id_size: int, *, flexible: bool)
 
 
 def _skip_tags(frame: Buffer, pos: int) -> int:
-    """Return the position after the tagged fields: none is known to this broker."""
+    """Return the position after the tagged fields: this broker knows none."""
     count, pos = read_uvarint(frame, pos)
     if count > MAX_HEADER_TAGS:
         raise Malformed(f"{count} tagged fields in the header, at most {MAX_HEADER_TAGS} are read")

@@ -1,4 +1,4 @@
-"""A stretch of a file that stands for bytes: record data that goes from page cache to socket without being read."""
+"""A region of a file that stands for bytes: record data that goes from page cache to socket without being read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FileRegion:
         return self.size
 
     def read(self) -> bytes:
-        """The bytes themselves, for whoever cannot use `sendfile`. EOFError when the file is shorter."""
+        """Return the bytes, for code that cannot use `sendfile`. Raises EOFError when the file is shorter."""
         chunks = []
         position, left = self.position, self.size
         while left:

@@ -1,6 +1,6 @@
-"""Declaring messages: one class per message for all its versions.
+"""Declare messages: one class per message for all its versions.
 
-A struct is a class whose annotations are wire types, other structs, `list[...]` of either, or any of those `| None`:
+A struct is a class annotated with wire types, other structs, `list[...]` of either, or any of those `| None`:
 
     @struct
     class MetadataResponseBroker:
@@ -11,12 +11,12 @@ A struct is a class whose annotations are wire types, other structs, `list[...]`
     class MetadataResponse:
         brokers: list[MetadataResponseBroker] = field()
 
-Versions are written as Kafka writes them: "0+", "3-7", "4", "none". A field without a default has Kafka's default of
-its type. A plain annotation works like `field()`, but a type checker takes it for a required keyword. The decorators
-replace the class by a slotted one with a keyword constructor, equality and repr; a message also gets
-`decode[version]` and `encode[version]`, compiled on first use.
+Versions are written as in Kafka: "0+", "3-7", "4", "none". A field without a default has Kafka's default for its type.
+A plain annotation works like `field()`, but a type checker takes it for a required keyword. The decorators replace the
+class with a slotted one with a keyword constructor, equality and repr; a message also gets `decode[version]` and
+`encode[version]`, compiled on first use.
 
-Class creation is kept cheap (no dataclass, no evaluated type hints): a broker declares some five hundred structs.
+Class creation is cheap (no dataclass, no evaluated type hints), since a broker declares some five hundred structs.
 """
 
 from __future__ import annotations
@@ -48,12 +48,11 @@ def field(
     flexible: str | None = None,
     encoded: bool = False,
 ) -> Any:
-    """Versions, default and tag of a field, all in Kafka's meaning.
+    """Declare versions, default and tag of a field, all in Kafka's meaning.
 
-    `ignorable`: silently dropped where the version does not have it; otherwise a non-default value is refused there.
-    `tagged`: versions in which it is a tagged field, all of its versions if only `tag` is given.
-    `flexible="none"`: its length is never compact.
-    `encoded`: for an array of structs, whose elements may be `bytes` that `encode_part` has made before.
+    `ignorable`: dropped silently in versions without the field; otherwise a non-default value is refused there.
+    `tagged`: versions in which it is a tagged field, all of its versions if only `tag` is given. `flexible="none"`: its
+    length is never compact. `encoded`: for an array of structs; its elements may be `bytes` made by `encode_part`.
     """
     if tag is not None and tagged == "none":
         tagged = versions
@@ -72,7 +71,7 @@ class Encoder(Protocol):
 
 
 class VersionTable(dict[int, Any]):
-    """version -> function, compiled on first use. KeyError for a version the message does not have."""
+    """A map from version to function, compiled on first use. Raises KeyError for other versions."""
 
     __slots__ = ("build", "cls")
 
@@ -92,10 +91,9 @@ class VersionTable(dict[int, Any]):
 class Message(Struct):
     """A top-level message.
 
-    `decode[version](buf, pos=0) -> (message, next position)` raises `Malformed`.
-    `encode[version](message, out, regions=None) -> out` raises `NotEncodable`. `regions` collects (position in `out`,
-    FileRegion) for record data that is to be spliced in there; without it the data is read into `out`. A message that
-    is refused may leave a part of itself in `out`.
+    `decode[version](buf, pos=0) -> (message, next position)` raises `Malformed`. `encode[version](message, out,
+    regions=None) -> out` raises `NotEncodable`. `regions` collects (position in `out`, FileRegion) for record data to
+    be inserted there; without it the data is read into `out`. After an error `out` may hold a part of the message.
     """
 
     __slots__ = ()
@@ -109,13 +107,13 @@ class Message(Struct):
 
 @cache
 def encode_part(cls: type[Message], part: type[Struct], version: int) -> Callable[[Any, bytearray], bytearray]:
-    """The encoder of a struct as it stands in one version of a message: `encode(part, out) -> out`."""
+    """Return the encoder of a struct as part of one version of a message: `encode(part, out) -> out`."""
     return compile_encoder(cls, version, part)
 
 
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """Class decorator: a part of messages."""
+    """Declare a struct, a part of messages (class decorator)."""
     return _declare(cls, Struct)
 
 
@@ -123,7 +121,7 @@ def struct(cls: type[T]) -> type[T]:
 def message(
     *, key: int | None = None, kind: str, versions: str, flexible: str = "none"
 ) -> Callable[[type[T]], type[T]]:
-    """Class decorator: a message; `kind` is "request", "response", "header" or "data", `versions` all ever known."""
+    """Declare a message. `kind` is "request", "response", "header" or "data"; `versions` are all ever published."""
 
     def declare(cls: type[T]) -> type[T]:
         made: Any = _declare(cls, Message)
@@ -181,5 +179,5 @@ def _make_init(cls: type, fields: list[FieldSpec]) -> Any:
 
 
 def _later(spec: FieldSpec) -> Callable[[], Any]:
-    """Makes a struct that is declared below its user."""
+    """Return a function that makes a struct declared below its user."""
     return lambda: spec.struct()  # noqa: PLW0108 the struct is not declared yet

@@ -1,10 +1,10 @@
 """The primitive types of the Kafka protocol, as annotations for message declarations.
 
 Everything is big endian. Fixed types have one size in all versions. `String`, `Bytes`, `Records` and arrays carry a
-length: int16 (strings) or int32 (the rest), -1 for null, in the old versions; in "flexible" versions (KIP-482) an
-unsigned varint of length + 1, 0 for null. A varint here has at most five bytes.
+length. In the old versions it is an int16 (strings) or int32 (the rest), -1 for null. In "flexible" versions (KIP-482)
+it is an unsigned varint of length + 1, 0 for null. A varint here has at most five bytes.
 
-`Malformed` is the one exception that decoding bad bytes raises. Nothing here knows about messages or versions.
+`Malformed` is the one exception for bad bytes. Nothing here knows about messages or versions.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from klamm.protocol.regions import FileRegion
 
 
 class Malformed(ValueError):
-    """The bytes are not what the protocol says they must be."""
+    """The bytes violate the protocol."""
 
 
 class TooManyElements(Malformed):
-    """The message has more elements than its reader takes."""
+    """The message has more elements than its reader allows."""
 
 
 class NotEncodable(ValueError):
@@ -31,7 +31,7 @@ class NotEncodable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How a type looks on the wire: `fixed` with a struct format and a size, or `string`, `bytes`, `records`."""
+    """The form of a type on the wire: `fixed` with a struct format and a size, or `string`, `bytes`, `records`."""
 
     kind: str
     name: str
@@ -61,14 +61,16 @@ MAX_STRING_BYTES = 0x7FFF
 
 
 def fits_string(text: str, spare_bytes: int = 0) -> bool:
-    """Whether a String can carry the text, and so many bytes more. One that was read may be too long to be written: a
-    byte that is no UTF-8 is read as U+FFFD, which has three bytes."""
+    """Return whether a String can carry the text and `spare_bytes` more.
+
+    A text that was read may be too long to be written: an invalid UTF-8 byte is read as U+FFFD, which has three bytes.
+    """
     limit = MAX_STRING_BYTES - spare_bytes
     return len(text) <= limit // 4 or len(text.encode()) <= limit
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The unsigned varint at `pos` and the position after it. IndexError at the end of the buffer."""
+    """Return the unsigned varint at `pos` and the position after it. Raises IndexError at the end of the buffer."""
     byte = buf[pos]
     pos += 1
     if byte < 128:
@@ -95,12 +97,12 @@ def put_uvarint(out: bytearray, value: int) -> None:
 
 
 def uuid_to_text(value: bytes) -> str:
-    """Kafka's text of a uuid: 22 characters of unpadded base64url."""
+    """Return Kafka's text of a uuid: 22 characters of unpadded base64url."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def uuid_from_text(text: str) -> bytes:
-    """The 16 bytes behind Kafka's text of a uuid; ValueError for anything else."""
+    """Return the 16 bytes of Kafka's text of a uuid. Raises ValueError for anything else."""
     try:
         value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:

@@ -183,7 +183,7 @@ class LogManager:
         return found
 
     def make(self, new: Sequence[NewLog]) -> list[tuple[NewLog, Log]]:
-        """Create each log in the directory with the fewest partitions, or in another if it refuses; return the new logs."""
+        """Create each log in the directory with the fewest partitions, else in another one. Return the new logs."""
         placement = _Placement(self.log_dirs, list(self._states.values()))
         made: list[tuple[NewLog, Log]] = []
         waiting = list(new)

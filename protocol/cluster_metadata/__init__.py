@@ -1,4 +1,4 @@
-"""The records of Apache Kafka's cluster metadata: what a KRaft controller keeps in `__cluster_metadata-0`.
+"""The records of Apache Kafka's cluster metadata, which a KRaft controller keeps in `__cluster_metadata-0`.
 
     record value = frame version uvarint (1) | api key uvarint | version uvarint | the fields      (no key)
 

@@ -1,4 +1,4 @@
-"""Who may do what, and how much: ACLs, SCRAM credentials, delegation tokens, quotas."""
+"""Access control and limits: ACLs, SCRAM credentials, delegation tokens, quotas."""
 
 from __future__ import annotations
 

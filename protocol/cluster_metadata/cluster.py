@@ -1,4 +1,4 @@
-"""What holds for the whole cluster: feature levels, producer ids, the brackets of a metadata transaction (KIP-868)."""
+"""Cluster-wide records: feature levels, producer ids, the brackets of a metadata transaction (KIP-868)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ProducerIdsRecord(Message):
 
 @message(key=20, kind="metadata", versions="0", flexible="0+")
 class NoOpRecord(Message):
-    """No fields."""
+    """A record without fields."""
 
 
 @message(key=23, kind="metadata", versions="0", flexible="0+")
@@ -31,7 +31,7 @@ class BeginTransactionRecord(Message):
 
 @message(key=24, kind="metadata", versions="0", flexible="0+")
 class EndTransactionRecord(Message):
-    """No fields."""
+    """A record without fields."""
 
 
 @message(key=25, kind="metadata", versions="0", flexible="0+")

@@ -1,6 +1,6 @@
-"""Which class a record of the cluster metadata has, by its api key; and its frame.
+"""The class of a cluster metadata record, by its api key; and the frame of a record.
 
-The modules are imported when a record of theirs is first met.
+A module is imported when the first of its records is decoded.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CONTROL_KINDS: Final[Mapping[int, str]] = {
 
 
 class UnknownRecord(Malformed):
-    """A record of a kind, or of a version, that is not known; `kind` is its api key."""
+    """A record of an unknown kind or version; `kind` is its api key."""
 
     def __init__(self, kind: int, version: int) -> None:
         super().__init__(f"metadata record of kind {kind} version {version} is not known")
@@ -64,27 +64,27 @@ class UnknownRecord(Malformed):
 
 
 class Framed(NamedTuple):
-    """A record and the version it has on the disk."""
+    """A record and the version in which it is stored."""
 
     version: int
     message: Message
 
 
 def record_class(kind: int) -> type[Message]:
-    """The class of an api key; KeyError when there is none."""
+    """Return the class of an api key. Raises KeyError when there is none."""
     module, name = KINDS[kind]
     found: type[Message] = getattr(import_module(f"klamm.protocol.cluster_metadata.{module}"), name)
     return found
 
 
 def control_class(kind: int) -> type[Message]:
-    """The class of a control record's type; KeyError when there is none."""
+    """Return the class of a control record's type. Raises KeyError when there is none."""
     found: type[Message] = getattr(import_module("klamm.protocol.cluster_metadata.control"), CONTROL_KINDS[kind])
     return found
 
 
 def decode(value: Buffer) -> Framed:
-    """The record in a value. Raises UnknownRecord for one from a newer Kafka, Malformed for what is none."""
+    """Decode the record in a value. Raises UnknownRecord for one from a newer Kafka, Malformed for bad bytes."""
     try:
         frame, pos = read_uvarint(value, 0)
         kind, pos = read_uvarint(value, pos)
@@ -103,7 +103,7 @@ def decode(value: Buffer) -> Framed:
 
 
 def encode(message: Message, version: int | None = None) -> bytes:
-    """The value that holds the record, at its newest version unless another is wanted. Raises NotEncodable."""
+    """Encode a record as a value, by default in its newest version. Raises NotEncodable."""
     kind = message.api_key
     assert kind is not None, "a record has an api key"
     version = message.versions[1] if version is None else version

@@ -1,4 +1,4 @@
-"""Brokers and controllers in the cluster metadata: who registered, who is fenced."""
+"""Brokers and controllers in the cluster metadata: registrations and fencing."""
 
 from __future__ import annotations
 

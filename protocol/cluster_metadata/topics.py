@@ -1,7 +1,7 @@
 """Topics, their partitions and all configs in the cluster metadata.
 
-A `PartitionChangeRecord` says what is new by tagged fields; `leader` -2 keeps the leader, any other value, the same
-one too, is a new leader epoch. Configs of topics (resource type 2) and brokers (4) share one record.
+A `PartitionChangeRecord` has the changes as tagged fields. `leader` -2 keeps the leader; any other value, even the same
+one, begins a new leader epoch. Configs of topics (resource type 2) and brokers (4) share one record.
 """
 
 from __future__ import annotations

@@ -1,20 +1,23 @@
-"""The records of ``__consumer_offsets``: offsets and groups as Kafka's coordinator keeps them in its log.
+"""The records of ``__consumer_offsets``: offsets and groups, as Kafka's coordinator keeps them in its log.
 
-    key   = version i16 | fields        the version tells what the record is about; the fields are those of version 0
+        key   = version i16 | fields        the version is the kind of record; the fields are those of version 0
     value = version i16 | fields        null: a tombstone
 
     key 0, 1  OffsetCommitKey                          value OffsetCommitValue 0-4
     key 2     GroupMetadataKey                         value GroupMetadataValue 0-4     a classic group
     key 3     ConsumerGroupMetadataKey                 value ...                        epoch of a consumer group
     key 4     ConsumerGroupPartitionMetadataKey        value ...                        its topics, before Kafka 4.1
-    key 5     ConsumerGroupMemberMetadataKey           value ...                        what a member wants
+        key 5     ConsumerGroupMemberMetadataKey           value ...                        subscription of a member
     key 6     ConsumerGroupTargetAssignmentMetadataKey value ...                        epoch of the target assignment
-    key 7     ConsumerGroupTargetAssignmentMemberKey   value ...                        what a member is to have
-    key 8     ConsumerGroupCurrentMemberAssignmentKey  value ...                        what a member has
-    key 16    ConsumerGroupRegularExpressionKey        value ...                        topics that an expression names
+        key 7     ConsumerGroupTargetAssignmentMemberKey   value ...                        target assignment of a
+        member
+        key 8     ConsumerGroupCurrentMemberAssignmentKey  value ...                        current assignment of a
+        member
+        key 16    ConsumerGroupRegularExpressionKey        value ...                        topics that an expression
+        matches
 
-Keys 9-15 are of share groups and 17-23 of streams groups. Key 0 is what 0.8.2 wrote. `RECORDS` is the table; `split`
-takes the version off. Source: the definitions in Kafka's group coordinator, KIP-848.
+Keys 9-15 belong to share groups and 17-23 to streams groups. Key 0 was written by 0.8.2. `RECORDS` is the table.
+Source: the definitions in Kafka's group coordinator, KIP-848.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ VERSION = binary.Struct(">h")
 
 @message(key=1, kind="coordinator-key", versions="0")
 class OffsetCommitKey(Message):
-    """Of both key versions; on the disk the key's version is the kind of record."""
+    """The key of both versions; on disk the version is the kind of record."""
 
     group: String = field()
     topic: String = field()
@@ -58,7 +61,7 @@ class GroupMetadataKey(Message):
 
 @struct
 class MemberMetadata:
-    """One member of the generation; ``subscription`` is its metadata for the protocol that was chosen."""
+    """One member of the generation; ``subscription`` is its metadata for the chosen protocol."""
 
     member_id: String = field()
     group_instance_id: String | None = field("3+", nullable="3+", default=None, ignorable=True)
@@ -94,7 +97,7 @@ class ConsumerGroupMetadataKey(Message):
 
 @message(key=3, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupMetadataValue(Message):
-    """The hash changes with the topics that the group is subscribed to (KIP-1101); 0: compute it anew."""
+    """The epoch and a hash that changes with the subscribed topics (KIP-1101); 0: compute the hash again."""
 
     epoch: Int32 = field()
     metadata_hash: Int64 = field(default=0, tag=0)
@@ -102,14 +105,14 @@ class ConsumerGroupMetadataValue(Message):
 
 @message(key=4, kind="coordinator-key", versions="0")
 class ConsumerGroupPartitionMetadataKey(Message):
-    """One consumer group; the hash has replaced this record in Kafka 4.1."""
+    """One consumer group; since Kafka 4.1 the hash replaces this record."""
 
     group_id: String = field()
 
 
 @struct
 class PartitionMetadata:
-    """Where the replicas of a partition are."""
+    """The racks of a partition's replicas."""
 
     partition: Int32 = field()
     racks: list[String] = field()
@@ -117,7 +120,7 @@ class PartitionMetadata:
 
 @struct
 class TopicMetadata:
-    """A topic that the group is subscribed to."""
+    """A topic to which the group is subscribed."""
 
     topic_id: Uuid = field()
     topic_name: String = field()
@@ -127,7 +130,7 @@ class TopicMetadata:
 
 @message(key=4, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupPartitionMetadataValue(Message):
-    """The topics that the group is subscribed to."""
+    """The topics to which the group is subscribed."""
 
     topics: list[TopicMetadata] = field()
 
@@ -142,7 +145,7 @@ class ConsumerGroupMemberMetadataKey(Message):
 
 @struct
 class ClassicProtocol:
-    """A protocol that a classic member knows."""
+    """A protocol that a classic member supports."""
 
     name: String = field()
     metadata: Bytes = field()
@@ -150,7 +153,7 @@ class ClassicProtocol:
 
 @struct
 class ClassicMemberMetadata:
-    """Of a member that speaks the classic protocol."""
+    """The metadata of a member that uses the classic protocol."""
 
     session_timeout_ms: Int32 = field()
     supported_protocols: list[ClassicProtocol] = field()
@@ -158,7 +161,7 @@ class ClassicMemberMetadata:
 
 @message(key=5, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue(Message):
-    """What a member has said of itself."""
+    """The description that a member has sent of itself."""
 
     instance_id: String | None = field(nullable="0+")
     rack_id: String | None = field(nullable="0+")
@@ -180,7 +183,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 @message(key=6, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """The group epoch that the target assignment is for, and when it was computed (KIP-1263)."""
+    """The group epoch of the target assignment, and the time when it was computed (KIP-1263)."""
 
     assignment_epoch: Int32 = field()
     assignment_timestamp: Int64 = field(default=0, tag=0, ignorable=True)
@@ -204,7 +207,7 @@ class TopicPartition:
 
 @message(key=7, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue(Message):
-    """What the member is to have."""
+    """The partitions that the member is to have."""
 
     topic_partitions: list[TopicPartition] = field()
 
@@ -219,7 +222,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
 
 @struct
 class TopicPartitions:
-    """Partitions of one topic; the epochs are those at which the member got them, one for each partition."""
+    """Partitions of one topic; the epochs, one for each partition, are those at which the member got them."""
 
     topic_id: Uuid = field()
     partitions: list[Int32] = field()
@@ -228,7 +231,7 @@ class TopicPartitions:
 
 @message(key=8, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """Epoch and state of a member, what it has, and what of that it must give up."""
+    """Epoch and state of a member, its partitions, and those it must give up."""
 
     member_epoch: Int32 = field()
     previous_member_epoch: Int32 = field()
@@ -239,7 +242,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 
 @message(key=16, kind="coordinator-key", versions="0")
 class ConsumerGroupRegularExpressionKey(Message):
-    """A regular expression that members of the group are subscribed to."""
+    """A regular expression to which members of the group are subscribed."""
 
     group_id: String = field()
     regular_expression: String = field()
@@ -247,7 +250,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 @message(key=16, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue(Message):
-    """The topics it matched, and the state of the metadata and the time when that was found."""
+    """The matched topics, with the version of the metadata and the time of the match."""
 
     topics: list[String] = field()
     version: Int64 = field()
@@ -269,21 +272,21 @@ RECORDS: Final[dict[int, tuple[type[Message], type[Message]]]] = {
 
 
 def encode_key(kind: int, key: Message) -> bytes:
-    """The kind of record, then the fields; their layout is always that of version 0."""
+    """Encode the kind of record, then the fields, always in the layout of version 0."""
     out = bytearray(VERSION.pack(kind))
     type(key).encode[0](key, out)
     return bytes(out)
 
 
 def encode_value(value: Message, version: int = 0) -> bytes:
-    """The version, then the fields."""
+    """Encode the version, then the fields."""
     out = bytearray(VERSION.pack(version))
     type(value).encode[version](value, out)
     return bytes(out)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> tuple[int, Message, Message | None] | None:
-    """Kind, key and value (None: a tombstone); None for a kind that is not in `RECORDS`. Raises Malformed."""
+    """Return kind, key and value (None: a tombstone); None for a kind that is not in `RECORDS`. Raises Malformed."""
     if key is None or len(key) < VERSION.size:
         raise Malformed("a record of __consumer_offsets without a key")
     (kind,) = VERSION.unpack_from(key)

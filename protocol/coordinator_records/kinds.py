@@ -1,6 +1,6 @@
-"""Which classes the key and the value of a coordinator's record have, by the kind that its key begins with.
+"""The classes of key and value of a coordinator's record, by the kind at the start of its key.
 
-The modules are imported when a kind of theirs is first met.
+A module is imported when the first of its kinds is decoded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEY_LAYOUT = 0
 
 
 class UnknownKind(Malformed):
-    """A record of a kind that is not known."""
+    """A record of an unknown kind."""
 
     def __init__(self, kind: int) -> None:
         super().__init__(f"record kind {kind} is not known")
@@ -33,14 +33,14 @@ class UnknownKind(Malformed):
 
 
 class Versioned(NamedTuple):
-    """A message and what stood before it: the kind of a key, the version of a value."""
+    """A message and its prefix: the kind of a key, the version of a value."""
 
     version: int
     message: Message
 
 
 Kinds = Mapping[int, tuple[str, str]]
-"""By kind: the module, and the name of both classes without Key and Value."""
+"""By kind: the module, and the common name of both classes, without Key and Value."""
 
 GROUP_KINDS: Kinds = {
     0: (GROUPS, "OffsetCommit"),
@@ -66,17 +66,17 @@ GROUP_KINDS: Kinds = {
     22: (STREAMS_GROUPS, "StreamsGroupCurrentMemberAssignment"),
     23: (STREAMS_GROUPS, "StreamsGroupTopology"),
 }
-"""Of `__consumer_offsets`."""
+"""The kinds of `__consumer_offsets`."""
 
 TRANSACTION_KINDS: Kinds = {0: (TRANSACTIONS, "TransactionLog")}
-"""Of `__transaction_state`."""
+"""The kinds of `__transaction_state`."""
 
 SHARE_STATE_KINDS: Kinds = {0: (SHARE_STATE, "ShareSnapshot"), 1: (SHARE_STATE, "ShareUpdate")}
-"""Of `__share_group_state`."""
+"""The kinds of `__share_group_state`."""
 
 
 def classes(kinds: Kinds, kind: int) -> tuple[type[Message], type[Message]]:
-    """Of the key and of the value. Raises UnknownKind."""
+    """Return the classes of key and value. Raises UnknownKind."""
     if kind not in kinds:
         raise UnknownKind(kind)
     name, beginning = kinds[kind]
@@ -85,14 +85,14 @@ def classes(kinds: Kinds, kind: int) -> tuple[type[Message], type[Message]]:
 
 
 def decode_key(kinds: Kinds, data: Buffer) -> Versioned:
-    """Raises UnknownKind or Malformed."""
+    """Decode a key. Raises UnknownKind or Malformed."""
     kind = _prefix(data)
     key_class, _ = classes(kinds, kind)
     return Versioned(kind, _decode(key_class, data, KEY_LAYOUT))
 
 
 def decode_value(kinds: Kinds, kind: int, data: Buffer) -> Versioned:
-    """The value of a record with a key of `kind`. Raises UnknownKind or Malformed."""
+    """Decode the value of a record with a key of `kind`. Raises UnknownKind or Malformed."""
     _, value_class = classes(kinds, kind)
     version = _prefix(data)
     first, last = value_class.versions

@@ -1,6 +1,6 @@
 """The records of `__transaction_state`: one per transactional id (kind 0).
 
-Version 1 of the value adds, as tagged fields, what KIP-890 needs: the producer ids before and after a new one is made.
+Version 1 of the value adds, as tagged fields, the data of KIP-890: the producer ids before and after a change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AlterConfigs (33): replace all dynamic configs of topics, brokers and other resources (KIP-133).
 
-What is not named falls back to its default, which is why IncrementalAlterConfigs took over. From v1 the answer leaves
-before a throttled connection is muted (KIP-219). v2 is flexible.
+A config that is not named falls back to its default, which is why IncrementalAlterConfigs took over. From v1 the
+response is sent before a throttled connection is muted (KIP-219). v2 is flexible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateDelegationToken (KIP-48): issue a token that workers can log in with instead of the owner's own secret.
 
-v2 is flexible; v3 lets one principal ask for a token in the name of another and reports who asked (KIP-373).
-Apache Kafka 4.0 dropped v0, whose layout is that of v1. Unusually, the throttle time comes last.
+v2 is flexible; v3 lets one principal request a token in the name of another and reports the requester (KIP-373). Apache
+Kafka 4.0 dropped v0, which had the layout of v1. Unusually, the throttle time comes last.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeDelegationToken (KIP-48): list the tokens of some owners, or (null) all that the caller may see.
 
-v2 is flexible; v3 tells who asked for each token, beside who owns it (KIP-373). Apache Kafka 4.0 dropped v0, whose
-layout is that of v1.
+v2 is flexible; v3 reports the requester of each token beside its owner (KIP-373). Apache Kafka 4.0 dropped v0, which
+had the layout of v1.
 """
 
 from __future__ import annotations

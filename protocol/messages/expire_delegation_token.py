@@ -1,6 +1,6 @@
 """ExpireDelegationToken (KIP-48): bring the expiry of a token forward; a negative period ends it at once.
 
-The token is named by its HMAC. v2 is flexible. Apache Kafka 4.0 dropped v0, whose layout is that of v1.
+The token is named by its HMAC. v2 is flexible. Apache Kafka 4.0 dropped v0, which had the layout of v1.
 """
 
 from __future__ import annotations

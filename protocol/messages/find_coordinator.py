@@ -1,4 +1,4 @@
-"""FindCoordinator (10): the broker that looks after a group, a transactional id or a share partition.
+"""FindCoordinator (10): the broker that coordinates a group, a transactional id or a share partition.
 
 v1 adds the key type (0 group, 1 transaction, 2 share), the throttle time and error messages, v3 is flexible, v4 asks
 for many keys at once (KIP-699), v5 may answer TRANSACTION_ABORTABLE (KIP-890), v6 has share keys "group:topic

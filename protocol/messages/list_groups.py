@@ -1,4 +1,4 @@
-"""ListGroups (16): the groups whose coordinator this broker is.
+"""ListGroups (16): the groups coordinated by this broker.
 
 v1 adds the throttle time. v3 is flexible. v4 filters by state and shows it (KIP-518), v5 the same for the group type
 (KIP-848). An empty filter lets all pass.

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): the partitions whose replica set is being changed (KIP-455).
+"""ListPartitionReassignments (46): the partitions that are being reassigned (KIP-455).
 
 Null `topics` asks for all. Partitions that are not being reassigned are left out of the answer.
 """

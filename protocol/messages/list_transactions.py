@@ -1,7 +1,7 @@
-"""ListTransactions (66): the transactions whose coordinator this broker is (KIP-664).
+"""ListTransactions (66): the transactions coordinated by this broker (KIP-664).
 
-Empty filters let all pass. v1 filters by the time a transaction has been open, in ms (KIP-994), v2 by a pattern of
-the transactional id (KIP-1152).
+Empty filters let all pass. v1 filters by the time a transaction has been open, in ms (KIP-994), v2 by a pattern of the
+transactional id (KIP-1152).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ReadShareGroupStateSummary (KIP-932): the start offsets of share partitions, without the state of their records.
 
-Spoken between brokers: the state lives with the share coordinator. v1 adds how many records past the start offset are
-done with, so that the lag can be told (KIP-1226).
+Spoken between brokers: the state lives with the share coordinator. v1 adds the number of completed records after the
+start offset, from which the lag is computed (KIP-1226).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """RenewDelegationToken (KIP-48): push the expiry of a token back, at most to its maximum lifetime.
 
-The token is named by its HMAC. v2 is flexible. Apache Kafka 4.0 dropped v0, whose layout is that of v1.
+The token is named by its HMAC. v2 is flexible. Apache Kafka 4.0 dropped v0, which had the layout of v1.
 """
 
 from __future__ import annotations

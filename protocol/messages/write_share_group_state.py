@@ -1,7 +1,7 @@
 """WriteShareGroupState (KIP-932): a partition leader stores the state of its share partitions.
 
-Spoken between brokers: the state lives with the share coordinator. v1 adds how many records past the start offset are
-done with (KIP-1226).
+Spoken between brokers: the state lives with the share coordinator. v1 adds the number of completed records after the
+start offset (KIP-1226).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-/* The compiled twin of `check_records` in check.py: the same results and the same errors, in a hundredth of the time.
- * And `plain_batch`: what a batch says that is as most small ones are, where `validate` would find nothing wrong.
+/* The compiled form of `check_records` in check.py: the same results and the same errors, in a hundredth of the time.
+ * And `plain_batch`: the fields of a small, ordinary batch in which `validate` would find no error.
  *
- * Nothing here trusts a count or a size. `pos` only grows, by less than 2**32 a step, so it cannot overflow, and every
- * read stands behind a comparison with the end of the data. As in the twin, a record may first run over its size, or
- * over the data: the next read, or the comparison at its end, finds it.
+ * No count or size is trusted here. `pos` only grows, by less than 2**32 a step, so it cannot overflow, and every read
+ * comes after a comparison with the end of the data. As in Python, a record may first exceed its size, or the data: the
+ * next read, or the comparison at its end, finds that.
  *
- * Other threads may run now and then while many records are checked: they are megabytes, and the loop is one of them.
+ * While many records are checked (megabytes), other threads may run from time to time; the loop is one of them.
  *
  * Python's stable ABI from 3.11 on: one build serves all later versions, too.
  */
@@ -53,7 +53,7 @@ static int64_t unzigzag(uint64_t raw)
     return (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
 }
 
-/* Reads a varint, still in zig-zag: `bits` is 32 (at most 5 bytes) or 64 (10). */
+/* Read a varint, still in zig-zag: `bits` is 32 (at most 5 bytes) or 64 (10). */
 static bool read_long_varint(Reader *in, int bits, uint64_t *raw)
 {
     uint64_t value = 0;
@@ -73,7 +73,7 @@ static bool read_long_varint(Reader *in, int bits, uint64_t *raw)
     return false;
 }
 
-/* The same; nearly all have one or two bytes. */
+/* Read a varint fast: nearly all have one or two bytes. */
 static inline bool read_varint(Reader *in, int bits, uint64_t *raw)
 {
     int64_t left = in->size - in->pos;
@@ -132,7 +132,7 @@ static inline bool check_record(Reader *in, Summary *summary)
         return refuse(in, "record %lld has a negative size");
     int64_t end = in->pos + (int64_t)(raw >> 1);
 
-    in->pos++; /* the attributes, which mean nothing yet */
+    in->pos++; /* the attributes, which have no meaning yet */
     if (!read_varint(in, 64, &raw))
         return false;
     int64_t delta = unzigzag(raw);
@@ -212,7 +212,7 @@ static PyObject *check_records(PyObject *Py_UNUSED(module), PyObject *arguments)
 
 static bool has_crc_instruction;
 
-enum { HEADER_BYTES = 61, CRC_FROM = 21, MOST_BYTES = 4096 }; /* beyond, the CRC library is faster */
+enum { HEADER_BYTES = 61, CRC_FROM = 21, MOST_BYTES = 4096 }; /* for larger ones the CRC library is faster */
 
 static uint64_t big_endian(const uint8_t *at, int bytes)
 {
@@ -234,7 +234,7 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c(const uint8_t *data, in
     return (uint32_t)crc ^ 0xFFFFFFFF;
 }
 
-/* NULL without an error: it is not plain. */
+/* Return NULL without an error for a batch that is not ordinary. */
 static PyObject *describe_plain(const uint8_t *data, int64_t size)
 {
     if (!has_crc_instruction || size < HEADER_BYTES || size > MOST_BYTES || data[16] != 2)

@@ -1,4 +1,4 @@
-"""The record batch (magic 2): Kafka's unit on the wire, in the log, and of everything in between.
+"""The record batch (magic 2): Kafka's unit on the wire and in the log.
 
     batch  = header (61 bytes, HEADER) + record_count records, as one compressed blob when a codec is set
     header = base_offset i64 | batch_length i32 | leader_epoch i32 | magic i8 | crc u32 | attributes i16
@@ -7,16 +7,16 @@
     record = length varint | attributes i8 | timestamp_delta varlong | offset_delta varint | key | value | headers
     key, value = size varint (-1 is null) + bytes;  headers = count varint + (size varint + utf-8, value)*
 
-batch_length counts what follows it. The CRC-32C covers everything from the attributes on, so a broker stamps the base
-offset and leader epoch of a batch without touching it. Varints are zig-zag. Attributes: bits 0-2 codec,
-3 LogAppendTime, 4 transactional, 5 control, 6 base_timestamp is a delete horizon (compaction).
+batch_length counts the bytes after it. The CRC-32C covers everything from the attributes on, so a broker stamps the
+base offset and leader epoch of a batch without touching it. Varints are zig-zag. Attributes: bits 0-2 codec, 3
+LogAppendTime, 4 transactional, 5 control, 6 base_timestamp is a delete horizon (compaction).
 
-Logs that Kafka wrote before 0.11 hold messages of magic 0 and 1 (`message_set.py`), alone or before batches. What reads
-a log takes each of them, or a compressed wrapper with what is in it, for a batch: `read_header`, `batches`,
-`crc_is_valid` and `records` take any magic.
+Logs that Kafka wrote before 0.11 hold messages of magic 0 and 1 (`message_set.py`), alone or before batches. Code that
+reads a log treats each of them, or a compressed wrapper with its content, as a batch: `read_header`, `batches`,
+`crc_is_valid` and `records` accept any magic.
 
-Nothing here trusts a count or size; what does not fit raises InvalidRecord or CorruptMessage. Whether a batch may
-enter a log is decided in `validate.py`. Source: KIP-98, KIP-82, Kafka's protocol guide "Record Batch".
+No count or size is trusted here; a wrong one raises InvalidRecord or CorruptMessage. `validate.py` decides whether a
+batch may enter a log. Source: KIP-98, KIP-82, Kafka's protocol guide "Record Batch".
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _CRC = struct.Struct(">I")
 
 
 def read_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
-    """The header at `pos`, of any magic. Raises CorruptMessage when it is cut short, or none."""
+    """Return the header at `pos`, of any magic. Raises CorruptMessage when it is cut short, or is none."""
     available = len(buf) - pos
     if available > MAGIC_POSITION and buf[pos + MAGIC_POSITION] in (0, 1):
         return message_set.read_head(buf, pos)
@@ -109,7 +109,7 @@ def read_header(buf: BytesLike, pos: int = 0) -> BatchHeader:
 
 
 def batches(buf: BytesLike) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch in `buf`; a last batch that is cut short ends it, as in a fetch."""
+    """Yield (position, header) of every whole batch in `buf`, up to a last one that is cut short, as in a fetch."""
     pos = 0
     end = len(buf)
     while end - pos >= MIN_BATCH_BYTES and (end - pos >= HEADER_BYTES or buf[pos + MAGIC_POSITION] < 2):
@@ -121,27 +121,27 @@ def batches(buf: BytesLike) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_is_valid(buf: BytesLike, header: BatchHeader, pos: int = 0) -> bool:
-    """Whether the batch at `pos`, of any magic, has the bytes that its CRC was made of."""
+    """Return whether the CRC of the batch at `pos`, of any magic, is right."""
     if header.magic < 2:
         return zlib.crc32(memoryview(buf)[pos + MAGIC_POSITION : pos + header.size_bytes]) == header.crc
     return crc32c(memoryview(buf)[pos + ATTRIBUTES_POSITION : pos + header.size_bytes]) == header.crc
 
 
 def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give one whole batch its place in the log, in place; its length is written, too. The CRC covers none of these."""
+    """Write base offset, leader epoch and length into one whole batch, in place. The CRC covers none of these."""
     _PLACE.pack_into(batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, leader_epoch)
 
 
 def payload(buf: BytesLike, header: BatchHeader, limit: int, pos: int = 0) -> bytes:
-    """The records of the batch at `pos`, of magic 2, without header and compression; InvalidRecord beyond `limit`."""
+    """Return the decompressed records of the magic 2 batch at `pos`. Raises InvalidRecord beyond `limit`."""
     data = memoryview(buf)[pos + HEADER_BYTES : pos + header.size_bytes]
     return decompress(header.codec, data, limit)
 
 
 def records(buf: BytesLike, header: BatchHeader, limit: int, pos: int = 0) -> Iterator[Record]:
-    """The records of the batch at `pos`, of any magic, decompressed to at most `limit` bytes. Raises InvalidRecord.
+    """Yield the records of the batch at `pos`, of any magic, inflated to at most `limit` bytes. Raises InvalidRecord.
 
-    Of the old formats the CRC is checked, too (CorruptMessage).
+    In the old formats the CRC is checked, too (CorruptMessage).
     """
     if header.magic < 2:
         yield from message_set.records(memoryview(buf)[pos : pos + header.size_bytes], limit)
@@ -161,7 +161,7 @@ def records(buf: BytesLike, header: BatchHeader, limit: int, pos: int = 0) -> It
 
 
 def read_record(data: bytes, pos: int) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int]:
-    """(timestamp delta, offset delta, key, value, headers, next position) of the record at `pos`.
+    """Return (timestamp delta, offset delta, key, value, headers, next position) of the record at `pos`.
 
     Raises InvalidRecord when its parts do not fill its length, IndexError when the data ends within a varint.
     """
@@ -200,7 +200,7 @@ def _read_bytes(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
 
 
 def read_varint(data: bytes, pos: int, bits: int = 35) -> tuple[int, int]:
-    """(value, next position) of the zig-zag varint at `pos`; `bits` is 35 for 32-bit values, 70 for 64-bit ones."""
+    """Return (value, next position) of the zig-zag varint at `pos`; `bits` is 35 for 32-bit values, 70 for 64-bit."""
     byte = data[pos]
     pos += 1
     if byte < 0x80:
@@ -218,7 +218,7 @@ def read_varint(data: bytes, pos: int, bits: int = 35) -> tuple[int, int]:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """Appends `value` (up to 64 bits signed) as a zig-zag varint."""
+    """Append `value` (up to 64 bits signed) as a zig-zag varint."""
     raw = (value << 1) ^ (value >> 63)
     while raw > 0x7F:
         out.append(raw & 0x7F | 0x80)
@@ -227,7 +227,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def write_record(out: bytearray, offset_delta: int, timestamp_delta: int, record: Record) -> None:
-    """Appends `record` with its length."""
+    """Append `record` with its length."""
     body = bytearray(b"\0")  # record attributes: none are defined
     write_varint(body, timestamp_delta)
     write_varint(body, offset_delta)
@@ -264,10 +264,10 @@ def encode_batch(
     control: bool = False,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """One batch of `records`, whose offsets are absolute and ascending from `base_offset` on, gaps allowed.
+    """Return one batch of `records`, which have absolute offsets that ascend from `base_offset`, gaps allowed.
 
-    `last_offset` is for batches that lost their last records to compaction (no records at all, then, is allowed).
-    With `log_append_time_ms` the batch says that every record has that timestamp.
+    `last_offset` is for batches that lost their last records to compaction (`records` may then be empty). With
+    `log_append_time_ms` the batch gives every record that timestamp.
     """
     body = bytearray()
     base_timestamp = max_timestamp = NO_TIMESTAMP
@@ -315,5 +315,5 @@ def encode_batch(
 
 
 def seal(batch: bytearray | memoryview) -> None:
-    """Computes the CRC of the one batch in `batch` and stores it."""
+    """Compute and store the CRC of the one batch in `batch`."""
     _CRC.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))

@@ -1,9 +1,9 @@
-"""The records inside a produced batch, parsed without making objects of them.
+"""Check the records of a produced batch without making objects of them.
 
-The only step of an append that costs something per record, so there are two of it: `portable_check_records` says what
-is right, as one pass with one- and two-byte varints unrolled; `_check.c` does the same fifty times faster. `make` and
-wheels have it compiled; where it is not, the portable one takes its place. Tests hold both to the same results and the
-same errors. Small batches that are as most are can be had whole from one compiled call, `plain_batch`.
+This is the only step of an append with a cost per record, so it exists twice. `portable_check_records` is the
+reference, one pass with one- and two-byte varints unrolled; `_check.c` does the same fifty times faster. `make` and
+wheels compile it; where it is missing, the portable one takes its place. Tests compare the results and errors of both.
+A small, ordinary batch is checked by one compiled call, `plain_batch`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from klamm.protocol.records.crc import BytesLike
 
 
 def portable_check_records(data: BytesLike, count: int) -> tuple[int, int, int, bool]:
-    """Parses `count` > 0 records, which must fill `data` and have the offset deltas 0, 1, 2, ...
+    """Check `count` > 0 records, which must fill `data` and have the offset deltas 0, 1, 2, ...
 
-    Returns the lowest and the highest timestamp delta, the index of the first record with the highest, and whether any
+    Return the lowest and the highest timestamp delta, the index of the first record with the highest, and whether any
     key is null. Raises InvalidRecord. No length is negative, so positions only grow: one comparison at the end of a
-    record finds whatever ran over it, and a read beyond the data is an IndexError.
+    record finds any part that was too long, and a read beyond the data raises IndexError.
     """
     data = bytes(data)
     pos = lowest = highest = highest_index = 0
@@ -42,7 +42,7 @@ def portable_check_records(data: BytesLike, count: int) -> tuple[int, int, int, 
             if raw & 1:
                 raise InvalidRecord(f"record {index} has a negative size")
             end = pos + (raw >> 1)
-            # attributes, which mean nothing yet; timestamp delta
+            # attributes, which have no meaning yet; timestamp delta
             raw = data[pos + 1]
             pos += 2
             if raw > 0x7F:
@@ -141,7 +141,7 @@ def _skip_headers(data: bytes, pos: int, end: int, index: int) -> int:
 
 
 check_records: Callable[[BytesLike, int], tuple[int, int, int, bool]]
-"""`portable_check_records`, or its compiled twin."""
+"""`portable_check_records`, or its compiled equivalent."""
 
 try:
     from klamm.protocol.records._check import check_records as _compiled
@@ -155,8 +155,9 @@ PlainBatch: TypeAlias = "tuple[int, int, int, int, bool, int, int, int]"
 base sequence."""
 
 plain_batch: Callable[[memoryview], PlainBatch | None]
-"""What a small batch says that is as most are: writable, whole, with nothing in its attributes and nothing wrong in its
-head, its CRC or its records. None for any other, and always where that is not compiled: nothing depends on it."""
+"""The fields of a small, ordinary batch: writable, whole, no attributes set, with valid header, CRC and records.
+
+None for any other batch, and always where it is not compiled: nothing depends on it."""
 
 try:
     from klamm.protocol.records._check import plain_batch as _compiled_plain_batch

@@ -1,15 +1,15 @@
 """The codecs of record batches and message sets, with every framing that clients write.
 
-- GZIP: RFC 1952, members may follow each other, up to `GZIP_MAX_MEMBERS`. Levels -1, 1..9 (-1).
-- SNAPPY: raw snappy blocks in the frame of Java's SnappyOutputStream ("xerial"), or one raw block without a frame.
-  `82 "SNAPPY" 00 | version int32 | lowest compatible version int32 | (size int32, block)*`, 32 KiB of input a block.
+- GZIP: RFC 1952, with up to `GZIP_MAX_MEMBERS` consecutive members. Levels -1, 1..9 (-1).
+- SNAPPY: raw snappy blocks in the frame of Java's SnappyOutputStream ("xerial"), or one raw block without a frame. `82
+  "SNAPPY" 00 | version int32 | lowest compatible version int32 | (size int32, block)*`, 32 KiB of input a block.
 - LZ4: the LZ4 frame format with independent blocks. Clients of magic 0 computed the header checksum over the magic
   number as well (KAFKA-3160); magic 0 is written that way here and read either way. Levels 1..17 (9, the fast one).
 - ZSTD: RFC 8878. Levels -131072..22 (3).
 
-Reading is hostile ground: output stops at a limit, and a size that the data declares is compared with the limit before
-anything is allocated (CVE-2023-34455). What does not decompress to its very end raises InvalidRecord. A codec number
-that nobody defined raises UnsupportedCompressionType.
+The input is hostile: output stops at a limit, and a declared size is compared with the limit before anything is
+allocated (CVE-2023-34455). Data that does not decompress to its very end raises InvalidRecord. An undefined codec
+number raises UnsupportedCompressionType.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Codec(IntEnum):
 
 LEVELS = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}
 DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
-"""Kafka's, by codec; the others have no level. -1 is zlib's own choice."""
+"""Kafka's default levels by codec; the others have no level. -1 is zlib's own choice."""
 
 XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)  # magic, version, lowest compatible version
 XERIAL_BLOCK_BYTES = 32 * 1024
-_XERIAL_MAGIC_AS_SIZE = int.from_bytes(XERIAL_HEAD[:4], "big")  # a further header where a block's size is due
+_XERIAL_MAGIC_AS_SIZE = int.from_bytes(XERIAL_HEAD[:4], "big")  # another header in the place of a block's size
 _SNAPPY_WORST_RATIO = 32  # a 3-byte copy yields 64 bytes; nothing yields more per byte
 
 GZIP_MAX_MEMBERS = 4096
-"""No known client writes more than one; a member costs more than its bytes, as each begins a new window."""
+"""No known client writes more than one. A member costs more than its bytes, since each begins a new window."""
 _GZIP_SLICE_BYTES = 16 * 1024
 
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -60,12 +60,12 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK_RLE = 1
 
 _CHUNK_BYTES = 64 * 1024
-_MAX_STEP_BYTES = 4 * 1024 * 1024  # what a step has made is copied with the interpreter locked
-_local = threading.local()  # zstd contexts are dear to make and must not be shared between threads
+_MAX_STEP_BYTES = 4 * 1024 * 1024  # the output of a step is copied with the interpreter locked
+_local = threading.local()  # zstd contexts are expensive to make and must not be shared between threads
 
 
 def codec_of(attributes: int) -> Codec:
-    """The codec in the attributes of a batch or message. Raises UnsupportedCompressionType for 5, 6 and 7."""
+    """Return the codec in the attributes of a batch or message. Raises UnsupportedCompressionType for 5, 6 and 7."""
     codec = attributes & CODEC_MASK
     if codec > Codec.ZSTD:
         raise UnsupportedCompressionType(f"codec {codec} is unknown")
@@ -73,7 +73,7 @@ def codec_of(attributes: int) -> Codec:
 
 
 def compress(codec: Codec, data: BytesLike, level: int | None = None, *, magic: int = 2) -> bytes:
-    """`data` compressed as a Java producer would; `level` None is Kafka's default for the codec."""
+    """Compress `data` as a Java producer would; `level` None is Kafka's default for the codec."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
@@ -86,7 +86,7 @@ def compress(codec: Codec, data: BytesLike, level: int | None = None, *, magic: 
 
 
 def decompress(codec: Codec, data: BytesLike, limit: int, *, magic: int = 2) -> bytes:
-    """What `data` holds, at most `limit` bytes of it; InvalidRecord when it is more, or malformed, or cut short."""
+    """Decompress `data` to at most `limit` bytes. Raises InvalidRecord when it is more, malformed or cut short."""
     if codec == Codec.NONE:
         return bytes(data) if len(data) <= limit else _too_large(len(data), limit)
     if codec == Codec.GZIP:
@@ -99,7 +99,7 @@ def decompress(codec: Codec, data: BytesLike, limit: int, *, magic: int = 2) -> 
 
 
 class TooLargeInflated(InvalidRecord):
-    """There is more in the data than the limit allows."""
+    """The data decompresses to more than the limit."""
 
 
 def _too_large(size: int, limit: int) -> bytes:
@@ -115,7 +115,7 @@ def _gzip_compress(data: BytesLike, level: int | None) -> bytes:
 
 
 def _gzip_decompress(data: BytesLike, limit: int) -> bytes:
-    """Feeds slices, so what has to be copied behind the end of a member is never more than one of them."""
+    """Decompress in slices, so that at most one slice is copied after the end of a member."""
     view = memoryview(data)
     parts: list[bytes] = []
     size = pos = 0
@@ -255,7 +255,7 @@ def _lz4_inflate(frame: bytes, limit: int) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash32 with seed 0 of fewer than 16 bytes: all that a frame header needs."""
+    """Return xxHash32, with seed 0, of fewer than 16 bytes: enough for a frame header."""
     assert len(data) < 16
     mask = 0xFFFFFFFF
     value = 374761393 + len(data)
@@ -284,7 +284,7 @@ def _zstd_compress(data: BytesLike, level: int | None) -> bytes:
 
 
 def _zstd_decompress(data: BytesLike, limit: int) -> bytes:
-    """Feeds block by block: no block yields more than 128 KiB, so the limit is never passed by more than that."""
+    """Decompress block by block: no block yields more than 128 KiB, so the limit is exceeded by at most that."""
     frame = bytes(data)
     decompressor: zstandard.ZstdDecompressor | None = _local.__dict__.get("decompressor")
     if decompressor is None:
@@ -323,7 +323,7 @@ def _zstd_decompress(data: BytesLike, limit: int) -> bytes:
 
 
 def _zstd_head(head: bytes) -> tuple[int, int, int]:
-    """Of a frame header: its size, the declared content size (0 when it has none), the bytes of its checksum."""
+    """Return a frame header's size, the declared content size (0 for none), and the size of the checksum."""
     if not head.startswith(ZSTD_MAGIC):
         raise InvalidRecord("zstd: not a zstd frame")
     parameters = zstandard.get_frame_parameters(head)

@@ -1,11 +1,11 @@
-"""Control batches: what the broker writes between the records, never a client. Here: how a transaction ended.
+"""Control batches, which only the broker writes: here the markers that end transactions.
 
 An end transaction marker is a batch with the control and the transactional flag, the producer id and epoch of the
 transaction, no sequence, no codec, and one record:
     key    int16 version = 0, int16 type     0 ABORT, 1 COMMIT (2 to 6 are KRaft's own)
     value  int16 version = 0, int32 epoch of the coordinator that decided
-Sources: KIP-98, `EndTxnMarker.json`. Newer versions are read as far as they are known; a control batch from which
-compaction took the record says nothing any more.
+Sources: KIP-98, `EndTxnMarker.json`. Newer versions are read as far as they are known. A control batch that lost its
+record to compaction has no meaning any more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMIT = 1
 
 
 class EndMarker(NamedTuple):
-    """How a transaction ended."""
+    """The end of a transaction."""
 
     is_commit: bool
     coordinator_epoch: int
@@ -35,7 +35,7 @@ class EndMarker(NamedTuple):
 def end_marker_batch(
     producer_id: int, producer_epoch: int, *, is_commit: bool, coordinator_epoch: int, timestamp: int
 ) -> bytearray:
-    """The control batch that ends a transaction, to be stamped with its place in the log."""
+    """Return the control batch that ends a transaction, to be stamped with its place in the log."""
     key = CONTROL_KEY.pack(VERSION, COMMIT if is_commit else ABORT)
     value = END_MARKER_VALUE.pack(VERSION, coordinator_epoch)
     return encode_batch(
@@ -48,7 +48,7 @@ def end_marker_batch(
 
 
 def read_end_marker(batch: BytesLike, header: BatchHeader, pos: int = 0) -> EndMarker | None:
-    """The marker in a control batch; None when it holds another control record, or none. Raises InvalidRecord."""
+    """Return the marker in a control batch; None when it has another control record, or none. Raises InvalidRecord."""
     if header.record_count == 0:
         return None
     try:

@@ -12,7 +12,7 @@ BytesLike = bytes | bytearray | memoryview
 
 
 def portable_crc32c() -> Callable[..., int]:
-    """The crcmod twin, built on demand: `(data, value=0) -> int`."""
+    """Return crcmod's implementation, built on demand: `(data, value=0) -> int`."""
     from crcmod.predefined import mkCrcFun
 
     compute = mkCrcFun("crc-32c")

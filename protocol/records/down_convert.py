@@ -1,4 +1,4 @@
-"""What clients before 0.11 fetch, made of what is in a log."""
+"""Convert batches of a log for fetches of clients before 0.11."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from klamm.protocol.records.message_set import records as set_records
 
 
 def down_convert(buf: BytesLike, to_magic: int, *, first_offset: int = 0, limit: int = 2**31 - 1) -> bytes:
-    """The whole batches or messages in `buf` (as in a log) for a Fetch v0-v1 (magic 0) or v2-v3 (magic 1).
+    """Return the whole batches or messages in `buf` (as in a log) for a Fetch v0-v1 (magic 0) or v2-v3 (magic 1).
 
-    Offsets, gaps and codecs stay; headers and control batches go. Records below `first_offset` are left out unless
-    they are compressed with later ones. Messages of `to_magic` or less stay as they are. A batch cut short at the end
-    is ignored. Raises UnsupportedCompressionType for zstd, CorruptMessage and InvalidRecord.
+    Offsets, gaps and codecs stay; headers and control batches are dropped. Records below `first_offset` are left out,
+    unless they are compressed with later ones. Messages of `to_magic` or less stay as they are. A batch cut short at
+    the end is ignored. Raises UnsupportedCompressionType for zstd, CorruptMessage and InvalidRecord.
     """
     out = bytearray()
     view = memoryview(buf)

@@ -1,4 +1,4 @@
-"""What is known of a batch without its records, and of a record without its batch; the same for all magics."""
+"""The header of a batch without its records, and a record without its batch; the same for all magics."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from klamm.protocol.records.compression import CODEC_MASK, Codec, codec_of
 
-LOG_OVERHEAD_BYTES = 12  # base_offset, batch_length: what batch_length does not count
+LOG_OVERHEAD_BYTES = 12  # base_offset and batch_length, which batch_length does not count
 MAGIC_POSITION = 16
-MIN_MESSAGE_BYTES = 14  # the least that a length field may say, of any magic
+MIN_MESSAGE_BYTES = 14  # the smallest valid length field, of any magic
 MIN_BATCH_BYTES = LOG_OVERHEAD_BYTES + MIN_MESSAGE_BYTES  # of any magic
 
 LOG_APPEND_TIME_FLAG = 0x08
@@ -37,8 +37,8 @@ class Record(NamedTuple):
 class BatchHeader(NamedTuple):
     """The header of a batch; `size_bytes` is the whole batch, `crc` as stored (not checked).
 
-    A message of magic 0 or 1 has no epoch, no producer and one timestamp. A wrapper tells the offset of the last
-    message in it only: that stands for its base offset, too, and its record count is UNKNOWN_COUNT.
+    A message of magic 0 or 1 has no epoch, no producer and one timestamp. A wrapper has only the offset of its last
+    inner message: it is also used as the base offset, and the record count is UNKNOWN_COUNT.
     """
 
     base_offset: int

@@ -1,13 +1,13 @@
-"""Message sets (magic 0 and 1): what clients before 0.11 produce and fetch, and what is in logs from that time.
+"""Message sets (magic 0 and 1): produced and fetched by clients before 0.11, and stored in logs from that time.
 
-What is appended now is magic 2, whatever was sent.
+Whatever was sent, an append writes magic 2.
 
     set     = entry*;  entry = offset i64 | size i32 | message
     message = crc u32 | magic i8 | attributes i8 | [timestamp i64, magic 1] | key | value
     key, value = size i32 (-1 is null) + bytes
 
 The CRC is zlib's CRC-32 of everything from the magic on. Attributes: bits 0-2 codec, bit 3 LogAppendTime (magic 1).
-With a codec, the value is a compressed message set and the message its wrapper, whose offset is that of the last inner
+With a codec, the value is a compressed message set and the message its wrapper, with the offset of the last inner
 message. Inner offsets are absolute in magic 0; in magic 1 they are relative to the first (KIP-31), the wrapper's
 timestamp is the largest inside (KIP-32), and its LogAppendTime holds for all inside.
 """
@@ -43,7 +43,7 @@ _HEAD_BYTES = {0: MESSAGE.size, 1: MESSAGE.size + TIMESTAMP.size}  # by magic, u
 
 
 class Message(NamedTuple):
-    """One entry of a message set as it stands there; `size_bytes` counts the whole entry."""
+    """One entry of a message set as stored; `size_bytes` counts the whole entry."""
 
     offset: int
     magic: int
@@ -59,9 +59,9 @@ class Message(NamedTuple):
 
 
 def read_head(buf: BytesLike, pos: int) -> BatchHeader:
-    """What the entry at `pos` tells without being opened, as if it were a batch. The CRC is not checked.
+    """Return the entry at `pos`, unopened, as if it were a batch. The CRC is not checked.
 
-    Raises CorruptMessage for what no entry is. The bytes behind the head need not be there.
+    Raises CorruptMessage for an invalid entry. The bytes after the head may be missing.
     """
     if len(buf) - pos < MIN_BATCH_BYTES:
         raise CorruptMessage(f"{len(buf) - pos} bytes are too few for a message")
@@ -91,7 +91,7 @@ def read_head(buf: BytesLike, pos: int) -> BatchHeader:
 
 
 def read_message(data: bytes, pos: int) -> Message | None:
-    """The entry at `pos`, or None when it is cut short. Raises CorruptMessage."""
+    """Return the entry at `pos`, or None when it is cut short. Raises CorruptMessage."""
     if len(data) - pos < ENTRY.size:
         return None
     offset, size = ENTRY.unpack_from(data, pos)
@@ -128,7 +128,7 @@ def _read_bytes(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
 
 
 def messages(buf: BytesLike) -> Iterator[Message]:
-    """The entries of a set without looking into wrappers; one that is cut short ends it, as old fetches do."""
+    """Yield the entries of a set, wrappers unopened, up to one that is cut short, as in old fetches."""
     data = bytes(buf)
     pos = 0
     while (message := read_message(data, pos)) is not None:
@@ -137,7 +137,7 @@ def messages(buf: BytesLike) -> Iterator[Message]:
 
 
 def records(buf: BytesLike, limit: int) -> Iterator[Record]:
-    """All records of a set, wrappers opened, with absolute offsets. Raises CorruptMessage, InvalidRecord."""
+    """Yield all records of a set, wrappers opened, with absolute offsets. Raises CorruptMessage, InvalidRecord."""
     for message in messages(buf):
         if not message.attributes & CODEC_MASK:
             yield Record(message.offset, message.timestamp, message.key, message.value)
@@ -151,7 +151,7 @@ def records(buf: BytesLike, limit: int) -> Iterator[Record]:
 
 
 def inner_messages(wrapper: Message, limit: int) -> list[Message]:
-    """The messages in a wrapper: at least one, of its magic, not compressed again. Raises InvalidRecord.
+    """Return the messages in a wrapper: at least one, of its magic, not compressed again. Raises InvalidRecord.
 
     A producer may leave the offset of the wrapper at 0; any other must leave room for the messages before the last.
     """
@@ -184,7 +184,7 @@ class ProducedSet(NamedTuple):
 
 
 def produced_set(buf: BytesLike, *, max_message_bytes: int, limit: int) -> ProducedSet:
-    """Reads what a Produce v0-v2 request holds for a partition: messages, or one compressed message, of one magic.
+    """Read a Produce v0-v2 request's data for a partition: messages, or one compressed message, of one magic.
 
     Inner offsets are ignored, because some old clients set them wrongly. A last message that is cut short is dropped.
     Raises CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType.
@@ -222,7 +222,7 @@ def produced_set(buf: BytesLike, *, max_message_bytes: int, limit: int) -> Produ
 def encode_message(
     magic: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None, attributes: int = 0
 ) -> bytes:
-    """One entry of a message set."""
+    """Return one entry of a message set."""
     body = bytearray(struct.pack(">bb", magic, attributes))
     if magic:
         body += TIMESTAMP.pack(timestamp)
@@ -240,7 +240,7 @@ def encode_set(
     level: int | None = None,
     log_append_time: bool = False,
 ) -> bytes:
-    """A message set of `records`, with a codec as one wrapper; headers are lost. b"" for no records.
+    """Return a message set of `records`, with a codec as one wrapper; headers are lost. b"" for no records.
 
     `log_append_time` says that the timestamps are a broker's, the same in all records.
     """

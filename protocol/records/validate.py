@@ -1,8 +1,8 @@
-"""Whether a batch may enter a log: the one place that decides it.
+"""Decide whether a batch may enter a log: the only place that does.
 
-What enters is exactly one batch of magic 2 whose CRC, counts, offsets, timestamps and records are right, so that no
-batch stops the consumers of its partition. Message sets of old producers become such a batch here. The rules are those
-of Kafka's ProduceRequest, UnifiedLog and LogValidator, in their order, with these differences:
+Only a single batch of magic 2 with right CRC, counts, offsets, timestamps and records may enter, so that no batch stops
+the consumers of its partition. Message sets of old producers are converted to such a batch here. The rules are those of
+Kafka's ProduceRequest, UnifiedLog and LogValidator, in their order, with these differences:
 
 - An unknown codec is UNSUPPORTED_COMPRESSION_TYPE and compressed junk INVALID_RECORD, not UNKNOWN_SERVER_ERROR; bytes
   after a compressed stream are junk, too.
@@ -12,13 +12,13 @@ of Kafka's ProduceRequest, UnifiedLog and LogValidator, in their order, with the
 - Null or empty records are INVALID_RECORD in every Produce version.
 - Bytes after the batch are dropped whatever they are; Kafka does so only when their length field exceeds them.
 - A producer id needs an epoch of 0 or more, a transactional batch a producer id.
-- A batch that says LogAppendTime in a CreateTime topic is stored as CreateTime, as in Kafka, but the timestamps that
+- A batch that claims LogAppendTime in a CreateTime topic is stored as CreateTime, as in Kafka, but the timestamps that
   are checked are those in the records, because readers will see those.
 
-What takes long for its size (batches that inflate to megabytes, what has to be looked at record by record) is left to
-the caller to do in a thread, if it asks for that: `NotAtOnce`.
+Batches that take long for their size (they inflate to megabytes, or their records must be checked one by one) raise
+`NotAtOnce` if the caller asks for that; it then validates them in a thread.
 
-One file, because the rules hold in one order, and a reader who asks why a batch was refused reads them as one list.
+One file, because the rules hold in one order: a reader who asks why a batch was refused reads them as one list.
 
 The caller's memory is changed in place where Kafka changes the batch: timestamp type, max timestamp and CRC.
 """
@@ -71,7 +71,7 @@ TARGET_CODECS: dict[str, Codec | None] = {
 }
 """The values of the topic config `compression.type`; None keeps the producer's codec."""
 
-_ZSTD = int(Codec.ZSTD)  # looked up in the enumeration it costs more than what it is for
+_ZSTD = int(Codec.ZSTD)  # the enumeration lookup would cost more than the comparison
 _make = object.__new__
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
@@ -79,14 +79,14 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_POSITION = 8
 _INT64_MAX = 2**63 - 1
 
-AT_ONCE_BYTES = 2 << 20  # of records, inflated
-AT_ONCE_SET_BYTES = 64 << 10  # of messages of the old formats, which are made into records one by one
-AT_ONCE_RECORDS = 1000  # looked at one by one
+AT_ONCE_BYTES = 2 << 20  # of decompressed records
+AT_ONCE_SET_BYTES = 64 << 10  # of messages of the old formats, which become records one by one
+AT_ONCE_RECORDS = 1000  # checked one by one
 
 
 @dataclass(frozen=True, slots=True)
 class AppendRules:
-    """What a topic allows; made once per change of its config, not per append."""
+    """The rules of a topic; made once per change of its config, not per append."""
 
     max_message_bytes: int = 1048588
     segment_bytes: int = 1073741824
@@ -98,7 +98,7 @@ class AppendRules:
     compacted: bool = False
     max_decompressed_bytes: int = 104857600
     keeps_plain: bool = field(init=False)
-    """Whether a batch without compression and with CreateTime is stored as it is."""
+    """Whether an uncompressed batch with CreateTime is stored as it is."""
 
     def __post_init__(self) -> None:
         assert self.compression in TARGET_CODECS, self.compression
@@ -108,7 +108,7 @@ class AppendRules:
 
 @dataclass(slots=True)
 class ValidBatch:
-    """One batch that may enter, in `data`: writable, and the caller's own memory unless it had to be rebuilt."""
+    """One batch that may enter, in `data`: writable, and the caller's own memory unless it was rebuilt."""
 
     data: memoryview | bytearray
     last_offset_delta: int
@@ -124,11 +124,11 @@ class ValidBatch:
 
 
 class NotOneBatch(InvalidRecord):
-    """INVALID_RECORD because of the request: it does not hold exactly one whole batch of today's format."""
+    """INVALID_RECORD for a request that does not hold exactly one whole batch of magic 2."""
 
 
 class NotAtOnce(Exception):
-    """The batch takes too long to be validated on a loop that others wait for; nothing is said about it yet."""
+    """The batch takes too long to be validated on a loop that others wait for; it may be valid or not."""
 
 
 def validate(
@@ -140,7 +140,7 @@ def validate(
     client: bool = True,
     at_once: bool = False,
 ) -> ValidBatch:
-    """The batch in the records field of a Produce request for one partition, fit to be appended.
+    """Return the batch in the records field of a Produce request for one partition, ready to be appended.
 
     `client=False` is for batches that the broker makes itself: they may be control batches and have any base offset.
     Raises CorruptMessage, InvalidRecord, InvalidTimestamp (the latter two with `record_errors`), MessageTooLarge,
@@ -254,7 +254,7 @@ def _inflate(codec: Codec, body: BytesLike, limit: int, *, at_once: bool) -> byt
 
 
 def _plain(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch | None:
-    """The short way, for a batch that is stored as it is (`plain_batch`). None for any other."""
+    """Return a batch that is stored as it is (`plain_batch`), by the fast path. None for any other."""
     plain = plain_batch(records)
     if plain is None:
         return None
@@ -268,7 +268,7 @@ def _plain(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch |
         or (null_key and rules.compacted)
     ):
         return None
-    batch = _make(ValidBatch)  # what `ValidBatch(...)` would make, in a third of the time
+    batch = _make(ValidBatch)  # as `ValidBatch(...)` does, in a third of the time
     batch.data = records
     batch.last_offset_delta = last_delta
     batch.record_count = count
@@ -283,12 +283,12 @@ def _plain(records: memoryview, rules: AppendRules, now_ms: int) -> ValidBatch |
 
 
 def _first_magic(records: memoryview) -> int:
-    """The magic of the first entry; 2 when the records are too short to have one."""
+    """Return the magic of the first entry; 2 when the records are too short to have one."""
     return records[MAGIC_POSITION] if len(records) > MAGIC_POSITION else 2
 
 
 def _refuse_head(records: memoryview, produce_version: int) -> NoReturn:
-    """Says what is wrong with records that do not start with a header of magic 2."""
+    """Raise the error of records that do not start with a header of magic 2."""
     _whole_entry_size(records)
     magic = records[MAGIC_POSITION]
     if magic < 2:
@@ -297,8 +297,10 @@ def _refuse_head(records: memoryview, produce_version: int) -> NoReturn:
 
 
 def _whole_entry_size(records: memoryview) -> int:
-    """The size of the first batch or message in `records`. Raises InvalidRecord when it is not there as a whole,
-    CorruptMessage for a size or magic that no batch has."""
+    """Return the size of the first batch or message in `records`.
+
+    Raises InvalidRecord when it is incomplete, CorruptMessage for a size or magic that no batch has.
+    """
     if len(records) < LOG_OVERHEAD_BYTES:
         raise NotOneBatch(f"{len(records)} bytes hold no record batch")
     (length,) = _LENGTH.unpack_from(records, _LENGTH_POSITION)
@@ -315,7 +317,7 @@ def _whole_entry_size(records: memoryview) -> int:
 
 
 def _cut_to_one_batch(records: memoryview) -> memoryview:
-    """The first batch alone. A second one is refused; what is no whole batch is dropped."""
+    """Return the first batch alone. A second one is refused; other bytes after it are dropped."""
     size = _whole_entry_size(records)
     if size < HEADER_BYTES:
         raise CorruptMessage(f"record batch of {size} bytes, the least is {HEADER_BYTES}")
@@ -338,7 +340,7 @@ def _check_producer(attributes: int, producer_id: int, producer_epoch: int, base
 def _check_each_record(
     body: BytesLike, count: int, base_timestamp: int, rules: AppendRules, now_ms: int, *, at_once: bool
 ) -> None:
-    """Raises with one error for each record that breaks a rule of the topic. Slow; some record probably does."""
+    """Raise the error of each record that breaks a rule of the topic. Slow; called when some record probably does."""
     if at_once and count > AT_ONCE_RECORDS:
         raise NotAtOnce
     checks = _RecordChecks(rules, now_ms)
@@ -351,7 +353,7 @@ def _check_each_record(
 
 
 class _RecordChecks:
-    """Collects what is wrong with single records, for the response."""
+    """The errors of single records, collected for the response."""
 
     def __init__(self, rules: AppendRules, now_ms: int) -> None:
         self._rules = rules
@@ -384,7 +386,7 @@ def _refuse_append_time(count: int) -> NoReturn:
 
 
 def _rebuild(records: memoryview, body: BytesLike, target: Codec, rules: AppendRules) -> bytearray:
-    """The batch with its records in another codec; attributes and CRC are left to the caller."""
+    """Return the batch with its records in another codec; the caller sets attributes and CRC."""
     data = bytearray(records[:HEADER_BYTES])
     data += compress(target, body, rules.compression_level)
     if len(data) > rules.max_message_bytes:
@@ -394,7 +396,7 @@ def _rebuild(records: memoryview, body: BytesLike, target: Codec, rules: AppendR
 
 
 def _validate_message_set(records: memoryview, rules: AppendRules, now_ms: int, *, at_once: bool) -> ValidBatch:
-    """Produce v0-v2 with magic 0 or 1: the same rules, and the set becomes one new batch."""
+    """Validate a Produce v0-v2 with magic 0 or 1: the same rules, and the set becomes one new batch."""
     limit = rules.max_decompressed_bytes
     if at_once:
         if len(records) > AT_ONCE_SET_BYTES:

@@ -32,6 +32,7 @@ CLEAN: Final = (
     "examples",
     "klamm",
     "pipeline/discovery",
+    "protocol",
     "storage",
     "tests/client",
     "tests/docker",

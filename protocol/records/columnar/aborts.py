@@ -1,4 +1,4 @@
-"""Which batches a reader gets that reads committed transactions only."""
+"""Select the batches for a read_committed reader."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from klamm.protocol.records.control import read_end_marker
 
 
 class Aborts:
-    """Leaves out control batches and what was aborted, as batches pass in the order of their offsets.
+    """A filter that leaves out control batches and aborted transactions, as batches pass in offset order.
 
-    A transaction that is given, (producer id, first offset), begins with the first batch whose last offset reaches its
-    first one, and ends with the abort marker of its producer: the rule of Kafka's consumer.
+    A transaction is given as (producer id, first offset). It begins with the first batch of the producer that reaches
+    its first offset, and ends with the producer's abort marker: the rule of Kafka's consumer.
     """
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
@@ -25,7 +25,7 @@ class Aborts:
         self._active: set[int] = set()
 
     def kept(self, data: Bytes, batch_headers: BatchHeaders) -> Bools:
-        """Of each of the next batches, whether its records count. Raises DamagedBatch for a marker that is none."""
+        """Return for each of the next batches whether its records count. Raises DamagedBatch for an invalid marker."""
         control = (batch_headers.attributes & CONTROL_FLAG) != 0
         kept: Bools = ~control
         if not self._pending and not self._active:

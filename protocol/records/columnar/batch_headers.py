@@ -1,4 +1,4 @@
-"""Where batches are in a buffer, and their headers as columns."""
+"""The positions of batches in a buffer, and their headers as columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 PADDING_BYTES: Final = 64
-"""Readable bytes behind the data: the numbers of a record are read before it is known whether it holds them."""
+"""Readable bytes after the data: the numbers of a record are read before it is known whether it holds them."""
 
 NO_TIMESTAMP_TYPE: Final = -1
 CREATE_TIME: Final = 0
@@ -55,7 +55,7 @@ _LAST_BASE_OFFSET: Final = 2**63 - 2**32  # so that no offset overflows
 
 
 class DamagedBatch(CorruptMessage):
-    """A batch that cannot be what it claims: `base_offset` as it stands there, and where in the buffer it begins."""
+    """A batch with impossible content: `base_offset` as stored, `position` in the buffer."""
 
     def __init__(self, base_offset: int, position: int, reason: str) -> None:
         super().__init__(f"batch with base offset {base_offset} at position {position}: {reason}")
@@ -65,7 +65,7 @@ class DamagedBatch(CorruptMessage):
 
 
 def padded(size: int) -> Bytes:
-    """A buffer for `size` bytes, with the padding that `scan` and `columns` need behind them."""
+    """Return a buffer for `size` bytes, with the padding that `scan` and `columns` need after them."""
     data = np.empty(size + PADDING_BYTES, np.uint8)
     data[size:] = 0
     return data
@@ -73,10 +73,10 @@ def padded(size: int) -> Bytes:
 
 @dataclass(frozen=True, slots=True)
 class BatchHeaders:
-    """The headers of whole batches, one row each, all int64 but for `crcs`; `end` is the position behind the last.
+    """The headers of whole batches, one row each, all int64 except `crcs`; `end` is the position after the last.
 
-    Entries of magic 0 and 1 count as batches, as in `read_header`: for a wrapper its last offset stands for both
-    offsets, and its count is -1. Timestamp types are -1 (none, magic 0), 0 CreateTime, 1 LogAppendTime.
+    Entries of magic 0 and 1 count as batches, as in `read_header`: a wrapper has its last offset as both offsets, and
+    the count -1. Timestamp types are -1 (none, magic 0), 0 CreateTime, 1 LogAppendTime.
     """
 
     end: int
@@ -100,15 +100,15 @@ class BatchHeaders:
         return len(self.positions)
 
     def __getitem__(self, rows: slice | Bools) -> Self:
-        """Some of the rows; `end` stays."""
+        """Return some of the rows; `end` is kept."""
         return replace(self, **{one.name: getattr(self, one.name)[rows] for one in fields(self) if one.name != "end"})
 
 
 def scan(data: Bytes, size: int, at: int = 0, *, end_offset: int | None = None) -> BatchHeaders:
-    """The whole batches in `data[at:size]`; one that is cut short ends it, see `BatchHeaders.end`.
+    """Find the whole batches in `data[at:size]`, up to one that is cut short, see `BatchHeaders.end`.
 
-    With `end_offset` it ends with the batch before that offset, and what is behind, zeros perhaps, does not matter.
-    Raises DamagedBatch for a head that none is.
+    With `end_offset` it ends with the batch before that offset, and the bytes after it, perhaps zeros, do not matter.
+    Raises DamagedBatch for an invalid header.
     """
     assert len(data) >= size + PADDING_BYTES, f"{len(data)} bytes with {size} in use have no padding"
     positions, end, damage = _walk(data, size, at)
@@ -157,7 +157,7 @@ def _walk(data: Bytes, size: int, at: int) -> tuple[list[int], int, DamagedBatch
 
 
 def _columns(data: Bytes, positions: Int64s, end: int) -> BatchHeaders:
-    """The header fields at these positions; those of the old formats one by one."""
+    """Read the header fields at these positions; those of the old formats one by one."""
     rows = np.ndarray((max(len(data) - HEADER_BYTES + 1, 0),), HEADER, data, 0, (1,))[positions]
     wide = {name: rows[name].astype(np.int64) for name in HEADER.names or () if name != "crc"}
     append_time = (wide["attributes"] & LOG_APPEND_TIME_FLAG != 0).astype(np.int64)

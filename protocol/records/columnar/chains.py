@@ -1,9 +1,9 @@
-"""A few large batches become many chains of records, so that lockstep pays for them, too.
+"""Split a few large batches into many chains of records, so that lockstep is fast for them, too.
 
-Where a record begins is only known from the one before it. But a record can be recognised: its attributes are 0, it is
-followed by another one whose attributes are 0, too, and the offset delta of that is one more. Such places are looked
-for here and there in a batch without gaps; their deltas tell how many records are between. It is a guess, which is
-right if every chain ends exactly where the next begins: `fields.record_starts` finds that out.
+The start of a record is only known from the record before it. But a record can be recognised: its attributes are 0, and
+it is followed by a record with attributes 0 and an offset delta one higher. Such places are searched at intervals in a
+batch without gaps; their deltas give the number of records in between. It is a guess, which is right if every chain
+ends exactly where the next begins: `fields.record_starts` verifies that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from klamm.protocol.records.columnar.fields import MIN_RECORD_BYTES, STEPS
 from klamm.protocol.records.columnar.varints import decoded, raw_varints
 
 CHAINS: Final = 256
-"""How many are wanted for all batches together."""
+"""The wanted number of chains of all batches together."""
 MIN_CHAIN_RECORDS: Final = 64
 _SEARCH_RECORDS: Final = 4
 _MAX_SEARCH_BYTES: Final = 4096
@@ -27,7 +27,7 @@ _MARGIN_BYTES: Final = 32
 def split(
     data: Bytes, starts: Int64s, ends: Int64s, counts: Int64s, without_gaps: Bools
 ) -> tuple[Int64s, Int64s, Int64s] | None:
-    """Starts, ends and counts of chains, which in this order are the batches; None when none was split."""
+    """Return starts, ends and counts of chains, in the order of the batches; None when none was split."""
     length = max(int(counts.sum()) // CHAINS, MIN_CHAIN_RECORDS)
     large = np.flatnonzero(without_gaps & (counts >= 2 * length))
     if not len(large):
@@ -35,7 +35,7 @@ def split(
     batches, at, deltas = _found(data, starts[large], ends[large], counts[large], length)
     if not len(at):
         return None
-    # Those that were found go between the first ones of the batches.
+    # The chains that were found go between the first ones of the batches.
     batches = np.append(np.arange(len(starts)), large[batches])
     at, deltas = np.append(starts, at), np.append(np.zeros_like(starts), deltas)
     order = np.lexsort((deltas, batches))
@@ -49,7 +49,7 @@ def split(
 
 
 def _found(data: Bytes, starts: Int64s, ends: Int64s, counts: Int64s, length: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Rows of batches, positions of records in them, and their offset deltas: about one for `length` records."""
+    """Return rows of batches, positions of records in them, and their offset deltas: about one for `length` records."""
     numbers = counts // length
     batches = np.repeat(np.arange(len(starts)), numbers - 1)
     steps = np.arange(len(batches)) - np.repeat(np.cumsum(numbers - 1) - (numbers - 1), numbers - 1) + 1
@@ -66,7 +66,7 @@ def _found(data: Bytes, starts: Int64s, ends: Int64s, counts: Int64s, length: in
 
 
 def _alike(data: Bytes, at: Int64s, ends: Int64s, rows: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Those of the positions at which a record seems to begin, and another one behind it; where that is; their rows."""
+    """Return the positions of `at` where two consecutive records seem to begin, the second positions, and the rows."""
     limits = ends - _MARGIN_BYTES
     behind = _behind(data, np.minimum(at, limits))
     likely = np.flatnonzero((at < limits) & (behind > 0) & (behind < limits))
@@ -76,7 +76,7 @@ def _alike(data: Bytes, at: Int64s, ends: Int64s, rows: Int64s) -> tuple[Int64s,
 
 
 def _behind(data: Bytes, at: Int64s) -> Int64s:
-    """The positions behind records that begin there; 0 for what is none, or larger than `STEPS` knows."""
+    """Return the positions after records that begin at `at`; 0 for an invalid one, or one too large for `STEPS`."""
     pairs = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
     steps = STEPS.take(pairs[at])
     attributes = data.take(at + 1 + (data.take(at) > 0x7F))
@@ -84,7 +84,7 @@ def _behind(data: Bytes, at: Int64s) -> Int64s:
 
 
 def _offset_deltas(data: Bytes, at: Int64s) -> Int64s:
-    """Of the records that seem to begin there; -1 for what is none."""
+    """Return the offset deltas of the records that seem to begin at `at`; -1 for an invalid one."""
     timestamps = at + 2 + (data.take(at) > 0x7F)
     _, lengths = raw_varints(data, timestamps)
     raw, delta_lengths = raw_varints(data, timestamps + lengths)

@@ -1,4 +1,4 @@
-"""Batches become columns: which batches count, what is in them, and what is wrong with them. See the package."""
+"""Decode batches to columns: select the batches, decode their records, and report damage. See the package."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from klamm.protocol.records.compression import CODEC_MASK, codec_of, decompress
 from klamm.protocol.records.crc import crc32c
 
 CHUNK_RECORDS: Final = 8192
-"""Records that become one `Columns`: as many as make numpy's calls cheap and stay in the processor's cache."""
+"""How many records become one `Columns`: numpy's calls are cheap, and the data stays in the processor's cache."""
 GROUP_BYTES: Final = 16 << 20
-"""Batches, decompressed, that advance in lockstep."""
+"""The decompressed size of the batches that advance in lockstep."""
 DECOMPRESSED_LIMIT_BYTES: Final = 1 << 30
-"""What the records of one batch may come to."""
+"""The limit of the decompressed records of one batch."""
 NO_END: Final = 2**63 - 1
 
 
@@ -40,8 +40,8 @@ NO_END: Final = 2**63 - 1
 class Columns:
     """Some records, a row each, with ascending offsets. Positions are those of `data`, less than 2 GiB apart.
 
-    `timestamps` are milliseconds, -1 for none; `timestamp_types` as in `BatchHeaders`. `tails` are the headers as they
-    are stored, their number first; `headers` has them taken apart, and is None when no record has any.
+    `timestamps` are milliseconds, -1 for none; `timestamp_types` as in `BatchHeaders`. `tails` are the headers as
+    stored, their count first; `headers` has them decoded, and is None when no record has any.
     """
 
     data: Bytes
@@ -68,9 +68,9 @@ def columns(
     check_crcs: bool = True,
     limit: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> Iterator[Columns]:
-    """The records with offsets in [start_offset, end_offset), in order, in chunks. Raises DamagedBatch.
+    """Yield the records with offsets in [start_offset, end_offset), in order, in chunks. Raises DamagedBatch.
 
-    Batches that lie outside are not looked at. `limit` is how large a batch may be when decompressed.
+    Batches outside this range are not read. `limit` is the largest decompressed size of a batch.
     """
     assert (
         not len(batch_headers) or len(data) >= int((batch_headers.positions + batch_headers.sizes)[-1]) + PADDING_BYTES
@@ -90,11 +90,11 @@ class _Wanted:
     end_offset: int
     chunk_records: int
     last_offset: int = -1
-    """Of the records that are through."""
+    """The last offset of the records already decoded."""
 
 
 def _within(batch_headers: BatchHeaders, start_offset: int, end_offset: int) -> BatchHeaders:
-    """The batches that may hold such offsets. Raises DamagedBatch unless all of them ascend."""
+    """Return the batches that may hold such offsets. Raises DamagedBatch unless all of them ascend."""
     behind = np.append(np.int64(0), batch_headers.last_offsets[:-1] + 1)
     wrong = batch_headers.base_offsets < behind
     if wrong.any():
@@ -102,7 +102,7 @@ def _within(batch_headers: BatchHeaders, start_offset: int, end_offset: int) -> 
         raise damaged(batch_headers, row, f"the batch before it ends with offset {batch_headers.last_offsets[row - 1]}")
     first = np.where(
         batch_headers.magics < 2, behind, batch_headers.base_offsets
-    )  # a wrapper of old begins nobody knows where
+    )  # the start of an old wrapper is unknown
     return batch_headers[(batch_headers.last_offsets >= start_offset) & (first < end_offset)]
 
 
@@ -111,7 +111,7 @@ def damaged(batch_headers: BatchHeaders, row: int, reason: str) -> DamagedBatch:
 
 
 def _groups(batch_headers: BatchHeaders) -> Iterator[BatchHeaders]:
-    """Of some size, and either of magic 2 or older."""
+    """Yield groups of limited size, either of magic 2 or older."""
     ends = np.cumsum(batch_headers.sizes)
     changes = np.flatnonzero(np.diff(batch_headers.magics < 2)) + 1
     first = done = 0
@@ -125,7 +125,7 @@ def _groups(batch_headers: BatchHeaders) -> Iterator[BatchHeaders]:
 
 
 def _check_crcs(data: Bytes, batch_headers: BatchHeaders) -> None:
-    """Of magic 2; those of the old formats are checked when they are read."""
+    """Check the CRCs of magic 2; those of the old formats are checked when they are read."""
     view = data.data
     modern = batch_headers.magics == 2
     starts = (batch_headers.positions + ATTRIBUTES_POSITION)[modern].tolist()
@@ -140,7 +140,7 @@ def _check_crcs(data: Bytes, batch_headers: BatchHeaders) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """Batches whose records, not compressed (any more), are at [starts, ends) in `data`."""
+    """Batches with their uncompressed records at [starts, ends) in `data`."""
 
     data: Bytes
     batch_headers: BatchHeaders
@@ -161,7 +161,7 @@ def _opened(data: Bytes, batch_headers: BatchHeaders, limit: int) -> Iterator[_O
     parts: list[bytes] = []
     first = size = 0
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        try:  # nothing at all, as compaction may leave it, is no compressed nothing
+        try:  # an empty body, as compaction may leave it, is not a compressed one
             part = (
                 decompress(codec_of(int(batch_headers.attributes[row])), view[start:end], limit) if start < end else b""
             )
@@ -208,7 +208,7 @@ def _starts(opened: _Opened) -> Int64s:
     without_gaps = batch_headers.last_offsets - batch_headers.base_offsets + 1 == counts
     chains = split(opened.data, opened.starts, opened.ends, counts, without_gaps)
     if chains is not None:
-        with suppress(Malformed):  # then the guess was wrong, or the batch is
+        with suppress(Malformed):  # the guess was wrong, or the batch is
             return record_starts(opened.data, *chains)
     try:
         return record_starts(opened.data, opened.starts, opened.ends, counts)

@@ -1,8 +1,8 @@
-"""Where the records of many batches begin, and where their parts are. Formats: `protocol/records/batch.py`.
+"""Find the records of many batches, and their parts. Formats: `protocol/records/batch.py`.
 
-Everything here is given positions in one buffer whose padding (`batch_headers.PADDING_BYTES`) may be read. No position
-is followed before it is known to lie in its record, nor a record before it is known to begin in its batch; what a
-record of a few wrong bytes can read too far is less than the padding.
+All positions are in one buffer with readable padding (`batch_headers.PADDING_BYTES`). A position is followed only once
+it is known to lie in its record, and a record only once it is known to begin in its batch. A record of a few wrong
+bytes makes the decoder read too far by less than the padding.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from klamm.protocol.records.columnar.batch_headers import Bools, Bytes, Int64s
 from klamm.protocol.records.columnar.varints import Malformed, refuse, varints
 
 FEW: Final = 12
-"""So many batches, or records with headers, are walked one by one: below, numpy's calls cost more than they save."""
+"""Up to so many batches, or records with headers, are walked one by one: numpy's calls would cost more."""
 
 MIN_RECORD_BYTES: Final = 7  # length, attributes, two deltas, sizes of key and value, number of headers
 
 
 def _steps() -> npt.NDArray[np.int16]:
-    """By the two bytes (little endian) at which a record begins, its whole size; 0 for a length that needs more."""
+    """Return record sizes by the first two bytes (little endian) of a record; 0 for a length that needs more."""
     raw = np.arange(1 << 16, dtype=np.int64)
     first, second = raw & 0xFF, raw >> 8
     length = np.where(first < 0x80, first, (first & 0x7F) | second << 7)
@@ -38,7 +38,7 @@ STEPS: Final = _steps()
 
 
 def record_starts(data: Bytes, starts: Int64s, ends: Int64s, counts: Int64s) -> Int64s:
-    """The positions of all records of the batches whose records are at [starts, ends), batch after batch.
+    """Return the positions of all records of the batches that have their records at [starts, ends), in batch order.
 
     Raises Malformed, with the row of a batch, unless the records' lengths add up to what the batch holds.
     """
@@ -70,7 +70,7 @@ def record_starts(data: Bytes, starts: Int64s, ends: Int64s, counts: Int64s) -> 
 
 
 def _lockstep(data: Bytes, at: Int64s, slots: Int64s, counts: Int64s, steps: int, found: Int64s) -> None:
-    """Takes `steps` records of each batch, as far as it has them. `counts` descend; `at` and `slots` move on."""
+    """Advance each batch by up to `steps` records. `counts` descend; `at` and `slots` are updated."""
     pairs = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))
     active = np.searchsorted(-counts, -np.arange(steps), side="left").tolist()
     for count in active:
@@ -87,7 +87,7 @@ def _lockstep(data: Bytes, at: Int64s, slots: Int64s, counts: Int64s, steps: int
 
 
 def _walk(data: Bytes, at: int, end: int, count: int) -> tuple[Int64s, int]:
-    """The positions of `count` records from `at` on, and the position behind them. Raises InvalidRecord, IndexError."""
+    """Return the positions of `count` records from `at`, and the position after them. InvalidRecord, IndexError."""
     content = data[at:end].tobytes()
     positions: list[int] = []
     found = positions.append
@@ -113,7 +113,7 @@ def _walk(data: Bytes, at: int, end: int, count: int) -> tuple[Int64s, int]:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Parts of a buffer: positions [starts, ends), and which are null (None: none is)."""
+    """Parts of a buffer: positions [starts, ends), and which of them are null (None: no nulls)."""
 
     starts: Int64s
     ends: Int64s
@@ -125,7 +125,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The parts of records, a row each; `tails` are the headers as they are stored, their number first."""
+    """The parts of records, a row each; `tails` are the headers as stored, their count first."""
 
     timestamp_deltas: Int64s
     offset_deltas: Int64s
@@ -137,7 +137,7 @@ class Fields:
 
 
 def read_fields(data: Bytes, starts: Int64s, ends: Int64s) -> Fields:
-    """Of the records at [starts, ends). Raises Malformed, with the row of a record, for parts that do not fill it."""
+    """Read the records at [starts, ends). Raises Malformed, with the row, for a record that its parts do not fill."""
     _, at = varints(data, starts)
     timestamp_deltas, at = varints(data, at + 1, bits=64)
     offset_deltas, at = varints(data, at)
@@ -164,7 +164,7 @@ def _content(data: Bytes, at: Int64s, ends: Int64s, what: str) -> tuple[Spans, I
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """The headers of all rows, one after another; `counts` tells how many each row has."""
+    """The headers of all rows, one after another; `counts` has the number of each row."""
 
     counts: Int64s
     names: Spans
@@ -172,7 +172,7 @@ class Headers:
 
 
 def read_headers(data: Bytes, counts: Int64s, positions: Int64s, ends: Int64s) -> Headers | None:
-    """Of records whose headers, behind their number, are at [positions, ends); None when there are none.
+    """Read the headers at [positions, ends), after their count; None when there are none.
 
     Raises Malformed, with the row of a record, for headers that do not fill it.
     """
@@ -203,13 +203,13 @@ def _none(count: int) -> Bools:
 
 
 def refuse_rows(bad: Bools, rows: Int64s, reason: str) -> None:
-    """As `refuse`, where the rows are only some."""
+    """Raise Malformed as `refuse` does, for a selection of rows."""
     if bad.any():
         raise Malformed(int(rows[bad.argmax()]), reason)
 
 
 def _header_step(data: Bytes, at: Int64s, ends: Int64s, rows: Int64s, slots: Int64s, headers: Headers) -> Int64s:
-    """The next header of each of these rows; positions behind them."""
+    """Read the next header of each of these rows; return the positions after them."""
     try:
         names, at = _content(data, at, ends, "header key")
         refuse(names.nulls if names.nulls is not None else _none(0), "a record has a header without a key")

@@ -1,4 +1,4 @@
-"""Entries of magic 0 and 1, one by one, as batches of magic 2."""
+"""Convert entries of magic 0 and 1, one by one, to batches of magic 2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_DELTA: Final = 2**31 - 1
 
 
 def converted(data: Bytes, batch_headers: BatchHeaders, limit: int) -> tuple[Bytes, BatchHeaders]:
-    """A new buffer with the same records in batches, which keep the timestamp types. Raises DamagedBatch."""
+    """Return a new buffer with the same records in batches, which keep the timestamp types. Raises DamagedBatch."""
     batches: list[bytearray] = []
     types: list[int] = []
     for kind, rows in groupby(range(len(batch_headers)), lambda row: int(batch_headers.timestamp_types[row])):

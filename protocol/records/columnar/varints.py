@@ -1,8 +1,8 @@
-"""Zig-zag varints at many positions at once.
+"""Decode zig-zag varints at many positions at once.
 
-Numpy reads single bytes several times faster than words at any position, and nearly all of the numbers in a record have
-one or two bytes, so these come first; only the longer ones take the general way, eight bytes in a word. A varint has at
-most five bytes (32 bits), or ten (64 bits), as in the plain decoder; it need not be as short as it could be.
+Numpy reads single bytes several times faster than words at arbitrary positions, and nearly all numbers in a record have
+one or two bytes. So these come first; only longer ones take the general path, eight bytes in a word. A varint has at
+most five bytes (32 bits), or ten (64 bits), as in the plain decoder; it need not have the shortest form.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _1, _2, _4, _32, _56, _63 = (np.uint64(bits) for bits in (1, 2, 4, 32, 56, 63))
 
 
 class Malformed(Exception):
-    """Row `row` of what was to be read is not what it should be."""
+    """The data of row `row` is invalid."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
@@ -34,23 +34,23 @@ class Malformed(Exception):
 
 
 def refuse(bad: Bools, reason: str) -> None:
-    """Raise Malformed for the first row that is bad."""
+    """Raise Malformed for the first bad row, if any."""
     if bad.any():
         raise Malformed(int(bad.argmax()), reason)
 
 
 def words(data: Bytes) -> Uint64s:
-    """The eight bytes at every position, little endian, without a copy."""
+    """Return the eight bytes at every position, little endian, without a copy."""
     return np.ndarray((max(len(data) - 7, 0),), "<u8", data, 0, (1,))
 
 
 def varints(data: Bytes, at: Int64s, *, bits: int = 32) -> tuple[Int64s, Int64s]:
-    """(values, positions behind) of the varints at `at`. Raises Malformed, and IndexError beyond the buffer."""
+    """Return (values, positions after) of the varints at `at`. Raises Malformed, and IndexError beyond the buffer."""
     first = data.take(at)
     if not len(first) or first.max() < 0x80:
         return ((first >> 1) ^ -(first & 1)).view(np.int8).astype(np.int64), at + 1
     more = first > 0x7F
-    second = data.take(at + more)  # the byte again where there is no other
+    second = data.take(at + more)  # the same byte again where there is no second one
     longer = more & (second > 0x7F)
     raw = (first & 0x7F).astype(np.uint16)
     raw |= (second.astype(np.uint16) << 7) * more
@@ -64,7 +64,7 @@ def varints(data: Bytes, at: Int64s, *, bits: int = 32) -> tuple[Int64s, Int64s]
 
 
 def raw_varints(data: Bytes, at: Int64s) -> tuple[Uint64s, Int64s]:
-    """Not decoded, and the number of bytes; 0 bytes for one that goes on behind eight, of which the rest is missing."""
+    """Return undecoded numbers and their sizes in bytes. Size 0: longer than eight bytes, the rest is missing."""
     word = words(data)[at]
     ends = ~word & _TOP_BITS
     kept = (ends & -ends) - _1  # all bits below the top bit of the last byte
@@ -91,12 +91,12 @@ def _long(data: Bytes, at: Int64s, bits: int, rows: Int64s) -> tuple[Int64s, Int
 
 
 def decoded(raw: Uint64s) -> Int64s:
-    """What zig-zag numbers stand for."""
+    """Return the values of zig-zag numbers."""
     return (raw >> _1).view(np.int64) ^ -(raw & _1).view(np.int64)
 
 
 def _longest(data: Bytes, at: Int64s, word: Uint64s, lengths: Int64s, which: Int64s, rows: Int64s) -> None:
-    """Adds the ninth and the tenth byte, which has one bit."""
+    """Add the ninth byte, and the tenth, which has one bit."""
     ninth = data.take(at[which] + 8)
     tenth = data.take(at[which] + 9)
     ten = ninth > 0x7F

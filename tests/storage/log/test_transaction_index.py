@@ -104,12 +104,12 @@ def test_collecting_and_truncation_against_a_list(steps: list[tuple[int, int]], 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (GOLDEN[:-1], "no whole number"),
+        (GOLDEN[:-1], "not a whole number"),
         (b"\0\1" + GOLDEN[2:], "version 1"),
-        (GOLDEN[:2] + b"\xff" + GOLDEN[3:], "is none"),
-        (GOLDEN + GOLDEN, "not behind offset 111"),
+        (GOLDEN[:2] + b"\xff" + GOLDEN[3:], "no valid offsets"),
+        (GOLDEN + GOLDEN, "not after offset 111"),
         (GOLDEN[:18] + (113).to_bytes(8, "big") + GOLDEN[26:], "does not end in the segment"),
-        (GOLDEN[:10] + (111).to_bytes(8, "big") + GOLDEN[18:], "is none"),
+        (GOLDEN[:10] + (111).to_bytes(8, "big") + GOLDEN[18:], "no valid offsets"),
         (GOLDEN[:26] + (113).to_bytes(8, "big"), "last stable offset 113"),
     ],
 )
