@@ -1,1 +1,1 @@
-"""Measurements: `make bench` beside Apache Kafka, and micro-benchmarks of single layers."""
+"""Benchmarks: `make bench` compares with Apache Kafka; micro-benchmarks measure single layers."""

@@ -1,10 +1,11 @@
-"""`python -m bench [suite]`: run one suite of measurements.
+"""Run one suite of measurements: `python -m bench [suite]`.
 
-`speed` (the default) holds the broker against Apache Kafka on this machine; `scrape` tells what scraping the metrics
-costs, `durability` what an fsync before each acknowledgement costs, `recovery` how fast a start after a crash is,
-`groups` what many groups at rest take, `transactions` how many there are in a second, `scale` what many of everything
-take, `pauses` how long others wait for the heaviest requests and jobs, `pipeline` how fast Spark reads, `decode` how
-fast batches become columns, `micro` what single steps cost; the others measure one layer alone.
+`speed` (the default) compares the broker with Apache Kafka on this machine. `scrape` measures the cost of scraping the
+metrics, `durability` that of an fsync before each acknowledgement, `recovery` the speed of a start after a crash,
+`groups` the cost of many idle groups, `transactions` how many there are in a second, `scale` the cost of many
+connections, partitions and readers, `pauses` how long other clients wait for the heaviest requests and jobs, `pipeline`
+the speed of Spark's reads, `decode` that of decoding batches to columns, `micro` the cost of single steps. The others
+measure one layer alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SUITES = (
     "transactions",
 )
 PARTS = {"pauses": ("pauses", "pauses_background")}
-"""Suites that are more than one module."""
+"""Suites of more than one module."""
 
 
 def main() -> int:

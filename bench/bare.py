@@ -1,8 +1,8 @@
-"""A bare sendfile loop: what this machine can send at all, with nothing around it.
+"""A bare sendfile loop: the most that this machine can send, with nothing around it.
 
     python -m bench.bare FILE SIZE
 
-Prints its port, and answers each frame on a connection with SIZE bytes of the file, the next ones each time.
+It prints its port, and answers each frame on a connection with the next SIZE bytes of the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZE = struct.Struct(">i")
 def serve(connection: socket.socket, file: int, end: int, size: int) -> None:
     head = SIZE.pack(size)
     at = 0
-    with contextlib.suppress(ConnectionError):  # the client went away
+    with contextlib.suppress(ConnectionError):  # the client has disconnected
         while connection.recv(4096):
             connection.send(head, socket.MSG_MORE)
             if at + size > end:

@@ -1,12 +1,11 @@
-"""How fast record batches become columns, and Arrow: records/s and MB/s of one core, by codec and batch size.
+"""Measure how fast record batches become columns, and Arrow: records/s and MB/s of one core, by codec and batch size.
 
     python -m bench decode [--value-bytes 100] [--megabytes 24] [--rounds 5] [--headers 2] [--plain]
 
-Batches are in memory, in one buffer as large as a segment reader's. MB are of what is in the log, compressed or not;
-"raw MB/s" counts the records uncompressed. Times are of the processor, the best of several rounds, so that a busy
-machine disturbs little. `arrow` is what a Spark task does: scan, CRC, decompression, columns, keys and values copied
-out (and headers, where there are any). `columns` leaves out the copying, and `--plain` adds the decoder that is not
-vectorised.
+Batches are in memory, in one buffer as large as a segment reader's. MB count the log's bytes, compressed or not; "raw
+MB/s" counts the uncompressed records. Times are CPU times, the best of several rounds, so that a busy machine disturbs
+little. `arrow` is the work of a Spark task: scan, CRC, decompression, columns, keys and values copied out (and headers,
+if there are any). `columns` leaves out the copying, and `--plain` adds the decoder that is not vectorised.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Log:
 
 
 def made(megabytes: int, count: int, value_bytes: int, codec: Codec, headers: tuple[Header, ...]) -> Log:
-    """The same batch again and again, with values that compress to about a half, as JSON does."""
+    """Return a log of one batch repeated, with values that compress to about a half, as JSON does."""
     source = random.Random(count)
     listed = [
         Record(i, NOW_MS + i // 10, b"key-%d" % (i % 1000), source.randbytes(value_bytes // 2).hex().encode(), headers)
@@ -54,7 +53,7 @@ def made(megabytes: int, count: int, value_bytes: int, codec: Codec, headers: tu
     data = padded(number * len(batch))
     table = data[: number * len(batch)].reshape(number, -1)
     table[:] = batch
-    table[:, :8] = (np.arange(number) * count).astype(">i8").view(np.uint8).reshape(number, 8)  # the CRC leaves it out
+    table[:, :8] = (np.arange(number) * count).astype(">i8").view(np.uint8).reshape(number, 8)  # not in the CRC
     return Log(data, number * len(batch), number * count, number * raw_bytes)
 
 

@@ -1,10 +1,10 @@
-"""What it costs to acknowledge only what is on the disk: `klamm.acks.fsync` beside the default, alternately.
+"""Measure the cost of acknowledging only data on the disk: `klamm.acks.fsync` and the default, alternately.
 
     python -m bench durability [--rounds 3] [--quick] [--directory DIR]
 
 The loads are those of `bench/loads.py`: Apache Kafka's producer with acks=all, and one record per request over 1, 16
-and 64 connections; then 16 connections that write to 16 partitions, where no two share a log. Before them: what one
-fdatasync of an appended 4 KiB costs on the same disk. Medians over the rounds. `--directory` chooses the disk.
+and 64 connections; then 16 connections that write to 16 partitions, each to a log of its own. Before them, one
+fdatasync of an appended 4 KiB on the same disk. Medians over the rounds. `--directory` chooses the disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMNS = {"default": "default", "fsync": "klamm.acks.fsync=true"}
 
 
 def fdatasync_us(directory: Path, count: int = 200) -> float:
-    """The median of appending 4 KiB and syncing."""
+    """Return the median time of appending 4 KiB and syncing."""
     path = directory / "probe"
     taken = []
     fd = os.open(path, os.O_RDWR | os.O_CREAT)

@@ -1,12 +1,12 @@
-"""Many groups at rest beside Apache Kafka 4.4: members heartbeat and commit; prints a Markdown table.
+"""Measure many idle groups, beside Apache Kafka 4.4: members heartbeat and commit. Prints a Markdown table.
 
     python -m bench groups [--groups 500] [--seconds 120] [--quick]
 
-Each group has ten members of the classic protocol, each on a connection of its own, with the intervals of the Java
-consumer: a heartbeat every 3 s, a commit of the member's partition every 5 s. The members live in this process and send
-bytes that were encoded once; its own share of a core is told, as it must not be what is measured. Beside the latencies
-of commits and heartbeats: the CPU seconds of the broker's process while they came, its resident memory at the end, and
-the time until all groups stood.
+Each group has ten members of the classic protocol, each on its own connection, with the intervals of the Java consumer:
+a heartbeat every 3 s, a commit of the member's partition every 5 s. The members live in this process and send bytes
+that were encoded once; its own share of a core is reported, to show that it is not the limit. Besides the latencies of
+commits and heartbeats, the table has the broker's CPU seconds meanwhile, its resident memory at the end, and the time
+until all groups were stable.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.support.broker_process import BrokerProcess
 
 MEMBERS = 10
 TOPIC = "worked"
-SESSION_MS = 300_000  # nobody heartbeats until all groups stand
+SESSION_MS = 300_000  # no heartbeats until all groups are stable
 HEARTBEAT_S = 3.0
 COMMIT_S = 5.0
 WARM_UP_S = 10.0
@@ -77,7 +77,7 @@ def kafka(directory: Path) -> Iterator[Target]:
 
 @dataclass(slots=True)
 class Latencies:
-    """Seconds of each answer, and how many errors there were of each kind."""
+    """The seconds of each response, and the number of errors of each kind."""
 
     seconds: list[float] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
@@ -157,7 +157,7 @@ class Member:
 
 
 async def form(target: Target, count: int) -> list[Member]:
-    """All groups, with their generations."""
+    """Form all groups, each with its generation."""
     room = asyncio.Semaphore(JOINING_GROUPS)
 
     async def one(number: int) -> list[Member]:
@@ -171,7 +171,7 @@ async def form(target: Target, count: int) -> list[Member]:
 
 
 async def pace(members: Sequence[Member], interval_s: float, seconds: float, send: Callable[[Member], None]) -> None:
-    """Each member in turn, evenly over the interval."""
+    """Call `send` for each member in turn, evenly over the interval."""
     began = time.perf_counter()
     sent = 0
     while (elapsed := time.perf_counter() - began) < seconds:
@@ -183,7 +183,7 @@ async def pace(members: Sequence[Member], interval_s: float, seconds: float, sen
 
 
 async def work(members: Sequence[Member], seconds: float) -> tuple[Latencies, Latencies]:
-    """Of heartbeats and of commits."""
+    """Return the latencies of heartbeats and of commits."""
     heartbeats, commits = Latencies(), Latencies()
     await asyncio.gather(
         pace(members, HEARTBEAT_S, seconds, lambda member: member.send(member.heartbeat, heartbeats)),
@@ -212,7 +212,7 @@ async def measure(target: Target, table: Table, groups: int, seconds: float) -> 
 
 
 def prepare(target: Target) -> None:
-    """The topic, and a coordinator that answers."""
+    """Create the topic, and wait until the coordinator answers."""
     with NodeClient(target.host, target.port) as client:
         create(client, TOPIC, MEMBERS)
         end = time.monotonic() + JOIN_TIMEOUT_S

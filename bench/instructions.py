@@ -1,11 +1,11 @@
-"""Instructions of the broker for one request, counted by valgrind: a figure that a restless machine does not move.
+"""Count the broker's instructions for one request with valgrind: a figure that a busy machine does not change.
 
     python -m bench instructions [--against DIR] [--override KEY=VALUE ...]
 
-A broker runs under callgrind and is sent the same requests again and again, each connection with one in flight. A short
-run is subtracted from a long one, so start and shutdown do not count, and the rest is divided by the requests. The
-kernel's share is not seen. `--against` adds another checkout, `--override` this tree with other settings: what a change
-or a feature costs where nothing else can tell a few per cent. Takes a minute for each column.
+A broker runs under callgrind and gets the same requests again and again, one in flight on each connection. A short run
+is subtracted from a long one, so start and shutdown do not count; the rest is divided by the requests. The kernel's
+share is not measured. `--against` adds another checkout, `--override` this tree with other settings: it shows the cost
+of a change or a feature where nothing else can measure a few per cent. Takes a minute for each column.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZE = struct.Struct(">i")
 
 
 def fetch_frame() -> bytes:
-    """A Fetch of the topic's first record, without a session."""
+    """Return a Fetch of the topic's first record, without a session."""
     partition = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -55,13 +55,13 @@ def fetch_frame() -> bytes:
 
 
 def ask(connection: socket.socket) -> None:
-    """Take one answer."""
+    """Read one response."""
     (size,) = SIZE.unpack(connection.recv(4, socket.MSG_WAITALL))
     connection.recv(size, socket.MSG_WAITALL)
 
 
 def collected(tree: Path, overrides: dict[str, str], frame: bytes, connections: int, requests: int) -> int:
-    """Instructions of a broker's whole life with so many requests."""
+    """Return the instructions of a broker from start to end with so many requests."""
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
         prefix = ("env", "-C", str(tree), "PYTHONHASHSEED=0", *CALLGRIND)
         broker = BrokerProcess(Path(directory) / "data", overrides, prefix=prefix)

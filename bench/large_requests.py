@@ -1,8 +1,8 @@
-"""Requests of as many elements as a broker takes, for every API: what `bench pauses` sends.
+"""Requests with as many elements as a broker accepts, for every API: sent by `bench pauses`.
 
-They are made from the declarations: one request that reaches deep into its handler, in which one array after the other
-is filled, with the same element or with different ones; and each list of bytes or strings with long ones. What is left
-of the frame is filled with bytes that nothing reads. `special` has those that do not follow from the declarations.
+They are made from the declarations. One request that reaches deep into its handler has one array after the other
+filled, with equal or different elements; and each list of bytes or strings with long ones. The rest of the frame is
+filled with bytes that nothing reads. `special` has the requests that do not follow from the declarations.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from tests.faults.wire import header, payload_of, sized
 
 LONG_STRING_BYTES = 32_000
 ELEMENT_BYTES = 128  # of a long string
-SOME = 20  # elements of a request beside those of the array that is filled
+SOME = 20  # elements of a request beside those of the filled array
 DRY = (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.UPDATE_FEATURES)
 
 
 @dataclass(frozen=True, slots=True)
 class LargeRequest:
-    """One frame, with its size prefix, and what is in it."""
+    """One frame, with its size prefix, and a description of its content."""
 
     api_key: ApiKey
     title: str
     elements: int
     frame: bytes
-    path: str = ""  # what was filled
+    path: str = ""  # to the filled value
 
 
 Place = tuple[tuple[str, ...], FieldSpec]
 
 
 def large_requests(deep: Deep, api_key: ApiKey, elements: int, frame_bytes: int) -> Iterator[LargeRequest]:
-    """All of one API, at its highest version."""
+    """Yield all requests of one API, at its highest version."""
     version = HANDLERS[api_key].max_version
     request = deep.request(api_key, version)
     if api_key in DRY:
@@ -73,7 +73,7 @@ def is_allowed(payload: bytes, cls: type[Message], version: int, elements: int) 
 
 
 def places(part: Any, version: int) -> Iterator[Place]:
-    """The arrays and bytes in a request, by the names on the way to them. Of every array the first element is taken."""
+    """Yield the arrays and bytes in a request, by the path of names to them. Only an array's first element counts."""
     for spec in specs(type(part)):
         value = getattr(part, spec.name)
         if not spec.in_version(version) or value is None:
@@ -93,7 +93,7 @@ def value_at(part: Any, path: tuple[str, ...]) -> Any:
 
 
 def with_value(part: Any, path: tuple[str, ...], value: Any) -> Any:
-    """A copy of the request in which the value at the path is another."""
+    """Return a copy of the request with another value at the path."""
     made = copy.copy(part)
     if len(path) == 1:
         setattr(made, path[0], value)
@@ -105,7 +105,7 @@ def with_value(part: Any, path: tuple[str, ...], value: Any) -> Any:
 
 
 def fillings(spec: FieldSpec, value: Any, elements: int, version: int) -> Iterator[tuple[str, Any]]:
-    """What may stand for a value: `elements` of them, counted as the decoder does."""
+    """Yield replacements for a value: `elements` of them, counted as the decoder does."""
     if not spec.array:
         yield "as long as may be", bytes(min(elements, 80_000) * ELEMENT_BYTES)
         return
@@ -126,13 +126,13 @@ def fillings(spec: FieldSpec, value: Any, elements: int, version: int) -> Iterat
 
 
 def size_of(element: Any) -> int:
-    """How many elements it is, with those inside."""
+    """Return the number of elements in an element, itself included."""
     lists = [value for name in type(element).__slots__ if isinstance(value := getattr(element, name), list)]
     return 1 + sum(size_of(inner) if isinstance(inner, Struct) else 1 for items in lists for inner in items)
 
 
 def numbered(element: Any, number: int, version: int) -> Any:
-    """A copy with another index or name; its first such field is changed."""
+    """Return a copy with another index or name: its first such field is changed."""
     made = copy.copy(element)
     for spec in specs(type(element)):
         value = getattr(element, spec.name)
@@ -151,14 +151,14 @@ def numbered(element: Any, number: int, version: int) -> Any:
 
 
 def beyond(frame_bytes: int) -> LargeRequest:
-    """A request with more elements than are allowed, as many as fit."""
+    """Return a request with more elements than are allowed, as many as fit."""
     count = frame_bytes // 8
     request = payload_of(MetadataRequest(topics=[]), 0)[:-4] + struct.pack(">i", count) + b"\0\1t" * count
     return LargeRequest(ApiKey.METADATA, "Metadata v0, more elements than are allowed", count, sized(request))
 
 
 def header_tags(frame_bytes: int) -> LargeRequest:
-    """A header with as many tagged fields as fit."""
+    """Return a header with as many tagged fields as fit."""
     count = (frame_bytes - 100) // 2
     varint = bytearray()
     left = count
@@ -171,13 +171,13 @@ def header_tags(frame_bytes: int) -> LargeRequest:
 
 
 def bomb(codec: Codec, size: int, now_ms: int, *, records: int = 1) -> bytearray:
-    """A batch that inflates to this size."""
+    """Return a batch that inflates to this size."""
     value = bytes(max(1, size // records - 14))
     return encode_batch([Record(offset, now_ms, None, value) for offset in range(records)], codec=codec)
 
 
 def expanding(codec: Codec, topic: str, size: int, now_ms: int, *, records: int = 1) -> LargeRequest:
-    """A Produce whose batch inflates to this size."""
+    """Return a Produce of a batch that inflates to this size."""
     batch = bomb(codec, size, now_ms, records=records)
     data = [PartitionProduceData(index=0, records=batch)]
     request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name=topic, partition_data=data)])

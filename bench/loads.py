@@ -1,7 +1,7 @@
-"""The loads: stock tools where they exist, else the generator in `bench/load` (Go) or a small one here.
+"""The loads: stock tools where they exist, otherwise the generator in `bench/load` (Go) or a small one here.
 
-Each runs against a `Target` and gives figures that a `Table` takes, the CPU time of the broker among them. What needs a
-toolchain that is not there (`make bench-tools` builds with Go and cargo) is left out of a suite by `available`.
+Each runs against a `Target` and returns figures for a `Table`, among them the broker's CPU time. `available` says
+whether a tool exists (`make bench-tools` builds them with Go and cargo); a suite leaves out loads without their tool.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def available(tool: Path) -> bool:
 
 
 def java_producer(target: Target, topic: str, count: int, size: int, *properties: str) -> dict[str, float]:
-    """ProducerPerformance at full speed; acks=all, idempotent unless `properties` say otherwise."""
+    """Run ProducerPerformance at full speed; acks=all, idempotent unless `properties` say otherwise."""
     command = [java(), "-Xmx512m", "-cp", classpath("tools"), "org.apache.kafka.tools.ProducerPerformance"]
     command += ["--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1"]
     command += ["--command-property", f"bootstrap.servers={target.host}:{target.port}", "acks=all", *properties]
@@ -48,7 +48,7 @@ def java_producer(target: Target, topic: str, count: int, size: int, *properties
 
 
 def java_consumer(target: Target, topic: str, count: int) -> dict[str, float]:
-    """ConsumerPerformance; its start and the join of its group are not counted."""
+    """Run ConsumerPerformance; its start and the join of its group are not counted."""
     command = [java(), "-Xmx512m", "-cp", classpath("tools"), "org.apache.kafka.tools.ConsumerPerformance"]
     command += ["--topic", topic, "--num-records", str(count), "--bootstrap-server", target.address]
     command += ["--timeout", "60000"]
@@ -63,7 +63,7 @@ def java_consumer(target: Target, topic: str, count: int) -> dict[str, float]:
 
 
 def rdkafka_consumer(target: Target, topic: str, partitions: int, count: int) -> dict[str, float]:
-    """librdkafka's rdkafka_performance, from the beginning of each partition."""
+    """Run librdkafka's rdkafka_performance from the beginning of each partition."""
     command = [str(RDKAFKA), "-C", "-t", topic, "-o", "beginning", "-b", target.address, "-c", str(count), "-q"]
     for partition in range(partitions):
         command += ["-p", str(partition)]
@@ -77,7 +77,7 @@ def rdkafka_consumer(target: Target, topic: str, partitions: int, count: int) ->
 
 
 def java_latency(target: Target, topic: str, count: int) -> dict[str, float]:
-    """EndToEndLatency: the average only, as its percentiles are whole milliseconds."""
+    """Run EndToEndLatency: only the average, since its percentiles are whole milliseconds."""
     command = [java(), "-Xmx512m", "-cp", classpath("tools"), "org.apache.kafka.tools.EndToEndLatency"]
     command += ["--bootstrap-server", target.address, "--topic", topic, "--num-records", str(count)]
     command += ["--producer-acks", "all", "--record-size", "100"]
@@ -92,7 +92,7 @@ def java_latency(target: Target, topic: str, count: int) -> dict[str, float]:
 
 
 def load(target: Target, kind: str, topic: str, *options: str) -> dict[str, float]:
-    """One run of the generator: its line of JSON."""
+    """Run the generator once; return the figures from its line of JSON."""
     done = subprocess.run(
         [str(LOAD), kind, target.address, topic, *options], capture_output=True, text=True, timeout=900, check=False
     )
@@ -102,7 +102,7 @@ def load(target: Target, kind: str, topic: str, *options: str) -> dict[str, floa
 
 
 def produce(target: Target, topic: str, connections: int, seconds: float, partitions: int = 1) -> dict[str, float]:
-    """One record of 100 B per request, one request in flight per connection; the share of the generator is checked."""
+    """Produce one record of 100 B per request, one in flight per connection; check the generator's CPU share."""
     before = target.cpu_s()
     options = ["-connections", str(connections), "-partitions", str(partitions), "-seconds", str(seconds)]
     found = load(target, "produce", topic, *options)
@@ -115,7 +115,7 @@ def produce(target: Target, topic: str, connections: int, seconds: float, partit
 
 
 def fetch(target: Target, topic: str, connections: int, size: int, seconds: float) -> dict[str, float]:
-    """A partition from the page cache, again and again."""
+    """Fetch a partition from the page cache, again and again."""
     before = target.cpu_s()
     found = load(
         target, "fetch", topic, "-connections", str(connections), "-bytes", str(size), "-seconds", str(seconds)
@@ -129,7 +129,7 @@ def fetch(target: Target, topic: str, connections: int, size: int, seconds: floa
 
 
 def latency(target: Target, topic: str, seconds: float, rate: int = 200) -> dict[str, float]:
-    """From the send of a record to its arrival at a reader who waits."""
+    """Measure the time from the send of a record to its arrival at a waiting reader."""
     found = load(target, "latency", topic, "-rate", str(rate), "-seconds", str(seconds))
     return {"p50_us": found["p50_us"], "p99_us": found["p99_us"]}
 
@@ -137,7 +137,7 @@ def latency(target: Target, topic: str, seconds: float, rate: int = 200) -> dict
 def one_record(
     target: Target, topic: str, connections: int, seconds: float, *, partitions: int = 1
 ) -> dict[str, float]:
-    """One record of 100 B per request, one request in flight per connection, which writes to one partition."""
+    """Produce one record of 100 B per request, one request in flight per connection; each writes to one partition."""
     sockets = [socket.create_connection((target.host, target.port)) for _ in range(connections)]
     poll = select.epoll()
     by_fd, frames = {}, {}
@@ -188,7 +188,7 @@ def produce_frame(topic: str, partition: int = 0) -> bytes:
 
 
 def check_answer(answer: bytes) -> None:
-    """The error code of the one partition: after size, correlation id, tags, topics, name, partitions and index."""
+    """Check the error code of the one partition, after size, correlation id, tags, topics, name, count and index."""
     name_size = answer[10] - 1
     (error_code,) = struct.unpack_from(">h", answer, 11 + name_size + 1 + 4)
     assert error_code == 0, f"error {error_code}"

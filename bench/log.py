@@ -1,4 +1,4 @@
-"""What the log costs by itself: append, read, look up, flush, start and recover, on the disk of a given directory.
+"""Measure the log alone: append, read, look up, flush, start and recover, on the disk of a given directory.
 
     python -m bench log [--directory DIR] [--records 200000] [--partitions 1000]
 

@@ -1,8 +1,8 @@
-"""What the suites share: a broker under load (`Target`), a table of figures, and the two brokers to compare.
+"""The common parts of the suites: a broker under load (`Target`), a table of figures, and the two brokers to compare.
 
 A row of a `Table` is a load, its columns are brokers, and each cell has the figures of every round. Where both brokers
-have been measured, the last column is the ratio of Klamm's figure to Apache Kafka's: of the medians, with the smallest
-and largest of the rounds.
+were measured, the last column is the ratio of Klamm's figure to Apache Kafka's: of the medians, with the smallest and
+largest ratio of the rounds.
 """
 
 from __future__ import annotations
@@ -82,22 +82,22 @@ UNITS: dict[str, Callable[[float], str]] = {
     "percent": lambda value: f"{value:.0f} %",
 }
 SHORT = {"cpu_s": "CPU", "cpu_us": "CPU", "cpu_s_gb": "CPU", "p50_us": "p50", "p99_us": "p99", "mb": "memory"}
-"""How a figure that is not the first of its row is named in the column of ratios."""
+"""The names of figures in the column of ratios, except for the first of a row."""
 
 
 def text(figures: Mapping[str, float]) -> str:
-    """Such as `480 k records/s, 2.7 s CPU`."""
+    """Format figures, as in `480 k records/s, 2.7 s CPU`."""
     return ", ".join(UNITS[name](value) for name, value in figures.items())
 
 
 def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """Of each figure over the rounds; empty without any."""
+    """Return the median of each figure over the rounds; empty without rounds."""
     return {name: statistics.median(figures[name] for figures in rounds) for name in rounds[0]} if rounds else {}
 
 
 @dataclass(slots=True)
 class Table:
-    """Figures by row and broker; the median of a cell is shown."""
+    """Figures by row and broker; a cell shows their median."""
 
     cells: dict[str, dict[str, list[dict[str, float]]]] = field(default_factory=dict)
 
@@ -106,7 +106,7 @@ class Table:
         print(f"  {broker:>7} {row}: " + text(figures), file=sys.stderr, flush=True)
 
     def ratios(self, row: str) -> dict[str, tuple[float, float, float]]:
-        """Klamm's figure to Apache Kafka's: of the medians, the smallest and the largest of the rounds; by figure."""
+        """Return Klamm's figures over Apache Kafka's: of the medians, the smallest and the largest of the rounds."""
         ours, theirs = (self.cells[row].get(name, []) for name in ("klamm", "kafka"))
         found = {}
         for name in ours[0] if ours and theirs else ():
@@ -138,7 +138,7 @@ def _ratios_text(ratios: Mapping[str, tuple[float, float, float]]) -> str:
 
 
 def machine(rounds: int | None = None) -> str:
-    """What the figures were measured on."""
+    """Return a description of this machine."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     processor = f"{os.cpu_count()} cores" + (f" of {model[1]}" if model else "")
     line = f"{platform.platform()}, {processor}, Python {platform.python_version()}"

@@ -1,10 +1,10 @@
-"""What single steps cost, without network: messages, batches by codec, an append, a fetch, a look-up in an index.
+"""Measure single steps, without network: messages, batches by codec, an append, a fetch, a lookup in an index.
 
     python -m bench micro [--fast] [-o FILE]
 
-By pyperf, in processes of their own: mean and deviation; its other options (`--help`, comparing two files with
-`python -m pyperf compare_to`) are there, too. An append is the dispatch of a Produce of one record of 100 bytes with
-the write of it; "known" is one that the connection has sent before, but for its records.
+pyperf runs them in processes of their own: mean and deviation. Its other options work, too (`--help`; compare two files
+with `python -m pyperf compare_to`). An append is the dispatch of a Produce of one record of 100 bytes, write included;
+"known" is a request that the connection has sent before, apart from its records.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def messages(runner: pyperf.Runner) -> None:
 
 
 def batches(runner: pyperf.Runner) -> None:
-    """Checked as they come from a producer, decompression included."""
+    """Measure the validation of produced batches, decompression included."""
     pick = random.Random(1)
     rules = AppendRules()
     for codec, count in itertools.product(Codec, COUNTS):

@@ -1,10 +1,10 @@
-"""What the network layer costs by itself: an echo of small requests, beside a bare uvloop echo without frames.
+"""Measure the network layer alone: an echo of small requests, beside a bare uvloop echo without frames.
 
     python bench/network.py [--seconds 3] [--connections 1,16,64] [--strace]
 
-Each line: requests/s, CPU microseconds of the server per request, and the difference to the bare echo, whose CPU is
-almost all system calls (one `epoll_wait`, `recv`, `send` per request when one connection works). Client and server are
-processes of their own. With --strace the server runs under `strace -c -f` and the number of system calls is added.
+Each line: requests/s, the server's CPU microseconds per request, and the difference to the bare echo, which spends
+almost all its CPU on system calls (one `epoll_wait`, `recv`, `send` per request when one connection works). Client and
+server are separate processes. With --strace the server runs under `strace -c -f`, and system calls are counted, too.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def wait_for_signal() -> None:
 
 
 def drive(port: int, connections: int, depth: int, seconds: float) -> int:
-    """Keep `depth` requests in flight on each connection; returns how many were answered."""
+    """Keep `depth` requests in flight on each connection; return how many were answered."""
     poll = select.epoll()
     sockets: dict[int, socket.socket] = {}
     for _ in range(connections):
@@ -118,7 +118,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def measure(mode: str, connections: int, depth: int, seconds: float, strace: bool) -> tuple[float, float, float]:
-    """Requests per second, CPU us per request, system calls per request (0: not counted)."""
+    """Return requests per second, CPU us per request, system calls per request (0: not counted)."""
     command = [sys.executable, __file__, "--serve", mode]
     with tempfile.NamedTemporaryFile("r", suffix=".strace") as counts:
         if strace:

@@ -1,6 +1,6 @@
-"""docs/performance.md, one section per suite, each written by the run that measured it; and the plot of the ratios.
+"""Write docs/performance.md, one section per suite, each from the run that measured it; and the plot of the ratios.
 
-A section stands between two comments that name it; everything else on the page is written by hand.
+A section is between two comments that name it; everything else on the page is written by hand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PLOT = PAGE.with_suffix(".svg")
 
 
 def write_section(name: str, body: str, page: Path = PAGE) -> None:
-    """Replace what stands between the comments of a section, or append the section."""
+    """Replace the text between the comments of a section, or append the section."""
     begin, end = f"<!-- {name}: written by `make bench SUITE={name}` -->", f"<!-- end of {name} -->"
     section = f"{begin}\n\n{body.strip()}\n\n{end}"
     text = page.read_text() if page.exists() else "# Performance\n"
@@ -28,7 +28,7 @@ def write_section(name: str, body: str, page: Path = PAGE) -> None:
 
 
 def plot(table: Table, title: str, path: Path = PLOT) -> None:
-    """A bar per ratio, drawn so that longer is better for Klamm: throughput as it is, costs and times inverted."""
+    """Draw a bar per ratio; longer is better for Klamm: throughput as it is, costs and times inverted."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -73,4 +73,4 @@ BETTER = {
     "ms": "time",
     "mb": "memory",
 }
-"""The figures that are drawn, and what they are called."""
+"""The figures in the plot, and their labels."""

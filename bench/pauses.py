@@ -1,14 +1,14 @@
-"""The worst latency that another client sees while the broker works: the table of pauses.
+"""Measure the worst latency that another client sees while the broker works: the table of pauses.
 
     python -m bench pauses [--rounds 3] [--api NAME | --api special] [--quick]
 
-Every API at its highest version gets requests of 10 MB, made of the most elements that are allowed, filled into one of
-its lists after the other (`bench.large_requests`); the worst of each API, and some special ones, are sent again in a
-frame of `socket.request.max.bytes`. Peak memory is what the process has grown by at most, in frames. Each figure is the
-best of some rounds, as this client and the broker are seldom alone on a machine.
+Every API at its highest version gets requests of 10 MB, with the most elements that are allowed, in one of its lists
+after the other (`bench.large_requests`). The worst of each API, and some special ones, are sent again in a frame of
+`socket.request.max.bytes`. Peak memory is the most by which the process has grown, in frames. Each figure is the best
+of some rounds, since this client and the broker are seldom alone on a machine.
 
-`Probe` is that other client: a process that asks for ApiVersions every millisecond. `with probe.watch() as pause: ...`
-says in `pause.worst_ms` how long its slowest question of that time took.
+`Probe` is that other client: a process that sends ApiVersions every millisecond. `with probe.watch() as pause: ...`
+sets `pause.worst_ms` to the time of its slowest request meanwhile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.support.broker_process import BrokerProcess
 EVERY_S = 0.001
 TIMEOUT_S = 600.0
 SPECIAL = "special"
-GOOD_MS = 20.0  # nothing more is to be found out about a request
+GOOD_MS = 20.0  # a shorter pause needs no further rounds
 MB = 1 << 20
 FRAME_BYTES = 10 * MB
 MAX_FRAME_BYTES = 100 * MB - 4
@@ -57,15 +57,14 @@ HEAD = "| request | frame | elements | worst latency, ms | peak memory, frames |
 
 @dataclass(slots=True)
 class Pause:
-    """What a probe has seen while it watched."""
+    """The observations of a probe while it watched."""
 
     worst_ms: float = 0.0
     count: int = 0
 
 
 class Probe:
-    """Another client of the broker at `port`, in a process of its own, so that what loads the broker does not slow
-    it."""
+    """Another client of the broker at `port`, in its own process, so that this process's load does not slow it."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         context = multiprocessing.get_context("fork")
@@ -84,7 +83,7 @@ class Probe:
 
     @contextmanager
     def watch(self) -> Iterator[Pause]:
-        """The pause is filled in when the block is over; a question that is open then is waited for."""
+        """Watch during the block, then fill in the pause; wait for a request that is open at its end."""
         self._pipe.send("begin")
         assert self._pipe.recv() == "watching"
         pause = Pause()
@@ -121,7 +120,7 @@ def _receive(asking: socket.socket, size: int) -> bytes:
 
 @dataclass(slots=True)
 class Row:
-    """What one request has done to another client, and to the memory."""
+    """The effect of one request on another client, and on the memory."""
 
     request: LargeRequest
     worst_ms: float
@@ -147,7 +146,7 @@ class Requests:
         self._rounds = rounds
 
     def measure(self, request: LargeRequest) -> Row:
-        """The best of some rounds: others use this machine, too."""
+        """Return the best of some rounds, since others use this machine, too."""
         rows: list[Row] = []
         while len(rows) < self._rounds and not (rows and rows[-1].worst_ms < GOOD_MS):
             rows.append(self._measure(request))
@@ -182,7 +181,7 @@ def _peak_bytes(pid: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="the best of so many")
-    parser.add_argument("--api", help="only the APIs whose name contains this")
+    parser.add_argument("--api", help="only APIs with this in their name")
     parser.add_argument("--quick", action="store_true", help="frames of 10 MB only")
     options = parser.parse_args()
     print(HEAD)
@@ -230,7 +229,7 @@ def _measure_api(requests: Requests, deep: Deep, api_key: ApiKey, quick: bool) -
 
 
 def special(quick: bool) -> Iterator[LargeRequest]:
-    """What does not follow from the declarations."""
+    """Yield the requests that do not follow from the declarations."""
     for size in (FRAME_BYTES,) if quick else (FRAME_BYTES, MAX_FRAME_BYTES):
         yield beyond(size)
         yield header_tags(size)

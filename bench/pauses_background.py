@@ -1,12 +1,12 @@
-"""The worst latency that another client sees while the broker does what it does on its own, and the longest callback.
+"""Measure the worst latency for another client during the broker's own jobs, and the longest callback of the loop.
 
     python -m bench pauses_background [--quick]
 
 The second half of `bench pauses`. A broker with 10,000 partitions and 1,000 groups runs in this process on asyncio's
-own loop, whose callbacks are timed in CPU seconds of the loop's thread, which others on the machine change less than
-the time that passes. The other client is the `Probe` of the first half; its latency has in it what threads of the
-broker, and others, take away from the loop. Each job is begun by hand, once all that it could find to do is there.
-`--quick` is a tenth of everything.
+own loop. Its callbacks are timed in CPU seconds of the loop's thread, which other processes change less than elapsed
+time. The other client is the `Probe` of the first half; its latency includes the time that threads of the broker, and
+other processes, take from the loop. Each job is started by hand, once everything that it can find is there. `--quick`
+is a tenth of everything.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Background:
                 partition.append_coordinator_records(bytearray(batch), now_ms=self._now_ms)
 
     async def configured(self, every: str, jobs: dict[str, Work]) -> None:
-        """Configs of all topics, and what follows from them."""
+        """Measure configs of all topics, and the jobs that follow from them."""
         await self.measure("AlterConfigs of all topics", self.alter("flush.ms", "1"))
         await self.append_to_all()
         await asyncio.sleep(0.1)
@@ -206,7 +206,7 @@ class Background:
         await self.measure(f"Metadata of {every} partitions, the first time", describe)
 
     async def groups(self) -> None:
-        """Expiry, loading, deleted topics."""
+        """Measure expiry, loading, and deleted topics."""
         sizes, groups = self._sizes, self._broker.groups
         await groups.topic.find()
         await groups.topic.loaded()
@@ -250,7 +250,7 @@ class Background:
             groups.classic.simple(f"g{number}", at_ms)
 
     async def assigned(self) -> None:
-        """One group of many members with unequal subscriptions, and many groups with expressions."""
+        """Measure one group of many members with unequal subscriptions, and many groups with expressions."""
         sizes, consumers = self._sizes, self._broker.groups.consumers
         dice = random.Random(1)
         for assignor in ("uniform", "range"):
@@ -280,7 +280,7 @@ class Background:
         await self.measure(f"a heartbeat in a group with {sizes.members:,} expressions", lambda: self._beat(many))
 
     async def _beat(self, group: ConsumerGroup) -> None:
-        """What a heartbeat sets off, to its end."""
+        """Run everything that a heartbeat starts, to its end."""
         groups = self._broker.groups
         change, member = groups.consumers.change(group), group.members["m0"]
         groups.consumers.reconciler.advance(change, member, member, None, groups.now())
@@ -320,7 +320,7 @@ class Background:
             await self.measure(title, lambda replay=replay: transactions.take(0, replay))
 
         async def expire() -> None:
-            while len(transactions.state_machine) > count:  # those whose end was decided have just been used
+            while len(transactions.state_machine) > count:  # those that have just ended count as used
                 transactions.expire(transactions.now())
                 await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""The pipeline beside Spark's own Kafka connector, and its jobs; writes docs/performance.md.
+"""Measure the pipeline beside Spark's own Kafka connector, and its jobs; writes docs/performance.md.
 
     python -m bench pipeline [--mb 1000] [--rounds 3] [--quick]
 
@@ -47,7 +47,7 @@ FEW = 100
 def fill(
     client: NodeClient, topic: str, partitions: int, megabytes: float, size: int, codec: Codec, *, headers: bool = False
 ) -> int:
-    """Send batches of about 64 KB of values that compress to a third; returns the number of records."""
+    """Send batches of about 64 KB of values that compress to a third; return the number of records."""
     pick = random.Random(topic)
     per_batch = max(1, 65536 // size)
     tail = [("trace", b"0123456789abcdef"), ("source", None)] if headers else ()
@@ -94,7 +94,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 class Read:
-    """One topic, or a pattern of them, into nothing."""
+    """A read of one topic, or of a pattern of topics, into Spark's `noop` sink."""
 
     def __init__(self, spark: SparkSession, broker: BrokerProcess, name: str, *, headers: bool, pattern: bool) -> None:
         self._spark = spark
@@ -156,14 +156,14 @@ def many_topics(table: Table, broker: BrokerProcess, client: NodeClient, options
                 count += fill(client, f"many-{topics}-{number}", 1, options.mb / 4 / topics, 1000, Codec.NONE)
             read = Read(spark, broker, f"many-{topics}-.*", headers=False, pattern=True)
             row = f"1 KB records in {topics:,} topic(s), 2 tasks"
-            if topics > FEW:  # where the connector takes minutes, and the session is warm
+            if topics > FEW:  # the connector takes minutes there, and the session is warm
                 measured(table, row, read, count, count / 1e3, 1, warm=False)
             else:
                 measured(table, row, read, count, count / 1e3, options.rounds)
 
 
 def jobs(table: Table, broker: BrokerProcess, directory: Path, options: argparse.Namespace) -> None:
-    """Load and mirror as commands, and the connector's rows as Parquet: each with the start of Spark."""
+    """Measure load and mirror as commands, and the connector's rows as Parquet: each with the start of Spark."""
     with BrokerProcess(directory / "target") as second:
         for number in range(options.rounds):
             for topic in ("plain-none", "plain-zstd"):
@@ -191,7 +191,7 @@ def ran(*command: str) -> float:
 
 
 def parquet(address: str, topic: str, path: str) -> None:
-    """What a job with Spark's connector would do."""
+    """Write Parquet as a job with Spark's connector would."""
     with spark_session(2) as spark:
         frame = spark.read.format("kafka").option("kafka.bootstrap.servers", address).option("subscribe", topic)
         rows = frame.load().selectExpr("*", "to_date(timestamp) AS date")

@@ -1,8 +1,8 @@
-"""What a batch costs: `validate` with either check of records, `encode_batch`, and reading, by codec and records.
+"""Measure the cost of a batch: `validate` with each check of records, `encode_batch`, and reading, by codec and size.
 
     python bench/records.py [--value-bytes 100] [--seconds 0.3]
 
-Prints microseconds of CPU a batch and a record, the best of five rounds, so that a busy machine disturbs little.
+Prints microseconds of CPU per batch and per record, the best of five rounds, so that a busy machine disturbs little.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMIT = 1 << 30
 
 
 def made(count: int, value_bytes: int) -> list[Record]:
-    """Records with a value that compresses to about a half, as JSON does."""
+    """Return records with a value that compresses to about a half, as JSON does."""
     source = random.Random(count)
     return [
         Record(i, NOW_MS + i // 10, None, source.randbytes(value_bytes // 2).hex().encode()[:value_bytes])

@@ -1,10 +1,10 @@
-"""Recovery after `kill -9`, beside Apache Kafka 4.4: how fast an unflushed log is checked, in GB/s.
+"""Measure recovery after `kill -9`, beside Apache Kafka 4.4: how fast an unflushed log is checked, in GB/s.
 
     python -m bench recovery [--gb 4] [--partitions 4] [--batch-size 16384] [--rounds 2] [--threads 2]
 
 Both brokers are filled by Apache Kafka's own producer (idempotent, 100-byte records), killed, and lose the checkpoint
 of their recovery points, so that every byte is checked at the next start. The time is from exec to the first
-ApiVersions answer, less that of a start with nothing to check. The page cache holds the logs.
+ApiVersions response, minus that of a start with nothing to check. The page cache holds the logs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fill(broker: Running, gigabytes: float, partitions: int, batch_size: int) ->
 
 
 def killed(start: Callable[[], AbstractContextManager[Running]], work: Callable[[Running], None]) -> float:
-    """Start, work, kill -9; the seconds that the start took."""
+    """Start, work, kill -9; return the seconds that the start took."""
     begin = time.perf_counter()
     with start() as broker:
         first_answer(broker.port)
@@ -60,9 +60,9 @@ def killed(start: Callable[[], AbstractContextManager[Running]], work: Callable[
 def measure(
     start: Callable[[], AbstractContextManager[Running]], log_dir: Path, options: argparse.Namespace
 ) -> tuple[int, list[float]]:
-    """Bytes of the logs, and GB/s of each round."""
+    """Return the size of the logs in bytes, and GB/s of each round."""
     with start():
-        pass  # the first start formats
+        pass  # the first start formats the directory
     empty = killed(start, lambda broker: fill(broker, options.gb, options.partitions, options.batch_size))
     size = sum(file.stat().st_size for file in log_dir.glob(f"{TOPIC}-*/*.log"))
     rates = []

@@ -1,16 +1,16 @@
-"""One node under many: connections, producers, waiting consumers, readers, a large request, a cold read. Ours only.
+"""Measure one node under many connections, producers, waiting consumers and readers, and large requests. Klamm only.
 
     python -m bench scale [--quick] [--directory DIR] [--soak MINUTES]
 
 - 5,000 idle connections: memory of each.
 - 1,000 connections that produce one record per request to 12 partitions.
-- 1,000 long polls on one partition: from one append until the last has its record; each is woken once.
-- Eight readers of one topic beside one: CPU of the broker per GB that it sent.
+- 1,000 long polls on one partition: the time from one append until the last has its record; each is woken once.
+- Eight readers of one topic, compared with one: CPU of the broker per GB sent.
 - A request of 100 MB: memory before and after.
-- A full Metadata answer with 10,000 partitions, asked for all the time: the p99 of a producer meanwhile.
-- A consumer that reads cold data from the disk (the page cache dropped, as far as that is allowed): the p99 of a
-  producer meanwhile, beside the idle one.
-- With --soak: memory of the last five of so many minutes of load.
+- Full Metadata responses with 10,000 partitions, requested all the time: the p99 of a producer meanwhile.
+- A consumer that reads cold data from the disk (the page cache dropped, if that is allowed): the p99 of a producer
+  meanwhile, beside the idle one.
+- With --soak: memory in the last five of so many minutes of load.
 
 Needs the generator of `bench/load` (Go).
 """
@@ -88,7 +88,7 @@ def producers(table: Table, target: Target, sizes: Sizes) -> None:
 
 
 def waiting(table: Table, target: Target, sizes: Sizes) -> None:
-    """One append wakes each of them once."""
+    """Measure long polls: one append wakes each of them once."""
     create_topic(target, "waiting", 1)
     frame = fetch_frame("waiting", 0, max_wait_ms=60_000)
     taken = []
@@ -155,7 +155,7 @@ def metadata(table: Table, directory: Path, sizes: Sizes) -> None:
 
 
 class Asking(NodeClient):
-    """Gets responses without decoding them: the asker must not be what is measured."""
+    """A client that does not decode responses, so that its own work is not measured."""
 
     def request_frame(self, message: object, version: int) -> None:
         frame = Exchange("bench").request(message, version).frame
@@ -168,7 +168,7 @@ class Asking(NodeClient):
 
 @contextmanager
 def meanwhile(target: Target, ask: object) -> Iterator[None]:
-    """Ask twenty times a second for as long as the context lasts."""
+    """Call `ask` twenty times a second for as long as the context lasts."""
     over = threading.Event()
 
     def work() -> None:
@@ -186,7 +186,7 @@ def meanwhile(target: Target, ask: object) -> Iterator[None]:
 
 
 def cold(table: Table, directory: Path, sizes: Sizes) -> None:
-    """A catch-up read of what is no longer in memory, and a producer to another topic."""
+    """Measure a catch-up read of data that is no longer in memory, and a producer to another topic."""
     with broker(directory) as target:
         create_topic(target, "cold", 1)
         create_topic(target, "single", 1)
@@ -212,7 +212,7 @@ def cold(table: Table, directory: Path, sizes: Sizes) -> None:
 
 
 def soak(table: Table, directory: Path, minutes: float) -> None:
-    """Producers and readers by turns; how far the memory of the last half is apart."""
+    """Run producers and readers in turns; record how much the memory varies in the last half."""
     with broker(directory, log_retention_bytes=1 << 30) as target:
         create_topic(target, "soak", 6)
         seen = []

@@ -1,9 +1,9 @@
-"""What a scrape of the metrics costs those who produce: the latency of one connection, with and without.
+"""Measure the cost of a metrics scrape for producers: the latency of one connection, with and without scraping.
 
     python -m bench scrape [--partitions 10000] [--rounds 3] [--quick]
 
-One record per request over one connection, to a broker that has this many partitions besides; alternately left alone
-and scraped every second by another process, as Prometheus would. Figures are medians over the rounds.
+One record per request over one connection, to a broker that also has this many partitions; alternately undisturbed and
+scraped every second by another process, as Prometheus would. Figures are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ while True:
 
 @contextmanager
 def scraped(url: str) -> Iterator[None]:
-    """A process of its own scrapes, so that only the broker pays."""
+    """Scrape from a process of its own, so that only the broker pays."""
     process = subprocess.Popen([sys.executable, "-c", SCRAPER, url, str(INTERVAL_S)])
     try:
         yield

@@ -1,11 +1,11 @@
-"""Klamm beside Apache Kafka 4.4: the same load, alternately, on brokers started fresh; writes docs/performance.md.
+"""Compare Klamm with Apache Kafka 4.4: the same load, alternately, on fresh brokers; writes docs/performance.md.
 
     python -m bench speed [--rounds 3] [--quick] [--only ROW ...]
 
 Loads: Apache Kafka's own producer (idempotent, acks=all), consumer and end-to-end latency test, librdkafka's consumer,
 and the generator of `bench/load`: one record per request over 1, 16 and 64 connections, fetches of a partition from the
-page cache, latency from producer to reader. Beside each: the CPU of the broker's process. Then the time from exec to
-the first ApiVersions answer, resident memory idle and after the loads, and the same with 10,000 partitions. Medians
+page cache, latency from producer to reader. Each with the CPU time of the broker's process. Then the time from exec to
+the first ApiVersions response, resident memory idle and after the loads, and the same with 10,000 partitions. Medians
 over the rounds, and the ratio with its spread.
 
 Apache Kafka runs with a heap of 1 GB and its defaults; both keep their logs in a temporary directory. Warm means that
@@ -54,7 +54,7 @@ QUICK = Sizes(500_000, 100_000, seconds=2.0, latency_records=2_000, partitions=1
 
 
 def one_round(table: Table, broker: Broker, directory: Path, sizes: Sizes) -> None:
-    """Every load once on one fresh broker."""
+    """Run every load once on one fresh broker."""
     directory.mkdir()
     with broker(directory) as target:
         for topic, partitions in (("six", 6), ("one", 1), ("large", 1), ("lz4", 1), ("zstd", 1), ("single", 1)):
@@ -78,7 +78,7 @@ def produced(table: Table, target: Target, sizes: Sizes) -> None:
 
 
 def requests(table: Table, target: Target, sizes: Sizes) -> None:
-    """What the generator loads; without Go, the one in Python does the first rows."""
+    """Run the loads of the generator; without Go, the one in Python does the first rows."""
     for connections in CONNECTIONS:
         requested(table, target, connections, sizes.seconds)
     figures = loads.java_latency(target, "single", sizes.latency_records)
@@ -111,7 +111,7 @@ def consumed(table: Table, target: Target, sizes: Sizes) -> None:
 
 
 def bare(table: Table, directory: Path, seconds: float) -> None:
-    """What a loop of nothing but sendfile sends."""
+    """Measure a loop of nothing but sendfile."""
     path = directory / "bare"
     path.write_bytes(bytes(256 << 20))
     for size, connections in FETCHES:
@@ -133,7 +133,7 @@ def bare(table: Table, directory: Path, seconds: float) -> None:
 
 @contextmanager
 def started(broker: Broker, directory: Path) -> Iterator[tuple[float, Target]]:
-    """Start on what `directory` has; the seconds from exec to the first answer, and the broker."""
+    """Start a broker on `directory`; yield the seconds from exec to the first response, and the broker."""
     began = time.perf_counter()
     if broker is klamm:
         (port,) = free_ports(1)
@@ -154,7 +154,7 @@ def started(broker: Broker, directory: Path) -> Iterator[tuple[float, Target]]:
 
 
 def formatted(broker: Broker, directory: Path) -> None:
-    """Both are measured on a data directory that exists."""
+    """Make the data directory: both brokers are measured on one that exists."""
     directory.mkdir()
     with BrokerProcess(directory / "klamm") if broker is klamm else apache_kafka(directory / "kafka", heap=KAFKA_HEAP):
         pass
@@ -169,7 +169,7 @@ def start(table: Table, broker: Broker, directory: Path) -> None:
 
 
 def many(table: Table, broker: Broker, directory: Path, partitions: int) -> None:
-    """Start, metadata answer and memory with many partitions."""
+    """Measure start, Metadata response and memory with many partitions."""
     formatted(broker, directory)
     with started(broker, directory) as (_, target):
         for number in range(TOPICS_OF_MANY):
@@ -182,7 +182,7 @@ def many(table: Table, broker: Broker, directory: Path, partitions: int) -> None
                 answer = client.request(MetadataRequest(topics=None), 9)
                 if sum(len(topic.partitions) for topic in answer.topics) == partitions:
                     break
-                time.sleep(0.5)  # it answers before it knows all
+                time.sleep(0.5)  # it answers before it knows all partitions
             taken = []
             for _ in range(5):
                 began = time.perf_counter()

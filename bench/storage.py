@@ -1,14 +1,15 @@
-"""The storage engine at work, beside Apache Kafka 4.4 where it has the same: prints a Markdown table.
+"""Measure the storage engine, beside Apache Kafka 4.4 where that has the same: prints a Markdown table.
 
     python -m bench storage [--quick] [--directory DIR]
 
-With a whole process: how long a clean start with many partitions takes until the first answer; look-ups by offset (a
+With a whole process: the time of a clean start with many partitions until the first response; lookups by offset (a
 Fetch of one batch) and by timestamp (ListOffsets) at random places of a large log, one after the other over one
-connection, cold (the page cache dropped, as far as that is allowed) and warm; the p99 of a producer of one record per
-request while a topic is compacted, and while everything is scrubbed, beside the idle one.
-Of the log alone: compaction, retention of many segments, appends to a large log beside an empty one. Apache Kafka has
-no such doors. Recovery is measured by `python -m bench recovery`, which the full run begins with; while it recovers
-neither broker takes a request.
+connection, cold (the page cache dropped, if that is allowed) and warm; the p99 of a producer of one record per request
+while a topic is compacted, and while everything is scrubbed, beside the idle one.
+
+With the log alone, which Apache Kafka does not offer: compaction, retention of many segments, appends to a large log
+beside an empty one. `python -m bench recovery`, which the full run begins with, measures recovery, during which neither
+broker takes requests.
 
 `--quick` takes some three minutes with a tenth of the sizes.
 """
@@ -82,7 +83,7 @@ def target_of(name: str, broker: Running) -> Target:
 
 
 def clean_start(table: Table, name: str, start: Start, sizes: Sizes) -> None:
-    """From exec to the first answer, with partitions that have a record each, after a clean stop."""
+    """Measure the time from exec to the first response, with a record in each partition, after a clean stop."""
     with start() as broker, NodeClient("127.0.0.1", broker.port, timeout_s=600) as client:
         for first in range(0, sizes.partitions, 500):
             topic = CreatableTopic(name=f"many-{first}", num_partitions=500, replication_factor=1)
@@ -159,7 +160,7 @@ def listed(client: NodeClient, timestamp: int) -> tuple[int, int]:
 
 
 def drop_caches() -> None:
-    """Needs root; else "cold" is as warm as the fill has left it."""
+    """Drop the page cache, which needs root; otherwise "cold" is as warm as after the fill."""
     subprocess.run(["sync"], check=True)
     try:
         Path("/proc/sys/vm/drop_caches").write_text("1")
@@ -168,7 +169,7 @@ def drop_caches() -> None:
 
 
 def beside_work(table: Table, directory: Path, sizes: Sizes) -> None:
-    """p99 of a producer at rest, while a topic is compacted, and while all is scrubbed; only our broker."""
+    """Measure the p99 of a producer, idle, while a topic is compacted, and while all is scrubbed; only on Klamm."""
     config: dict[str, object] = {
         "log.cleaner.backoff.ms": 100,
         "klamm.scrub.bytes.per.second": 10_000_000,
@@ -225,7 +226,7 @@ def metric(broker: BrokerProcess, name: str) -> float:
 
 
 def keyed(count: int, first: int) -> bytearray:
-    """A batch of that many records of 1 KB, with keys out of 100,000."""
+    """Return a batch of that many records of 1 KB, with keys out of 100,000."""
     now_ms = int(time.time() * 1000)
     return encode_batch(
         [
@@ -273,7 +274,7 @@ def retention(table: Table, directory: Path, sizes: Sizes) -> None:
 
 
 def append_rate(table: Table, directory: Path, sizes: Sizes) -> None:
-    """Batches of 150 records of 100 B; the first tenth of a second of each segment counts as the rest does."""
+    """Measure appends of batches of 150 records of 100 B, a segment's first tenth of a second included."""
     large = batch(150, 100)
     now_ms = int(time.time() * 1000)
     rates = {}

@@ -1,13 +1,13 @@
-"""Transactions beside Apache Kafka 4.4; prints a Markdown table.
+"""Measure transactions, beside Apache Kafka 4.4; prints a Markdown table.
 
     python -m bench transactions [--rounds 3] [--seconds 15] [--quick]
 
 Transactions per second: 1, 10 and 100 transactional producers (version 2 of the protocol), each with one transaction
-after the other: a record of 100 bytes, then the commit; the latency is that of both together, with the retries that the
-broker asks for. The producers live in this process, on a connection each; its own share of a core is told, as it must
-not be what is measured. End to end: one producer commits 50 transactions a second, and a read_committed reader waits
-for their records: from the beginning of the transaction to the record at the reader. Last, Apache Kafka's own producer
-(ProducerPerformance of its tools), idempotent and not, alternately.
+after the other: a record of 100 bytes, then the commit. The latency is that of both together, including the retries
+that the broker requires. The producers live in this process, each on its own connection; its share of a core is
+reported, to show that it is not the limit. End to end: one producer commits 50 transactions a second, and a
+read_committed reader waits for their records: the time from the beginning of the transaction to the record at the
+reader. Last, Apache Kafka's own producer (ProducerPerformance of its tools), idempotent and not, alternately.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOPIC = "transactions"
 PARTITIONS = 12
 PRODUCERS = (1, 10, 100)
 PRODUCE, END, INIT, FETCH, FIND = 12, 5, 5, 12, 4  # versions
-FILLER = b"x" * 100  # a record that nobody times
+FILLER = b"x" * 100  # a record that is not timed
 RATE = 50  # transactions a second, end to end
 RETRY_S = 0.001
 WARM_UP_S = 3.0
@@ -61,7 +61,7 @@ AGAIN = {
 
 @dataclass(slots=True)
 class Work:
-    """What was measured."""
+    """The measured transactions."""
 
     seconds: list[float] = field(default_factory=list)
     retries: int = 0
@@ -72,7 +72,7 @@ class Work:
 
 
 class Producer:
-    """A transactional producer on a connection of its own."""
+    """A transactional producer on its own connection."""
 
     def __init__(self, target: Target, name: str, partition: int) -> None:
         self._client = AsyncNodeClient(target.host, target.port, negotiate=False, timeout_s=PATIENCE_S)
@@ -92,7 +92,7 @@ class Producer:
         self._who = answer.producer_id, answer.producer_epoch
 
     async def transaction(self, value: bytes) -> None:
-        """One record, and the commit. The epoch is that of the transaction, so each begins at sequence 0."""
+        """Send one record, and commit. The epoch belongs to the transaction, so each begins at sequence 0."""
         producer_id, epoch = self._who
         batch = encode_batch(
             [Record(0, int(time.time() * 1000), None, value, ())],
@@ -123,14 +123,14 @@ class Producer:
 
 
 async def start(target: Target, prefix: str, count: int) -> list[Producer]:
-    """So many producers, ready to begin."""
+    """Start that many producers."""
     producers = [Producer(target, f"{prefix}-{number}", number % PARTITIONS) for number in range(count)]
     await asyncio.gather(*(producer.start() for producer in producers))
     return producers
 
 
 async def rush(producers: list[Producer], seconds: float) -> Work:
-    """All producers, each without a pause."""
+    """Run all producers without pauses."""
     work = Work()
     end = time.perf_counter() + seconds
 
@@ -169,7 +169,7 @@ async def rate(target: Target, table: Table, count: int, seconds: float) -> None
 
 
 async def read(target: Target, work: Work) -> None:
-    """Wait for records of partition 0 from its end on, and note how old they are: their value is when they began."""
+    """Read partition 0 from its end on, and note the age of each record: its value is the time of its beginning."""
     client = AsyncNodeClient(target.host, target.port, negotiate=False, timeout_s=PATIENCE_S)
     await client.connect()
     position = -1
@@ -223,7 +223,7 @@ async def measure(target: Target, table: Table, seconds: float) -> None:
 
 
 def idempotence(target: Target, table: Table, count: int, rounds: int) -> None:
-    """The throughput of an idempotent producer beside that of a plain one."""
+    """Compare the throughput of an idempotent producer with that of a plain one."""
     create_topic(target, "written", 6)
     java_producer(target, "written", count, 100)  # warm
     found: dict[str, list[float]] = {"true": [], "false": []}

@@ -1,11 +1,11 @@
-"""Klamm and Apache Kafka both up, loaded by turns: for machines whose speed changes within minutes.
+"""Run Klamm and Apache Kafka at once and load them in turns: for machines that change speed within minutes.
 
     python -m bench.turns [--rounds 7] [--seconds 1] [--against DIR]
 
-With `--against` another checkout of Klamm takes the place of Apache Kafka: what a change has done.
+With `--against`, another checkout of Klamm takes the place of Apache Kafka, to show the effect of a change.
 
-The rows of `bench speed` that the generator in `bench/load` makes, a second each, and the bare sendfile loop. Prints
-medians over the rounds; writes nothing.
+The loads are the rows of `bench speed` that use the generator in `bench/load`, a second each, and the bare sendfile
+loop. Prints medians over the rounds; writes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.broker_process import BrokerProcess
 
 @contextmanager
 def checkout(tree: Path, directory: Path) -> Iterator[Target]:
-    """The broker of another tree, with the packages of this one."""
+    """Run the broker of another tree, with the packages of this one."""
     with BrokerProcess(directory / "other", prefix=("env", "-C", str(tree.resolve()))) as broker:
         yield Target("other", broker.host, broker.port, broker.pid)
 

@@ -1,6 +1,6 @@
-// Load of one request after the other on each of many connections, from one thread with epoll, so that what it measures
-// is the broker and not itself. Prints one line of JSON: requests, bytes, seconds, p50 and p99 in microseconds, and its
-// own share of a core.
+// A load of one request after the other on each of many connections, from one thread with epoll, so that it measures the
+// broker and not itself. Prints one line of JSON: requests, bytes, seconds, p50 and p99 in microseconds, and its own
+// share of a core.
 //
 //	load produce ADDRESS TOPIC -connections 16 -partitions 1 -seconds 5   one record of 100 bytes per request, acks=all
 //	load fetch ADDRESS TOPIC -connections 4 -bytes 65536 -seconds 5       a topic's partition 0, again and again
@@ -82,7 +82,7 @@ func main() {
 	json.NewEncoder(os.Stdout).Encode(found)
 }
 
-// A request gives the next frame; it gets the answer to the last one, nil at first.
+// A request returns the next frame; its argument is the last response, nil at first.
 type request func(answer []byte) []byte
 
 type connection struct {
@@ -172,7 +172,7 @@ func (c *connection) send(answer []byte) {
 	}
 }
 
-// receive reads what is there; true when the answer is complete. The buffer holds it whole.
+// receive reads the available bytes; it returns true when the response is complete. The buffer holds all of it.
 func (c *connection) receive() ([]byte, bool) {
 	n, err := syscall.Read(c.fd, c.buffer[c.got:])
 	if err == syscall.EINTR {
@@ -195,7 +195,7 @@ func (c *connection) receive() ([]byte, bool) {
 	return c.buffer[:size], c.got == size
 }
 
-// latency sends a record at a rate; a second connection fetches each as soon as it is there.
+// latency sends records at a rate; a second connection fetches each as soon as it is available.
 func latency(address, topic string, rate int, duration time.Duration) result {
 	writer := &connection{fd: connect(address), buffer: make([]byte, 64<<10)}
 	end := endOffset(address, topic)
@@ -297,7 +297,7 @@ func fetchFrame(topic string, offset int64, maxBytes, waitMs int) []byte {
 	return frame(r)
 }
 
-// fetchFrames walks over the partition once and gives the request of each step but the last, short one.
+// fetchFrames walks over the partition once and returns the request of each step except the last, short one.
 func fetchFrames(address, topic string, maxBytes int) ([][]byte, int64) {
 	c := &connection{fd: connect(address), buffer: make([]byte, 64<<10)}
 	end := endOffset(address, topic)
@@ -327,7 +327,7 @@ func records(answer []byte) []byte {
 	return p.RecordBatches
 }
 
-// nextOffset is that after the last whole batch.
+// nextOffset is the offset after the last whole batch.
 func nextOffset(data []byte, offset int64) int64 {
 	for len(data) >= 61 {
 		size := 12 + int(binary.BigEndian.Uint32(data[8:]))

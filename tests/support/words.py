@@ -26,6 +26,7 @@ CLEAN: Final = (
     "CONTRIBUTING.md",
     "Makefile",
     "README.md",
+    "bench",
     "config",
     "docker",
     "docs",
