@@ -59,7 +59,7 @@ def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterati
 
 
 def credential_of(mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Return what is kept of a salted password."""
+    """Make the credential that is stored for a salted password."""
     key = client_key(mechanism, salted_password)
     return ScramCredential(
         salt=salt,
