@@ -8,7 +8,7 @@ Every crash story in this package relies on these rules:
 
 The twin in `tests/support/memory_filesystem.py` forgets everything that was not synced, and fails on demand.
 
-The seam and its only real implementation are in one file because they are read and changed together.
+One file holds the seam and its only real implementation, because they are read and changed together.
 
 A file is closed when its last reference is dropped. A response that is being sent holds the file of its region, so a
 segment may be deleted meanwhile.

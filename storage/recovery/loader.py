@@ -12,7 +12,7 @@ A log has lost files if it ends below a checkpoint (recovery point, log start, h
 segment in its middle without the segment: `LogDamaged`. It never starts empty. Remains of a crash (`.deleted`,
 `.cleaned`, `.tmp`, indexes without a log) are removed.
 
-All in one file, because these decisions depend on each other: each follows from everything before.
+One file holds all of it, because these decisions depend on each other: each follows from everything before.
 """
 
 from __future__ import annotations
