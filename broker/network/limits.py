@@ -117,8 +117,8 @@ class ListenerLimits:
     """Settings with the prefix `listener.name.<listener>.`, which fall back to the node's where Kafka's do."""
 
     max_connections: int = UNLIMITED
-    max_connection_creation_rate: int = UNLIMITED
     max_idle_ms: int | None = None
+    max_connection_creation_rate: int = UNLIMITED
 
     @classmethod
     def from_config(cls, config: Values, listener: str) -> ListenerLimits:
