@@ -1,9 +1,9 @@
 """One client connection: reads frames, has them dispatched in order, sends the replies in the same order.
 
-The connection owns its non-blocking socket; `receiver` watches it, `send_queue` sends. A readable event reads once,
-dispatches what is whole, and sends the replies with one system call. Short replies leave when all the connections that
-were readable together have been served, since each send may wake a peer; those of a connection that is alone leave at
-once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
+The connection owns its channel; `receiver` watches it, `send_queue` sends. A readable event reads once, dispatches what
+is whole, and sends the replies with one system call. Short replies leave when all the connections that were readable
+together have been served, since each send may wake a peer; those of a connection that is alone leave at once. A turn is
+bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
 
 Order. A pending reply says what may pass it (Produce after Produce), `max_inflight` of them at most; anything else
 stays in the buffer until all replies before it are known. Replies leave in the order of the requests.
@@ -16,18 +16,18 @@ Ends. A half close, malformed input and shutdown let everything that was accepte
 socket is closed. For a peer that has closed no answer is waited for longer than a frame may take. Errors of the socket
 and deadlines close it at once. Time comes from the sweep of the `Network`, there are no timers per request.
 
-`channel` is where TLS goes: an object with the methods of a non-blocking socket that are used in these three.
+The `channel` has the socket, and encrypts what it sends if the listener is one for TLS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from klamm.broker.network.channel import Channel
 from klamm.broker.network.close_reason import CLOSED_BY_PEER, HALF_FRAME, CloseReason
 from klamm.broker.network.deadlines import Deadlines
 from klamm.broker.network.file_pieces import ShortFile
@@ -64,20 +64,20 @@ class Connection:
     """See the module docstring. `principal`, `client_software`, `memo` are kept for the layers above."""
 
     __slots__ = (
-        "__weakref__", "_active", "_dispatch", "_end", "_frames", "_listener", "_local_address", "_muted",
-        "_network", "_pending", "_ready", "_receive", "_receiver", "_send_queue", "_share", "_socket",
+        "__weakref__", "_active", "_channel", "_dispatch", "_end", "_frames", "_listener", "_local_address", "_muted",
+        "_network", "_pending", "_ready", "_receive", "_receiver", "_send_queue", "_share",
         "_throttle", "_waits", "client_software", "closed", "deadlines", "listener", "memo", "peer",
         "principal",
     )  # fmt: skip
 
-    def __init__(self, channel: socket.socket, peer: tuple[str, int], network: Network, listener: Listener) -> None:
+    def __init__(self, channel: Channel, peer: tuple[str, int], network: Network, listener: Listener) -> None:
         self.peer = peer
         self.listener = listener.name
         self.principal = "User:ANONYMOUS"
         self.client_software: tuple[str, str] = ("", "")
         self.memo: RequestMemo | None = None
         self.closed = False
-        self._socket = channel
+        self._channel = channel
         self._network = network
         self._listener = listener
         self._dispatch = network.dispatcher.__call__  # looked up once
@@ -105,7 +105,7 @@ class Connection:
     def local_address(self) -> tuple[str, int]:
         """The address that the client dialled, as far as this machine knows."""
         if self._local_address is None:
-            host, port = self._socket.getsockname()[:2]
+            host, port = self._channel.local_address()
             self._local_address = (plain_address(host), port)
         return self._local_address
 
@@ -141,7 +141,7 @@ class Connection:
             self._share.give_back()
         if self._throttle is not None:
             self._throttle.cancel()
-        self._socket.close()
+        self._channel.close()
         self._listener.forget(self, kind)
         for wait in list(self._waits):
             wait.cancel()

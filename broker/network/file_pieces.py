@@ -165,9 +165,13 @@ class FileThreads:
         return False
 
     def send(
-        self, channel: socket.socket, parts: Sequence[Part], then: Callable[[int, BaseException | None], None]
+        self,
+        duplicate: Callable[[], socket.socket],
+        parts: Sequence[Part],
+        then: Callable[[int, BaseException | None], None],
     ) -> None:
-        """Send what the peer takes of the parts, then call `then` on the loop with the bytes sent, or the error."""
+        """Send what the peer takes of the parts, then call `then` on the loop with the bytes sent, or the error.
+        `duplicate` makes a descriptor for the thread."""
 
         def done(result: tuple[int, int] | None, error: BaseException | None) -> None:
             sent, misses = result or (0, 0)
@@ -175,9 +179,7 @@ class FileThreads:
             then(sent, error)
 
         self._start()
-        # The thread has a descriptor of its own, which the connection cannot close and have reused under it.
-        copy = socket.socket(channel.family, channel.type, channel.proto, os.dup(channel.fileno()))
-        self._give(done, _send, copy, parts)
+        self._give(done, _send, duplicate(), parts)
 
     def read(self, piece: FilePiece, then: Callable[[BaseException | None], None]) -> None:
         """Read the next window of the piece, then call `then` on the loop with the error, if any."""

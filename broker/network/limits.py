@@ -62,6 +62,7 @@ class NetworkLimits:
     send_buffer_bytes: int = -1  # -1: what the kernel tunes
     receive_buffer_bytes: int = -1
     unsent_high_water_bytes: int = 1024 * 1024
+    handshakes_per_turn: int = 4
     logins: LoginLimits = field(default_factory=LoginLimits)
 
     @classmethod
@@ -94,6 +95,7 @@ class NetworkLimits:
             backlog=value("socket.listen.backlog.size", default.backlog, only_if_set=True),
             send_buffer_bytes=value("socket.send.buffer.bytes", -1, only_if_set=True),
             receive_buffer_bytes=value("socket.receive.buffer.bytes", -1, only_if_set=True),
+            handshakes_per_turn=value("klamm.handshakes.per.turn", default.handshakes_per_turn),
             logins=_login_limits(config),
         )
 

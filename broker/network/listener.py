@@ -19,12 +19,16 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
+from klamm.broker.network.channel import PlainChannel
 from klamm.broker.network.connection import Connection
 from klamm.broker.network.limits import ListenerLimits, idle_limit_s, plain_address
 
 if TYPE_CHECKING:
+    from klamm.broker.network.channel import Channel
     from klamm.broker.network.login import LoginGate
     from klamm.broker.network.network import Network
+    from klamm.broker.network.tls_handshake import TlsHandshake
+    from klamm.broker.security.tls.endpoint import TlsEndpoint
 
 ACCEPTS_PER_TURN = 16
 PAUSE_S = 1.0
@@ -41,6 +45,8 @@ class Listener:
         self.connection_count = 0
         self.gate: LoginGate | None = None
         """Where connections log in first; None: nobody does."""
+        self.tls: TlsEndpoint | None = None
+        """What new connections shake hands with; None: they speak plain text."""
         self._network = network
         self._accepting = False
         self._started = False
@@ -84,7 +90,25 @@ class Listener:
             os.close(self._reserve)
             self._reserve = -1
 
-    def forget(self, connection: Connection, kind: str) -> None:
+    def connected(self, channel: Channel, peer: tuple[str, int], principal: str, handshake: TlsHandshake) -> None:
+        """The handshake is over, and this is the user."""
+        connection = Connection(channel, peer, self._network, self)
+        connection.principal = principal
+        self._network.connections.add(connection)
+        if self.gate is None:
+            self._network.unauthenticated.remove(handshake)
+        else:
+            self.gate.guard(connection, handshake)
+
+    def use_tls(self, tls: TlsEndpoint) -> None:
+        """Have connections that come from now on shake hands with this."""
+        if self._network.handshakes is None:
+            from klamm.broker.network.tls_handshake import Handshakes  # not needed by most
+
+            self._network.handshakes = Handshakes(self._network)
+        self.tls = tls
+
+    def forget(self, connection: Connection | TlsHandshake, kind: str) -> None:
         """The connection was closed."""
         self.connection_count -= 1
         self._network.forget(connection, kind)
@@ -156,7 +180,7 @@ class Listener:
 
     def _open(self, channel: socket.socket, address: str, port: int) -> None:
         network = self._network
-        if self.gate is not None and not network.unauthenticated.admits(address):
+        if (self.tls is not None or self.gate is not None) and not network.unauthenticated.admits(address):
             network.counters.refused += 1
             network.warn("logins", "%r: %s refused, too many connections have not logged in yet", self, address)
             channel.close()
@@ -175,12 +199,16 @@ class Listener:
             return
         channel.setblocking(False)
         self.connection_count += 1
-        connection = Connection(channel, (address, port), network, self)
-        network.opened(connection)
+        if self.tls is None:
+            connection = Connection(PlainChannel(channel), (address, port), network, self)
+            network.opened(connection)
+            if self.gate is not None:
+                self.gate.guard(connection)
+        else:
+            assert network.handshakes is not None
+            network.handshakes.begin(channel, (address, port), self, self.tls)
         if network.quota.total > network.limits.max_connections:
             network.close_idlest(self)
-        if self.gate is not None:
-            self.gate.guard(connection)
 
     def _on_out_of_descriptors(self, error: OSError) -> None:
         """Shed one waiting peer with the help of the reserve, then pause."""

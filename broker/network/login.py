@@ -19,6 +19,7 @@ from klamm.broker.security.sasl.authenticator import HANDSHAKE_KEY, Authenticato
 if TYPE_CHECKING:
     from klamm.broker.network.connection import Connection
     from klamm.broker.network.network import Network
+    from klamm.broker.network.tls_handshake import TlsHandshake
 
 API_VERSIONS_ERROR = struct.Struct(">h")
 API_VERSIONS_ERROR_POSITION = 8  # size, correlation id; the header of this response is always v0
@@ -32,10 +33,13 @@ class LoginGate:
         self._begin = begin
         self._max_frame_bytes = max_frame_bytes
 
-    def guard(self, connection: Connection) -> None:
-        """Have the connection log in first."""
+    def guard(self, connection: Connection, handshake: TlsHandshake | None = None) -> None:
+        """Have the connection log in first, in the time that its TLS handshake has left."""
         network = self._network
-        network.unauthenticated.add(connection, network.clock.monotonic())
+        if handshake is None:
+            network.unauthenticated.add(connection, network.clock.monotonic())
+        else:
+            network.unauthenticated.replace(handshake, connection)
         connection.hand_to(Login(network, self._begin(), self._max_frame_bytes).step, self._max_frame_bytes)
 
 

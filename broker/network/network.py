@@ -32,9 +32,11 @@ from klamm.protocol.framing import Scratch
 
 if TYPE_CHECKING:
     import socket
+    import ssl
 
     from klamm.broker.network.connection import Connection
     from klamm.broker.network.login import LoginGate
+    from klamm.broker.network.tls_handshake import Handshakes, TlsHandshake
     from klamm.broker.quotas.connection_rates import ConnectionRates
     from klamm.broker.quotas.entities import Quotas
     from klamm.storage.clock import Clock
@@ -57,9 +59,15 @@ class NetworkCounters:
     accept_errors: int = 0  # out of descriptors
     closed: dict[str, int] = field(default_factory=dict)
     logins: dict[str, int] = field(default_factory=dict)  # by mechanism, re-authentications included
+    handshakes: dict[tuple[str, str], int] = field(default_factory=dict)  # of TLS, by protocol and cipher suite
 
     def count_login(self, mechanism: str) -> None:
         self.logins[mechanism] = self.logins.get(mechanism, 0) + 1
+
+    def count_handshake(self, tls: ssl.SSLObject) -> None:
+        suite = tls.cipher()
+        kind = (tls.version() or "", suite[0] if suite is not None else "")
+        self.handshakes[kind] = self.handshakes.get(kind, 0) + 1
 
 
 class Network:
@@ -76,6 +84,7 @@ class Network:
         self.file_threads = FileThreads(self.loop)
         self.quota = ConnectionQuota(limits)
         self.unauthenticated = Unauthenticated(limits.logins)
+        self.handshakes: Handshakes | None = None  # made with the first listener that has TLS
         limit = limits.queued_max_request_bytes
         self.budget = RequestBudget(limit) if limit > 0 else None
         self.rates: ConnectionRates | None = None
@@ -191,6 +200,8 @@ class Network:
         for listener in self.listeners:
             listener.close()
         self._drained = self.loop.create_future()
+        if self.handshakes is not None:
+            self.handshakes.close()
         for connection in list(self.connections):
             connection.drain()
         cut_off = 0
@@ -206,6 +217,8 @@ class Network:
         """Close everything at once."""
         for listener in self.listeners:
             listener.close()
+        if self.handshakes is not None:
+            self.handshakes.close()
         for connection in list(self.connections):
             connection.close("shutting down", "drain")
         for channel in list(self._closing_later):
@@ -247,7 +260,7 @@ class Network:
         self.connections.add(connection)
         self.counters.accepted += 1
 
-    def forget(self, connection: Connection, kind: str) -> None:
+    def forget(self, connection: Connection | TlsHandshake, kind: str) -> None:
         self.connections.discard(connection)
         self.unauthenticated.remove(connection)
         if self._alone is connection:
@@ -266,15 +279,15 @@ class Network:
         self.now = now = self.clock.monotonic()
         frame_s = self.limits.frame_timeout_ms / 1000
         idle_s = idle_limit_s(self.limits.max_idle_ms)
-        for connection in self.unauthenticated.overdue(now):
-            self.warn("login_timeout", "%s: closed: no login within klamm.authentication.timeout.ms", connection)
-            connection.close("no login in time", "login_timeout")
+        for newcomer in self.unauthenticated.overdue(now):
+            self.warn("login_timeout", "%s: closed: no login within klamm.authentication.timeout.ms", newcomer)
+            newcomer.close("no login in time", "login_timeout")
         for connection in list(self.connections):
             connection.sweep(now, idle_s, frame_s)
 
     def _schedule_sweep(self) -> None:
         shortest_s = min(self.limits.frame_timeout_ms / 1000, idle_limit_s(self.limits.max_idle_ms))
-        if any(listener.gate is not None for listener in self.listeners):
+        if self.handshakes is not None or any(listener.gate is not None for listener in self.listeners):
             shortest_s = min(shortest_s, self.limits.logins.timeout_ms / 1000)
         self._sweep_timer = self.loop.call_later(
             min(MAX_SWEEP_S, max(0.01, shortest_s / SWEEPS_PER_TIMEOUT)), self._on_sweep

@@ -1,4 +1,4 @@
-"""The receiving half of a connection's socket: whether the loop watches it, and how its end is seen.
+"""The receiving half of a connection: whether the loop watches its channel, and how its end is seen.
 
 Its counterpart is the send queue. The bytes themselves are read by the connection, straight into its frame buffer.
 """
@@ -6,12 +6,9 @@ Its counterpart is the send queue. The bytes themselves are read by the connecti
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
-from contextlib import suppress
 
-TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8  # linux/tcp.h: it was reset, or the peer has closed
-DRAIN_READS = 16  # reads that empty the socket before it is closed, so that the peer sees FIN and not RST
+from klamm.broker.network.channel import Channel
 
 
 def _ignore() -> None:
@@ -21,25 +18,23 @@ def _ignore() -> None:
 class Receiver:
     """Watches from `resume` until `pause`."""
 
-    __slots__ = ("_loop", "_on_readable", "_socket", "is_watching")
+    __slots__ = ("_channel", "_loop", "_on_readable", "is_watching")
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, channel: socket.socket, on_readable: Callable[[], None]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, channel: Channel, on_readable: Callable[[], None]) -> None:
         self._loop = loop
-        self._socket = channel
+        self._channel = channel
         self._on_readable = on_readable
         self.is_watching = False
 
     def resume(self) -> None:
         if not self.is_watching:
             self.is_watching = True
-            self._loop.add_reader(self._socket, self._on_readable)
+            self._channel.add_reader(self._loop, self._on_readable)
 
     def pause(self) -> None:
         if self.is_watching:
             self.is_watching = False
-            self._loop.remove_reader(self._socket)
+            self._channel.remove_reader(self._loop)
 
     def close(self) -> None:
         """Watch no more, and forget the owner, who closes the socket (a cycle with it would wait for a collection)."""
@@ -50,22 +45,11 @@ class Receiver:
         """Leave bytes in the kernel and watch no more; whether there are none, and the peer has ended its stream.
         Raises OSError when the peer has reset the connection, so that nothing is kept for a peer that is gone."""
         self.pause()
-        with suppress(BlockingIOError, InterruptedError):
-            return not self._socket.recv(1, socket.MSG_PEEK)
-        return False
+        return self._channel.has_ended_unread()
 
     def peer_has_gone(self) -> bool:
-        """Whether the peer has ended its stream, perhaps after bytes that are unread: nothing else shows it then."""
-        try:
-            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-        except OSError:
-            return True
-        return info[0] in (TCP_CLOSE, TCP_CLOSE_WAIT)
+        return self._channel.peer_has_gone()
 
     def shut_down(self, room: memoryview) -> None:
-        """Send FIN, then read into `room` what nobody wants any more."""
-        with suppress(OSError):  # would block, or reset: nothing more to be had
-            self._socket.shutdown(socket.SHUT_WR)
-            for _ in range(DRAIN_READS):
-                if not self._socket.recv_into(room):
-                    break
+        """End the stream to the peer, then read into `room` what nobody wants any more."""
+        self._channel.half_close(room)

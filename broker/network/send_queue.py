@@ -10,11 +10,10 @@ Errors of the socket and short files are raised from `send`; later ones are hand
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections import deque
 from collections.abc import Callable
 
+from klamm.broker.network.channel import Channel
 from klamm.broker.network.file_pieces import (
     COPY_BYTES,
     MSG_MORE,
@@ -41,13 +40,14 @@ class SendQueue:
     """`unsent_bytes` counts what is queued, regions included. `copies` is room for one reply, shared by all."""
 
     __slots__ = (
+        "_channel",
         "_copies",
         "_failed",
         "_loop",
         "_note_other_traffic",
         "_parts",
         "_progressed",
-        "_socket",
+        "_send",
         "_threaded",
         "_threads",
         "_writing",
@@ -57,14 +57,15 @@ class SendQueue:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        channel: socket.socket,
+        channel: Channel,
         threads: FileThreads,
         copies: memoryview,
         on_progress: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
-        self._socket = channel
+        self._channel = channel
+        self._send = channel.send  # looked up once
         self._threads = threads
         self._note_other_traffic = threads.note_other_traffic  # looked up once
         self._copies = copies
@@ -98,7 +99,7 @@ class SendQueue:
             self.unsent_bytes += len(data)
             return
         try:
-            sent = self._socket.send(data)
+            sent = self._send(data)
         except BlockingIOError:
             sent = 0
         if sent != len(data):
@@ -158,16 +159,16 @@ class SendQueue:
                 head = parts[0]
                 if not isinstance(head, FilePiece):
                     sent = self._push_memory()
-                elif head.by_thread and self._threads.take_thread_turn():
+                elif head.by_thread and self._channel.sends_by_thread and self._threads.take_thread_turn():
                     if not self._threads.busy and head.is_warm(FIRST_BYTES):  # while a thread wakes up
-                        sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, FIRST_BYTES)
+                        sent = self._channel.send_file(head.file, head.position, FIRST_BYTES)
                         head.advance(sent)
                         self.unsent_bytes -= sent
                     self._leave_to_thread()
-                    self._threads.send(self._socket, tuple(parts), self._sent_by_thread)
+                    self._threads.send(self._channel.duplicate, tuple(parts), self._sent_by_thread)
                     return
                 elif ready := head.warm_bytes():
-                    sent = os.sendfile(self._socket.fileno(), head.file.fileno(), head.position, min(ready, turn))
+                    sent = self._channel.send_file(head.file, head.position, min(ready, turn))
                     if not sent:
                         raise ShortFile(f"file ends at or before position {head.position}")
                     head.advance(sent)
@@ -203,7 +204,7 @@ class SendQueue:
         data = memory[0] if len(memory) == 1 else b"".join(memory)
         sent = 0
         try:
-            sent = self._socket.send(data, MSG_MORE if parts else 0)
+            sent = self._send(data, MSG_MORE if parts else 0)
         finally:
             if sent != size:
                 parts.appendleft(memoryview(data)[sent:])
@@ -255,12 +256,12 @@ class SendQueue:
     def _wait_writable(self) -> None:
         if not self._writing and not self._threaded:
             self._writing = True
-            self._loop.add_writer(self._socket, self._on_writable)
+            self._channel.add_writer(self._loop, self._on_writable)
 
     def _stop_waiting(self) -> None:
         if self._writing:
             self._writing = False
-            self._loop.remove_writer(self._socket)
+            self._channel.remove_writer(self._loop)
 
 
 def _splice(parts: list[Part], response: Response) -> None:

@@ -8,10 +8,15 @@ second gets no answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from klamm.broker.network.connection import Connection
+
+class Newcomer(Protocol):
+    """A connection, or a handshake that becomes one."""
+
+    peer: tuple[str, int]
+
+    def close(self, reason: str, kind: str, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +32,12 @@ class LoginLimits:
 
 
 class Unauthenticated:
-    """The connections of a node that have not logged in, in the order of their coming."""
+    """The connections of a node that have not logged in."""
 
     def __init__(self, limits: LoginLimits) -> None:
         self.limits = limits
         self.delayed_count = 0
-        self._since: dict[Connection, float] = {}
+        self._since: dict[Newcomer, float] = {}
         self._per_address: dict[str, int] = {}
         self._failures: dict[str, int] = {}  # by address, in the second `_second`
         self._second = -1
@@ -48,12 +53,18 @@ class Unauthenticated:
             and self._per_address.get(address, 0) < limits.max_connections_per_ip
         )
 
-    def add(self, connection: Connection, now: float) -> None:
+    def add(self, connection: Newcomer, now: float) -> None:
         self._since[connection] = now
         address = connection.peer[0]
         self._per_address[address] = self._per_address.get(address, 0) + 1
 
-    def remove(self, connection: Connection) -> None:
+    def replace(self, handshake: Newcomer, connection: Newcomer) -> None:
+        """Have `connection` go on in the time that the handshake has had."""
+        since = self._since[handshake]
+        self.remove(handshake)
+        self.add(connection, since)
+
+    def remove(self, connection: Newcomer) -> None:
         """Forget a connection that has logged in or was closed; others are let pass."""
         if self._since.pop(connection, None) is None:
             return
@@ -64,15 +75,10 @@ class Unauthenticated:
         else:
             del self._per_address[address]
 
-    def overdue(self, now: float) -> list[Connection]:
+    def overdue(self, now: float) -> list[Newcomer]:
         """Return those that have had their time."""
         limit_s = self.limits.timeout_ms / 1000
-        found = []
-        for connection, since in self._since.items():
-            if now - since < limit_s:
-                break
-            found.append(connection)
-        return found
+        return [newcomer for newcomer, since in self._since.items() if now - since >= limit_s]
 
     def begin_delay(self, address: str, now: float) -> bool:
         """Count a failed login; return whether its answer may wait. If so, `end_delay` comes when it has."""

@@ -178,7 +178,7 @@ def test_accepted_sockets_send_at_once() -> None:
     async def main() -> None:
         async with node() as one:
             await (await one.connect()).ask(b"echo")
-            channel = one.connections[0]._socket
+            channel = one.connections[0]._channel._socket
             assert channel.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert channel.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 

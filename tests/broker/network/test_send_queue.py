@@ -14,6 +14,7 @@ from typing import BinaryIO
 import pytest
 
 from klamm.broker.network import file_pieces
+from klamm.broker.network.channel import PlainChannel
 from klamm.broker.network.file_pieces import (
     COPY_BYTES,
     THREAD_BYTES,
@@ -111,7 +112,9 @@ def test_a_turn_is_bounded_without_threads_too(log: BinaryIO, monkeypatch: pytes
         loop = asyncio.get_running_loop()
         threads = FileThreads(loop)
         here, there = socket.socketpair()
-        send_queue = SendQueue(loop, here, threads, memoryview(bytearray(10)), lambda: None, lambda _: None)
+        send_queue = SendQueue(
+            loop, PlainChannel(here), threads, memoryview(bytearray(10)), lambda: None, lambda _: None
+        )
         while threads.take_thread_turn():
             pass
         monkeypatch.setattr(os, "sendfile", all_taken)
