@@ -96,12 +96,6 @@ _NAMES: Final = {
         "topic.compression.codec topic.min.isr topic.num.partitions topic.prune.interval.ms "
         "topic.replication.factor topic.segment.bytes"
     ),
-    "ssl.": (
-        "allow.dn.changes allow.san.changes cipher.suites enabled.protocols endpoint.identification.algorithm "
-        "engine.factory.class keymanager.algorithm keystore.certificate.chain keystore.key "
-        "principal.mapping.rules protocol provider secure.random.implementation trustmanager.algorithm "
-        "truststore.certificates"
-    ),
     "transaction.": ("two.phase.commit.enable"),
 }
 

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from klamm.config.definitions import ConfigError
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-OPENED: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([^\]]*)\]|([^:/\[\]]*)):(-?[0-9]{1,9})", re.ASCII)
 
 
@@ -24,6 +23,10 @@ class Listener(NamedTuple):
     host: str
     port: int
     protocol: str
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
 
     @property
     def uses_sasl(self) -> bool:
@@ -91,18 +94,12 @@ def _separate(one: str, other: str) -> bool:
 
 
 def open_listeners(found: Sequence[Listener], controller_names: Sequence[str]) -> list[Listener]:
-    """Those that Klamm opens: not KRaft's; a protocol that does not exist yet is refused, not left out."""
+    """Those that Klamm opens: not KRaft's."""
     mine = [listener for listener in found if listener.name not in controller_names]
     if not mine:
         raise ConfigError(
             "listeners: no listener is left beside those of controller.listener.names; add PLAINTEXT://127.0.0.1:9092"
         )
-    for listener in mine:
-        if listener.protocol not in OPENED:
-            raise ConfigError(
-                f"listeners: {listener} needs {listener.protocol}, which does not exist yet; "
-                f"there are {' and '.join(OPENED)}"
-            )
     return mine
 
 

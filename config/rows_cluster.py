@@ -5,13 +5,7 @@ security.
 from __future__ import annotations
 
 from klamm.config.definitions import INT_MAX, ConfigKey, Type
-from klamm.config.validators import (
-    OneOf,
-    OneOfIgnoringCase,
-    Principals,
-    Range,
-    Words,
-)
+from klamm.config.validators import OneOfIgnoringCase, Principals, Range, Words
 
 K = ConfigKey
 BOOLEAN, STRING, INT, SHORT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.SHORT, Type.LONG, Type.LIST
@@ -182,15 +176,6 @@ SECURITY = (
     K("sasl.jaas.config", PASSWORD, None, "One JAAS entry for a listener and mechanism, set with the prefix "
       "`listener.name.<name>.<mechanism>.`. The users of PLAIN are in it, as options `user_<name>=\"<password>\"` of "
       "`org.apache.kafka.common.security.plain.PlainLoginModule`."),
-    K("ssl.client.auth", STRING, "none", "Whether a TLS client must show a certificate.",
-      OneOf(("required", "requested", "none")), status="later"),
-    K("ssl.keystore.type", STRING, "JKS", "The format of the keystore.", status="later"),
-    K("ssl.keystore.location", STRING, None, "The file with the broker's certificate.", status="later"),
-    K("ssl.keystore.password", PASSWORD, None, "Opens the keystore.", status="later"),
-    K("ssl.key.password", PASSWORD, None, "Opens the key.", status="later"),
-    K("ssl.truststore.type", STRING, "JKS", "The format of the truststore.", status="later"),
-    K("ssl.truststore.location", STRING, None, "The file with the certificates that are trusted.", status="later"),
-    K("ssl.truststore.password", PASSWORD, None, "Opens the truststore.", status="later"),
     K("config.providers", LIST, [], "Java classes that fill `${...}` in values. Klamm refuses such values.", Words(),
       importance="low", status="later"),
 )  # fmt: skip

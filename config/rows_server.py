@@ -36,7 +36,7 @@ LISTENERS = (
       Words(empty_allowed=False), importance="high"),
     K("listener.security.protocol.map", STRING,
       "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", "The security protocol of each "
-      "listener name, as NAME:PROTOCOL separated by commas. PLAINTEXT and SASL_PLAINTEXT can be opened.",
+      "listener name, as NAME:PROTOCOL separated by commas.",
       importance="low"),
     K("inter.broker.listener.name", STRING, None, "The listener that other brokers connect to."),
     K("security.inter.broker.protocol", STRING, "PLAINTEXT", "The protocol between brokers when no listener is named "

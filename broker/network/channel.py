@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from klamm.broker.network.limits import plain_address
+
 if TYPE_CHECKING:
     from klamm.protocol.regions import HasFileno
 
@@ -87,8 +89,13 @@ class PlainChannel:
         half_close(self._socket, room)
 
     def local_address(self) -> tuple[str, int]:
-        host, port = self._socket.getsockname()[:2]
-        return host, port
+        return local_address(self._socket)
+
+
+def local_address(connected: socket.socket) -> tuple[str, int]:
+    """The address that the peer dialled, as far as this machine knows."""
+    host, port = connected.getsockname()[:2]
+    return plain_address(host), port
 
 
 def has_ended_unread(connected: socket.socket) -> bool:

@@ -1,9 +1,9 @@
 """One client connection: reads frames, has them dispatched in order, sends the replies in the same order.
 
-The connection owns its channel; `receiver` watches it, `send_queue` sends. A readable event reads once, dispatches what
-is whole, and sends the replies with one system call. Short replies leave when all the connections that were readable
-together have been served, since each send may wake a peer; those of a connection that is alone leave at once. A turn is
-bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
+The connection owns its channel, plain or TLS; `receiver` watches it, `send_queue` sends. A readable event reads once,
+dispatches what is whole, and sends the replies with one system call. Short replies leave when all the connections that
+were readable together have been served, since each send may wake a peer; those of a connection that is alone leave at
+once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
 
 Order. A pending reply says what may pass it (Produce after Produce), `max_inflight` of them at most; anything else
 stays in the buffer until all replies before it are known. Replies leave in the order of the requests.
@@ -15,8 +15,6 @@ quota is throttled: neither read from nor served for a while, and not idle meanw
 Ends. A half close, malformed input and shutdown let everything that was accepted before be answered and sent; then the
 socket is closed. For a peer that has closed no answer is waited for longer than a frame may take. Errors of the socket
 and deadlines close it at once. Time comes from the sweep of the `Network`, there are no timers per request.
-
-The `channel` has the socket, and encrypts what it sends if the listener is one for TLS.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from klamm.broker.network.channel import Channel
 from klamm.broker.network.close_reason import CLOSED_BY_PEER, HALF_FRAME, CloseReason
 from klamm.broker.network.deadlines import Deadlines
 from klamm.broker.network.file_pieces import ShortFile
-from klamm.broker.network.limits import plain_address
 from klamm.broker.network.receiver import Receiver
 from klamm.broker.network.response import CloseConnection, Dispatcher, RequestMemo, Response
 from klamm.broker.network.response_queue import ResponseQueue
@@ -105,8 +102,7 @@ class Connection:
     def local_address(self) -> tuple[str, int]:
         """The address that the client dialled, as far as this machine knows."""
         if self._local_address is None:
-            host, port = self._channel.local_address()
-            self._local_address = (plain_address(host), port)
+            self._local_address = self._channel.local_address()
         return self._local_address
 
     def keep_frame(self) -> bool:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from klamm.broker.network.channel import Bytes, half_close, has_ended_unread, peer_has_gone
+from klamm.broker.network.channel import Bytes, half_close, has_ended_unread, local_address, peer_has_gone
 
 if TYPE_CHECKING:
     from klamm.protocol.regions import HasFileno
@@ -322,8 +322,7 @@ class TlsChannel:
             self._send_control()
 
     def local_address(self) -> tuple[str, int]:
-        host, port = self._socket.getsockname()[:2]
-        return host, port
+        return local_address(self._socket)
 
 
 class RecordCounter:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from klamm.config import rows_tls
 from klamm.config.broker_keys import BROKER_KEYS
 from klamm.config.definitions import ConfigError, ConfigKey, Type, to_text
 from klamm.config.known import KNOWN
@@ -38,7 +39,7 @@ READ_ONLY_HERE = {
         "cordoned.log.dirs",
     ),
     *("sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.mechanism.inter.broker.protocol"),
-    *(name for name in BROKER_KEYS if name.startswith("ssl.")),
+    *(row.name for row in rows_tls.ROWS if row.dynamic == "read-only"),
 }
 # Addresses of a KRaft quorum, which nobody reads here.
 NOT_READ = {"controller.quorum.voters", "controller.quorum.bootstrap.servers"}

@@ -9,6 +9,7 @@ front, the API key of Produce, make it a Produce request.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from klamm.broker.network.response import (
     Response,
     reply_before_others,
 )
+from klamm.broker.security.tls.endpoint import TlsEndpoint
 from klamm.protocol.regions import FileRegion
 from tests.support.manual_clock import ManualClock
 
@@ -44,7 +46,12 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 class Node:
     """One network with one listener."""
 
-    def __init__(self, limits: NetworkLimits | None = None, listener_limits: ListenerLimits | None = None) -> None:
+    def __init__(
+        self,
+        limits: NetworkLimits | None = None,
+        listener_limits: ListenerLimits | None = None,
+        tls: TlsEndpoint | None = None,
+    ) -> None:
         self.clock = ManualClock()
         self.seen: list[bytes] = []
         self.connections: list[Connection] = []
@@ -53,6 +60,9 @@ class Node:
         self.file: BinaryIO | None = None
         self.network = Network(self.dispatch, limits or NetworkLimits(), clock=self.clock)
         self.listener: Listener = self.network.listen("PLAINTEXT", "127.0.0.1", 0, listener_limits)
+        if tls is not None:
+            self.listener.use_tls(tls)
+        self.client_context: ssl.SSLContext | None = None  # what clients shake hands with
         self.listener.start()
 
     def dispatch(self, connection: Connection, view: memoryview) -> DispatchResult:
@@ -95,7 +105,10 @@ class Node:
         return await self.waiting[name]
 
     async def connect(self) -> Client:
-        reader, writer = await asyncio.open_connection(*self.listener.address, limit=1 << 24)
+        host = "localhost" if self.client_context is not None else None
+        reader, writer = await asyncio.open_connection(
+            *self.listener.address, limit=1 << 24, ssl=self.client_context, server_hostname=host
+        )
         client = Client(reader, writer)
         self.clients.append(client)
         return client
@@ -133,8 +146,10 @@ class Client:
 
 
 @asynccontextmanager
-async def node(limits: NetworkLimits | None = None, listener: ListenerLimits | None = None) -> AsyncIterator[Node]:
-    one = Node(limits, listener)
+async def node(
+    limits: NetworkLimits | None = None, listener: ListenerLimits | None = None, tls: TlsEndpoint | None = None
+) -> AsyncIterator[Node]:
+    one = Node(limits, listener, tls)
     try:
         yield one
     finally:
