@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from klamm.broker.quotas.client_quotas import ClientQuotas
     from klamm.broker.security.authorizer.audit import AuditLog
     from klamm.broker.security.authorizer.standard import StandardAuthorizer
+    from klamm.broker.tls_listeners import TlsListeners
     from klamm.broker.turns import Turns
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
@@ -64,6 +65,8 @@ class Broker:
     authorizer: StandardAuthorizer | None = None
     audit: AuditLog | None = None
 
+    tls: TlsListeners | None = None
+    """The listeners with TLS, if there are some."""
     node_id: int = field(init=False)
     quotas: ClientQuotas | None = field(init=False, default=None)
     known_quotas: ClientQuotas | None = field(init=False, default=None)

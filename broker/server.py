@@ -52,6 +52,7 @@ from klamm.storage.open_files import limit_for_logs
 if TYPE_CHECKING:
     from klamm.broker.broker import Broker
     from klamm.broker.security.sasl.settings import SaslSettings
+    from klamm.broker.tls_listeners import TlsListeners
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,7 @@ class Server:
         self._partitions: PartitionManager | None = None
         self._threads = Threads()
         self._sasl = self._sasl_settings()
+        self._tls = self._tls_listeners()
 
     def _sasl_settings(self) -> dict[str, SaslSettings]:
         """Return the settings of the listeners where clients log in. Raises ConfigError."""
@@ -114,6 +116,14 @@ class Server:
         from klamm.broker.security.sasl.settings import read_settings
 
         return {listener.name: read_settings(self.config, listener, os.environ) for listener in asking}
+
+    def _tls_listeners(self) -> TlsListeners | None:
+        """Open the stores of the listeners with TLS, if there are any. Raises ConfigError."""
+        if not any(listener.uses_tls for listener in self.config.listeners):
+            return None
+        from klamm.broker.tls_listeners import TlsListeners
+
+        return TlsListeners(self.config, self.clock)
 
     # -- open ---------------------------------------------------------------------------------------------------
 
@@ -251,6 +261,8 @@ class Server:
             network.close()
             self.leave()
             return EXIT_UNUSABLE
+        if self._tls is not None:
+            self._tls.start(self._threads.disk, self.metrics, self.config.advertised_listeners)
         self.metrics.set_network(network)
         self.metrics.set_partition_source(partitions.sizes)
         self.metrics.start_lag_sampling(loop)
@@ -269,6 +281,8 @@ class Server:
         await stop.wait()
         log.info("stopping")
         broker.complete_delayed_fetches()
+        if self._tls is not None:
+            self._tls.close()
         await network.drain(self.config.integer("klamm.shutdown.timeout.ms") / 1000)
         await scheduler.stop()
         await broker.log_dir_mover.stop()
@@ -287,7 +301,9 @@ class Server:
     def wire(self) -> Broker:
         """The broker over what `open` has opened, listening to changes of the metadata."""
         assert self._controller is not None and self._partitions is not None, "open it first"
-        return wire(self._controller, self._partitions, clock=self.clock, metrics=self.metrics, threads=self._threads)
+        broker = wire(self._controller, self._partitions, clock=self.clock, metrics=self.metrics, threads=self._threads)
+        broker.tls = self._tls
+        return broker
 
     def _problem(self) -> str | None:
         """Why this broker is not healthy; None when it is."""
@@ -298,6 +314,8 @@ class Server:
         """Bind every listener; returns NAME://host:port of each with its real port."""
         assert self._controller is not None
         config, addresses = self._controller.config, []
+        if self._tls is not None and config is not self.config:
+            self._tls.use(config)
         for listener in self.config.listeners:
             limits = ListenerLimits.from_config(config, listener.name)
             try:
@@ -308,6 +326,8 @@ class Server:
                 from klamm.broker.logins import login_gate
 
                 network.ask_for_logins(bound, login_gate(network, self._controller, self._sasl[listener.name]))
+            if self._tls is not None:
+                self._tls.bind(bound)
             host, port = bound.address
             addresses.append(f"{listener.name}://{f'[{host}]' if ':' in host else host}:{port}")
         return addresses

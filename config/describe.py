@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from klamm.config.broker_config import BrokerConfig, ConfigSource, expand_aliases, parse_broker_value, topic_values
-from klamm.config.broker_keys import BROKER_KEYS, TOPIC_ALIASES, without_listener
+from klamm.config.broker_keys import BROKER_KEYS, LISTENER_PREFIX, TOPIC_ALIASES, without_listener
 from klamm.config.definitions import ConfigError, ConfigKey, Source, Value, to_text
 from klamm.config.group_keys import GROUP_KEYS
 from klamm.config.known import DYNAMIC_ONLY
@@ -130,6 +130,11 @@ def check_dynamic(name: str, text: str | None, *, per_broker: bool) -> None:
         return
     if row.dynamic == "read-only":
         raise ConfigError(f"Cannot update these configs dynamically: Set({name})")
+    if row.name.startswith("ssl.") and not name.startswith(LISTENER_PREFIX):
+        raise ConfigError(
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"Set({name})"
+        )
     if row.dynamic == "per-broker" and not per_broker:
         raise ConfigError(
             f"Cannot update these configs at default cluster level, broker id must be specified: Set({name})"

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm.broker.apis import loggers
 from klamm.broker.controller.configs import ConfigUpdate, KeyUpdate, Op, ResourceType
 from klamm.broker.network.limits import OVERRIDES, look_up, names_in, parse_overrides
+from klamm.config.broker_keys import without_listener
 from klamm.protocol.apis import API
 from klamm.protocol.errors import InvalidRequest, KafkaError
 
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
+    from klamm.broker.tls_listeners import TlsListeners
 
 MAX_KEYS = 1000  # of one resource: there are not that many
 
@@ -77,6 +80,7 @@ async def alter(
     errors: list[KafkaError | None] = []
     updates: list[ConfigUpdate] = []
     positions: list[int] = []
+    prepared: dict[int, Callable[[], None]] = {}
     for position, alteration in enumerate(alterations):
         errors.append(None)
         try:
@@ -84,6 +88,8 @@ async def alter(
                 raise InvalidRequest("a resource is named more than once")
             update = _update(broker, alteration, incremental=incremental)
             await _check_names(update)
+            if broker.tls is not None and _concerns_tls(update):
+                prepared[position] = await _prepare_stores(broker.tls, broker, update)
             if update.resource_type == ResourceType.BROKER_LOGGER:
                 loggers.alter(list(update.keys), validate_only=validate_only)
             else:
@@ -95,7 +101,24 @@ async def alter(
         outcomes = await broker.controller.update_configs(updates, validate_only)
         for position, outcome in zip(positions, outcomes, strict=True):
             errors[position] = outcome
+            if outcome is None and position in prepared and not validate_only:
+                prepared[position]()
     return errors
+
+
+def _concerns_tls(update: ConfigUpdate) -> bool:
+    """Whether keystores or truststores may be others after it; also when the same paths are set again."""
+    is_own = update.resource_type == ResourceType.BROKER and update.name
+    return bool(is_own) and (
+        update.replace_all or any(without_listener(key.name).startswith("ssl.") for key in update.keys)
+    )
+
+
+async def _prepare_stores(tls: TlsListeners, broker: Broker, update: ConfigUpdate) -> Callable[[], None]:
+    """Open and check what the listeners get; the result makes them use it. Raises InvalidRequest."""
+    config = broker.controller.config_after(update)
+    opened = await tls.prepare(config)
+    return partial(tls.adopt, config, opened)
 
 
 def _update(broker: Broker, alteration: Alteration, *, incremental: bool) -> ConfigUpdate:

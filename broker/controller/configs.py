@@ -30,6 +30,7 @@ from klamm.config import (
 )
 from klamm.config.broker_keys import without_listener
 from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD
+from klamm.config.locations import check_locations
 from klamm.protocol.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from klamm.protocol.wire import MAX_STRING_BYTES, fits_string
 
@@ -127,6 +128,7 @@ class ConfigPlanner:
         check_broker(new, cluster_wide=name == CLUSTER_WIDE)
         image = self.image.with_broker_configs({name: new})
         try:
+            check_locations(self._static, new)
             _with_dynamic(self._static, image, self._node_id)
         except ConfigError as error:
             raise InvalidRequest(str(error)) from None

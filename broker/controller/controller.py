@@ -253,6 +253,14 @@ class Controller(Changes):
                     self._effects.update(update)
         return errors
 
+    def config_after(self, update: ConfigUpdate) -> BrokerConfig:
+        """Return the broker's config as it would be after an update. Raises KafkaError."""
+        planner = configs.ConfigPlanner(self.image, self._static_config, self.node_id, self._store.exists)
+        error = planner.update(update)
+        if error is not None:
+            raise error
+        return configs.effective(self._static_config, planner.image, self.node_id)
+
     async def create_acls(self, wanted: Sequence[Acl]) -> list[KafkaError | None]:
         """Add ACLs, each for itself; one error or None for each."""
         from klamm.broker.controller import acls  # without an authorizer nobody needs it

@@ -75,7 +75,7 @@ def server_context(settings: TlsSettings, material: Material) -> ssl.SSLContext:
     context.num_tickets = 0  # Java clients resume little, and each ticket is a write after the handshake
     _limit(context, settings)
     with _named(settings.keystore):
-        _use_key(context, settings, material)
+        load_key(context, settings, material)
     context.verify_mode = _VERIFY_MODES[settings.client_auth]
     if material.trusted is not None:
         # As in Java, every certificate of a truststore is an anchor, also one that another has signed.
@@ -97,7 +97,8 @@ def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
     context.set_ciphers(":".join(older) if older else DEFAULT)
 
 
-def _use_key(context: ssl.SSLContext, settings: TlsSettings, material: Material) -> None:
+def load_key(context: ssl.SSLContext, settings: TlsSettings, material: Material) -> None:
+    """Give a context the key and its chain. Raises ssl.SSLError."""
     chain = b"".join(_pem("CERTIFICATE", certificate.der) for certificate in material.chain)
     with _memory_file(chain) as chain_path, _memory_file(material.key) as key_path:
         context.load_cert_chain(chain_path, key_path, password=lambda: settings.key_password or "")
