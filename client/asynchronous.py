@@ -12,6 +12,7 @@ connection, which fails all others in flight. A closed client stays closed.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from types import TracebackType
 from typing import Any, Self, cast
@@ -37,12 +38,14 @@ class AsyncNodeClient:
         timeout_s: float = TIMEOUT_S,
         negotiate: bool = True,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.host = host
         self.port = port
         self.timeout_s = timeout_s
         self.negotiate = negotiate
         self.credentials = credentials
+        self.tls = tls
         self.exchange = Exchange(client_id)
         self._waiting: deque[asyncio.Future[Any]] = deque()  # one for each request that `exchange` has in flight
         self._transport: asyncio.Transport | None = None
@@ -59,7 +62,7 @@ class AsyncNodeClient:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.timeout_s):
-                await loop.create_connection(lambda: _Link(self), self.host, self.port)
+                await loop.create_connection(lambda: _Link(self), self.host, self.port, ssl=self.tls)
         except TimeoutError as error:
             raise self._fail(ClientTimeout(f"connect {self.host}:{self.port}: timed out")) from error
         except OSError as error:

@@ -3,15 +3,16 @@
     with NodeClient("127.0.0.1", 9092) as client:
         response = client.request(MetadataRequest(topics=None))
 
-Connects on first use, logs in if it has credentials, and again before the session ends; if no version is given, it asks
-for the node's versions first. Not for use by several threads
-at once. A connection that was closed, by whichever side, is not opened again: make a new client.
+Connects on first use, by TLS if it is given a context, logs in if it has credentials, and again before the session
+ends; if no version is given, it asks for the node's versions first. Not for use by several threads at once. A
+connection that was closed, by whichever side, is not opened again: make a new client.
 """
 
 from __future__ import annotations
 
 import math
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -37,12 +38,14 @@ class NodeClient:
         client_id: str | None = "klamm",
         timeout_s: float = TIMEOUT_S,
         credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.host = host
         self.port = port
         self.timeout_s = timeout_s
         self.credentials = credentials
+        self.tls = tls
         self.exchange = Exchange(client_id)
         self._monotonic = monotonic
         self._socket: socket.socket | None = None
@@ -183,12 +186,12 @@ class NodeClient:
             raise ConnectionClosed(f"the connection to {self.host}:{self.port} was closed")
         try:
             made = socket.create_connection((self.host, self.port), timeout=self._left(deadline))
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = made if self.tls is None else shake_hands(made, self.tls, self.host)
         except OSError as error:
             raise self._failed("connect", error) from error
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = made
         self._log_in(deadline)
-        return made
+        return self._socket
 
     def _renew_login(self, deadline: float) -> None:
         """Log in again when most of the session is over and nothing is in flight."""
@@ -223,3 +226,12 @@ class NodeClient:
         if left <= 0:
             raise TimeoutError("timed out")
         return left
+
+
+def shake_hands(connected: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """Return the TLS socket over a connected one, which is closed when the handshake fails. Raises OSError."""
+    try:
+        return tls.wrap_socket(connected, server_hostname=host)
+    except BaseException:
+        connected.close()
+        raise

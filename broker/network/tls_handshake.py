@@ -142,7 +142,8 @@ class TlsHandshake:
     def _fail(self, error: Exception) -> None:
         """Say why, and close after the delay."""
         network = self._network
-        network.warn(FAILED, "%s: TLS handshake failed: %s", self, describe_failure(error, self._channel.first_bytes))
+        kind = f"{FAILED} {type(error).__name__} {getattr(error, 'reason', '')}"
+        network.warn(kind, "%s: TLS handshake failed: %s", self, describe_failure(error, self._channel.first_bytes))
         if not network.unauthenticated.begin_delay(self.peer[0], network.clock.monotonic()):
             self.close("the handshake failed", FAILED)
             return

@@ -41,6 +41,8 @@ class BrokerProcess:
         self.host = "127.0.0.1"
         self.port = port
         self.metrics_url = ""
+        self.listeners: dict[str, int] = {}
+        """The ports of the listeners, by name."""
         self.log_path = data.with_name(data.name + ".log")
         self._process: subprocess.Popen[str] | None = None
 
@@ -77,6 +79,10 @@ class BrokerProcess:
             self._process = None
             raise BrokerFailed(f"exit code {code}, stdout {line!r}, log:\n{self.log()}")
         self.port = int(match[2].split(",")[0].rpartition(":")[2])
+        self.listeners = {
+            name: int(address.rpartition(":")[2])
+            for name, _, address in (each.partition("://") for each in match[2].split(","))
+        }
         self.metrics_url = match[3]
         return self
 
