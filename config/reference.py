@@ -11,6 +11,7 @@ from klamm.config.definitions import ConfigKey, to_text
 from klamm.config.rows_cluster import GROUPS, OLD, PRODUCERS, QUORUM, REPLICATION, SECURITY
 from klamm.config.rows_log import BATCHES, COMPACTION, FLUSH, RETENTION, SEGMENTS
 from klamm.config.rows_server import IDENTITY, KLAMM, LISTENERS, METRICS, NETWORK, REQUESTS
+from klamm.config.rows_tls import ROWS as TLS
 from klamm.config.topic_keys import TOPIC_KEYS
 
 SECTIONS: Final[tuple[tuple[str, tuple[ConfigKey, ...]], ...]] = (
@@ -27,6 +28,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[ConfigKey, ...]], ...]] = (
     ("Producers and transactions", PRODUCERS),
     ("Groups", GROUPS),
     ("Security", SECURITY),
+    ("TLS", TLS),
     ("Kafka's metrics", METRICS),
     ("KRaft", QUORUM),
     ("Before Kafka 4.0", OLD),

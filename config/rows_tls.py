@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from klamm.config.definitions import ConfigKey, Type
-from klamm.config.validators import OneOf, Range
+from klamm.config.validators import OneOf, Range, Words
 
 K = ConfigKey
 BOOLEAN, STRING, INT, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.LIST
@@ -30,10 +30,11 @@ ROWS = (
       "Without one it is User:ANONYMOUS. On a SASL_SSL listener only the key with the listener's prefix counts.",
       OneOf(("required", "requested", "none"))),
     K("ssl.enabled.protocols", LIST, ["TLSv1.2", "TLSv1.3"], "The protocol versions that clients may use. Older ones "
-      "are never opened."),
-    K("ssl.protocol", STRING, "TLSv1.3", "The newest protocol of the broker's own connections to others."),
+      "are never opened.", Words()),
+    K("ssl.protocol", STRING, "TLSv1.3", "The newest protocol of the broker's own connections to others.",
+      status="later"),
     K("ssl.cipher.suites", LIST, [], "The cipher suites that clients may use, by their names in Java; empty: those "
-      "with authenticated encryption and forward secrecy. Without one of TLS 1.3 there is no TLS 1.3."),
+      "with authenticated encryption and forward secrecy. Without one of TLS 1.3 there is no TLS 1.3.", Words()),
     K("ssl.principal.mapping.rules", STRING, "DEFAULT", "From the name in a client's certificate to that of the user: "
       "`RULE:pattern/replacement/[LU]` or DEFAULT, separated by commas; the first that matches holds.",
       importance="low"),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from klamm.broker.controller.locations import check_locations
 from klamm.broker.controller.topics import NewTopic, check_name
 from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import OFFSETS_TOPIC, TRANSACTION_TOPIC, MetadataImage
@@ -30,7 +31,6 @@ from klamm.config import (
 )
 from klamm.config.broker_keys import without_listener
 from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD
-from klamm.config.locations import check_locations
 from klamm.protocol.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from klamm.protocol.wire import MAX_STRING_BYTES, fits_string
 

@@ -58,7 +58,7 @@ class TlsChannel:
 
     __slots__ = (
         "_empty_records", "_has_ended", "_incoming", "_is_looking", "_loop", "_on_readable", "_outgoing", "_owed_bytes",
-        "_records", "_scratch", "_socket", "_tls", "_unsent", "first_bytes", "handshake_bytes",
+        "_records", "_scratch", "_socket", "_unsent", "first_bytes", "handshake_bytes", "tls",
     )  # fmt: skip
 
     sends_by_thread = False
@@ -67,7 +67,7 @@ class TlsChannel:
         self._socket = connected
         self._scratch = scratch
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._records = RecordCounter()
         self._empty_records = 0
         self._unsent = NOTHING  # ciphertext
@@ -81,11 +81,6 @@ class TlsChannel:
 
     # -- handshake
 
-    @property
-    def tls(self) -> ssl.SSLObject:
-        """What there is to know of the peer."""
-        return self._tls
-
     def handshake(self) -> bool:
         """Take one step; return whether it was the last. Raises OSError (ssl.SSLError), after an alert was sent."""
         try:
@@ -95,7 +90,7 @@ class TlsChannel:
             return False
         self.first_bytes = self.first_bytes or bytes(self._scratch.ciphertext[:8])
         try:
-            self._tls.do_handshake()
+            self.tls.do_handshake()
         except ssl.SSLWantReadError:
             if self.handshake_bytes > MAX_HANDSHAKE_BYTES:
                 raise ConnectionAbortedError(f"more than {MAX_HANDSHAKE_BYTES} bytes of a handshake") from None
@@ -145,7 +140,7 @@ class TlsChannel:
     def _decrypt(self, view: memoryview) -> int:
         """The size of what was decrypted; 0 at the end of the stream, -1 when a record is incomplete."""
         try:
-            return int(self._tls.read(len(view), view))
+            return int(self.tls.read(len(view), view))
         except ssl.SSLWantReadError:
             return -1
         except ssl.SSLZeroReturnError:
@@ -156,7 +151,7 @@ class TlsChannel:
             raise
 
     def _has_input(self) -> bool:
-        return bool(self._incoming.pending or self._tls.pending())
+        return bool(self._incoming.pending or self.tls.pending())
 
     def _read_ciphertext(self) -> int:
         """Move a piece from the socket to OpenSSL. Its size; 0 at the end, when that is between two records."""
@@ -262,7 +257,7 @@ class TlsChannel:
     def _encrypt(self, piece: memoryview, flags: int) -> bool:
         """Send a piece; return whether all of it has left. If not, it is owed."""
         try:
-            written = self._tls.write(piece)
+            written = self.tls.write(piece)
         except ssl.SSLError as error:
             raise ConnectionAbortedError(f"TLS: {error.reason or error}") from None
         assert written == len(piece), "memory takes everything"
@@ -317,7 +312,7 @@ class TlsChannel:
     def _notify_close(self) -> None:
         """Say that no more comes. The peer's own is not waited for."""
         with suppress(OSError):  # OpenSSL wants the peer's; or the handshake has failed, or the peer is gone
-            self._tls.unwrap()
+            self.tls.unwrap()
         with suppress(OSError):
             self._send_control()
 

@@ -40,6 +40,11 @@ READ_ONLY_HERE = {
     ),
     *("sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.mechanism.inter.broker.protocol"),
     *(row.name for row in rows_tls.ROWS if row.dynamic == "read-only"),
+} - {
+    "ssl.allow.dn.changes",
+    "ssl.allow.san.changes",
+    "ssl.principal.mapping.rules",
+    *(row.name for row in rows_tls.ROWS if row.name.startswith("klamm.")),
 }
 # Addresses of a KRaft quorum, which nobody reads here.
 NOT_READ = {"controller.quorum.voters", "controller.quorum.bootstrap.servers"}

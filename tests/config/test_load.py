@@ -127,8 +127,6 @@ def test_keys_without_effect_share_one_warning():
         "password.encoder.secret=hush",
         "security.inter.broker.protocol=SSL",
         "principal.builder.class=x.Y",
-        "listeners=SSL://:9093",
-        "listeners=PLAINTEXT://:9092,SASL_SSL://:9093",
         "ssl.keystore.password=${file:/etc/secrets:password}",
     ],
 )

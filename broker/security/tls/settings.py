@@ -8,7 +8,6 @@ Each key is the listener's own (`listener.name.<name>.ssl...`) or the node's. Re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
 from klamm.broker.security.tls.cipher_suites import FIRST_TLS13, TLS13, UnknownSuite, openssl_names
@@ -95,53 +94,61 @@ def _list(config: Values, key: str) -> list[str]:
     return [str(item) for item in value if item] if isinstance(value, list) else []
 
 
+class _Keys(NamedTuple):
+    """The names of the keys of a store; `inline` is that of the text in place of a file."""
+
+    type: str
+    location: str
+    password: str
+    inline: str
+
+
+KEYSTORE: Final = _Keys("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.key")
+TRUSTSTORE: Final = _Keys(
+    "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.certificates"
+)
+
+
 def _keystore(config: Values) -> StoreSettings:
-    names = {key: config.set_name(f"ssl.keystore.{key}") for key in _STORE_KEYS}
     key, chain = _text(config, "ssl.keystore.key"), _text(config, "ssl.keystore.certificate.chain")
     if (key is None) != (chain is None):
-        raise BadTlsSettings(f"{names['key']} and {names['certificate.chain']} are set together or not at all")
-    inline = f"{key}\n{chain}\n" if key is not None else None
-    store = _store(config, "ssl.keystore", names, inline, names["key"])
+        names = [config.set_name(name) for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain")]
+        raise BadTlsSettings(f"{' and '.join(names)} are set together or not at all")
+    store = _store(config, KEYSTORE, f"{key}\n{chain}\n" if key is not None else None)
     if store is None:
         raise BadTlsSettings(
             "a listener with TLS needs a certificate: set ssl.keystore.location, or ssl.keystore.key and "
             "ssl.keystore.certificate.chain"
         )
     if store.kind != "PEM" and store.password is None:
-        raise BadTlsSettings(f"{names['location']} is a {store.kind} keystore and needs {names['password']}")
+        raise BadTlsSettings(f"{store.key} is a {store.kind} keystore and needs {KEYSTORE.password}")
     return store
 
 
-_STORE_KEYS: Final = ("type", "location", "password", "key", "certificate.chain", "certificates")
-
-
 def _truststore(config: Values) -> StoreSettings | None:
-    names = {key: config.set_name(f"ssl.truststore.{key}") for key in ("type", "location", "password", "certificates")}
-    return _store(config, "ssl.truststore", names, _text(config, "ssl.truststore.certificates"), names["certificates"])
+    return _store(config, TRUSTSTORE, _text(config, TRUSTSTORE.inline))
 
 
-def _store(
-    config: Values, start: str, names: Mapping[str, str], inline: str | None, inline_name: str
-) -> StoreSettings | None:
+def _store(config: Values, keys: _Keys, inline: str | None) -> StoreSettings | None:
     """Return the settings of a store, None when there is none."""
-    kind = (_text(config, f"{start}.type") or "JKS").upper()
-    location, password = _text(config, f"{start}.location"), _text(config, f"{start}.password")
+    names = _Keys(*(config.set_name(key) for key in keys))
+    kind = (_text(config, keys.type) or "JKS").upper()
+    location, password = _text(config, keys.location), _text(config, keys.password)
     if kind not in STORE_TYPES:
-        raise BadTlsSettings(f"{names['type']}={kind}: there are {', '.join(STORE_TYPES)}")
+        raise BadTlsSettings(f"{names.type}={kind}: there are {', '.join(STORE_TYPES)}")
     if inline is not None and kind != "PEM":
-        raise BadTlsSettings(f"{inline_name} is PEM; set {names['type']}=PEM")
+        raise BadTlsSettings(f"{names.inline} is PEM; set {names.type}=PEM")
     if inline is not None and location is not None:
-        raise BadTlsSettings(f"{names['location']} and {inline_name} are both set; one of them is enough")
+        raise BadTlsSettings(f"{names.location} and {names.inline} are both set; one of them is enough")
     if password is not None and kind == "PEM":
         raise BadTlsSettings(
-            f"{names['password']} is set, but PEM has no password of the store; ssl.key.password is "
-            "that of an encrypted key"
+            f"{names.password} is set, but PEM has no password of the store; ssl.key.password is that of a key"
         )
     if password is not None and location is None:
-        raise BadTlsSettings(f"{names['password']} is set without {names['location']}")
+        raise BadTlsSettings(f"{names.password} is set without {names.location}")
     if location is None and inline is None:
         return None
-    return StoreSettings(kind, location, inline, password, names["location"] if location else inline_name)
+    return StoreSettings(kind, location, inline, password, names.location if location else names.inline)
 
 
 def _client_auth(config: Values, *, with_sasl: bool) -> str:
