@@ -112,6 +112,7 @@ def test_a_bad_store_is_refused_and_the_old_one_served(
     broker: BrokerProcess, folder: Path, leaf: Leaf | None, says: str
 ) -> None:
     before, path = served(broker), folder / "more" / "new.pem"
+    path.unlink(missing_ok=True)
     if leaf is not None:
         leaf.write(path)
     code, message = set_keystore(broker, path)
@@ -152,20 +153,24 @@ def test_the_path_is_kept_over_a_restart(broker: BrokerProcess, folder: Path) ->
 
 
 def test_sighup_looks_at_the_files(broker: BrokerProcess, folder: Path) -> None:
-    second = AUTHORITY.server()
+    second, before = AUTHORITY.server(), refusals(broker)
     second.write(folder / "server.pem")
     broker.signal(signal.SIGHUP)
     wait_for(lambda: served(broker) == serial(second))
     (folder / "server.pem").write_text("nothing")
     broker.signal(signal.SIGHUP)
-    wait_for(lambda: "changed stores are not used" in broker.log())
+    wait_for(lambda: refusals(broker) == before + 1)
     assert served(broker) == serial(second)
     broker.signal(signal.SIGHUP)
     third = AUTHORITY.server()
     third.write(folder / "server.pem")
     broker.signal(signal.SIGHUP)
     wait_for(lambda: served(broker) == serial(third))
-    assert broker.log().count("changed stores are not used") == 1
+    assert refusals(broker) == before + 1
+
+
+def refusals(broker: BrokerProcess) -> int:
+    return broker.log().count("changed stores are not used")
 
 
 def test_reloads_under_load_break_nothing(tmp_path: Path) -> None:
