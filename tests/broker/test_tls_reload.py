@@ -163,7 +163,7 @@ def test_sighup_looks_at_the_files(broker: BrokerProcess, folder: Path) -> None:
     assert served(broker) == serial(second)
     broker.signal(signal.SIGHUP)
     third = AUTHORITY.server()
-    third.write(folder / "server.pem")
+    shutil.move(third.write(folder / "next.pem"), folder / "server.pem")
     broker.signal(signal.SIGHUP)
     wait_for(lambda: served(broker) == serial(third))
     assert refusals(broker) == before + 1
