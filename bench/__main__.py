@@ -1,11 +1,11 @@
 """Run one suite of measurements: `python -m bench [suite]`.
 
-`speed` (the default) compares the broker with Apache Kafka on this machine. `scrape` measures the cost of scraping the
-metrics, `durability` that of an fsync before each acknowledgement, `recovery` the speed of a start after a crash,
-`groups` the cost of many idle groups, `transactions` how many there are in a second, `scale` the cost of many
-connections, partitions and readers, `pauses` how long other clients wait for the heaviest requests and jobs, `pipeline`
-the speed of Spark's reads, `decode` that of decoding batches to columns, `micro` the cost of single steps. The others
-measure one layer alone.
+`speed` (the default) compares the broker with Apache Kafka on this machine, `tls` does so over TLS. `scrape` measures
+the cost of scraping the metrics, `durability` that of an fsync before each acknowledgement, `recovery` the speed of a
+start after a crash, `groups` the cost of many idle groups, `transactions` how many there are in a second, `scale` the
+cost of many connections, partitions and readers, `pauses` how long other clients wait for the heaviest requests and
+jobs, `pipeline` the speed of Spark's reads, `decode` that of decoding batches to columns, `micro` the cost of single
+steps. The others measure one layer alone.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SUITES = (
     "scale",
     "scrape",
     "storage",
+    "tls",
     "transactions",
 )
 PARTS = {"pauses": ("pauses", "pauses_background")}

@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.measure import Target
@@ -101,11 +102,13 @@ def load(target: Target, kind: str, topic: str, *options: str) -> dict[str, floa
     return found
 
 
-def produce(target: Target, topic: str, connections: int, seconds: float, partitions: int = 1) -> dict[str, float]:
+def produce(
+    target: Target, topic: str, connections: int, seconds: float, partitions: int = 1, options: Sequence[str] = ()
+) -> dict[str, float]:
     """Produce one record of 100 B per request, one in flight per connection; check the generator's CPU share."""
     before = target.cpu_s()
-    options = ["-connections", str(connections), "-partitions", str(partitions), "-seconds", str(seconds)]
-    found = load(target, "produce", topic, *options)
+    wanted = ["-connections", str(connections), "-partitions", str(partitions), "-seconds", str(seconds), *options]
+    found = load(target, "produce", topic, *wanted)
     return {
         "requests_s": found["requests"] / found["seconds"],
         "p50_us": found["p50_us"],
@@ -114,12 +117,25 @@ def produce(target: Target, topic: str, connections: int, seconds: float, partit
     }
 
 
-def fetch(target: Target, topic: str, connections: int, size: int, seconds: float) -> dict[str, float]:
+def handshakes(target: Target, seconds: float, options: Sequence[str]) -> dict[str, float]:
+    """TLS connections made and closed, two at a time."""
+    before = target.cpu_s()
+    found = load(target, "handshakes", "-", "-connections", "2", "-seconds", str(seconds), *options)
+    return {
+        "requests_s": found["requests"] / found["seconds"],
+        "p50_us": found["p50_us"],
+        "p99_us": found["p99_us"],
+        "cpu_us": (target.cpu_s() - before) / found["requests"] * 1e6,
+    }
+
+
+def fetch(
+    target: Target, topic: str, connections: int, size: int, seconds: float, options: Sequence[str] = ()
+) -> dict[str, float]:
     """Fetch a partition from the page cache, again and again."""
     before = target.cpu_s()
-    found = load(
-        target, "fetch", topic, "-connections", str(connections), "-bytes", str(size), "-seconds", str(seconds)
-    )
+    wanted = ["-connections", str(connections), "-bytes", str(size), "-seconds", str(seconds), *options]
+    found = load(target, "fetch", topic, *wanted)
     used = target.cpu_s() - before
     return {
         "gb_s": found["bytes"] / found["seconds"] / 1e9,

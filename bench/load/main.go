@@ -6,6 +6,7 @@
 //	load fetch ADDRESS TOPIC -connections 4 -bytes 65536 -seconds 5       a topic's partition 0, again and again
 //	load drain ADDRESS TOPIC -bytes 4194304                               the same once, from beginning to end
 //	load raw ADDRESS - -connections 4 -seconds 5                          frames of any content: a bare server
+//	load handshakes ADDRESS - -tls ADDRESS -ca FILE -connections 2       TLS connections made and closed
 //	load latency ADDRESS TOPIC -rate 200 -seconds 5                       from the send of a record to its fetch
 package main
 
@@ -50,11 +51,21 @@ func main() {
 	maxBytes := options.Int("bytes", 1<<20, "of a fetch")
 	rate := options.Int("rate", 200, "records a second")
 	seconds := options.Float64("seconds", 5, "how long")
+	secure := options.String("tls", "", "HOST:PORT of a TLS listener of the same broker, for the load itself")
+	authority := options.String("ca", "", "PEM file with the authority of its certificate")
 	options.Parse(os.Args[4:])
 	duration := time.Duration(*seconds * float64(time.Second))
 	before := ownCPU()
 	var found result
+	run := run
+	if *secure != "" {
+		run = func(_ string, count int, duration time.Duration, make_ func(i int) request) result {
+			return runTLS(*secure, *authority, count, duration, make_)
+		}
+	}
 	switch kind {
+	case "handshakes":
+		found = handshakes(*secure, *authority, *connections, duration)
 	case "produce":
 		found = run(address, *connections, duration, func(i int) request {
 			frame := produceFrame(topic, int32(i%*partitions), make([]byte, recordBytes))

@@ -63,14 +63,15 @@ def apache_kafka(
     log_dir: Path | None = None,
     heap: str = "512m",
     sasl_port: int = 0,
+    tls_port: int = 0,
 ) -> Iterator[ApacheKafka]:
     """Format `log_dir` (if it is new), start a broker over it with the extra `config`, and wait until it serves. With a
-    `sasl_port` it has a SASL_PLAINTEXT listener, too."""
+    `sasl_port` it has a SASL_PLAINTEXT listener, too, with a `tls_port` an SSL listener."""
     directory.mkdir(parents=True, exist_ok=True)
     log_dir = log_dir if log_dir is not None else directory / "kafka-logs"
     port, controller_port = free_ports(2)
     file = directory / "server.properties"
-    file.write_text(_properties(port, controller_port, sasl_port, log_dir, config or {}), encoding="utf-8")
+    file.write_text(_properties(port, controller_port, (sasl_port, tls_port), log_dir, config or {}), encoding="utf-8")
     output = directory / "kafka.out"
     command = [java(), f"-Xmx{heap}", f"-Dkafka.logs.dir={directory}", "-cp", classpath("broker")]
     with output.open("ab") as out:
@@ -96,10 +97,13 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def _properties(port: int, controller_port: int, sasl_port: int, log_dir: Path, more: Mapping[str, str]) -> str:
+def _properties(
+    port: int, controller_port: int, others: tuple[int, int], log_dir: Path, more: Mapping[str, str]
+) -> str:
     advertised = f"PLAINTEXT://127.0.0.1:{port}"
-    if sasl_port:
-        advertised += f",SASL_PLAINTEXT://127.0.0.1:{sasl_port}"
+    for protocol, other in zip(("SASL_PLAINTEXT", "SSL"), others, strict=True):
+        if other:
+            advertised += f",{protocol}://127.0.0.1:{other}"
     values = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -107,7 +111,8 @@ def _properties(port: int, controller_port: int, sasl_port: int, log_dir: Path, 
         "listeners": f"{advertised},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": advertised,
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,"
+        "SSL:SSL",
         "log.dirs": str(log_dir),
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
