@@ -73,7 +73,6 @@ def librdkafka(way: Way) -> bool:
         "security.protocol": "SSL",
         "ssl.ca.location": str(way.authority),
         "message.timeout.ms": TIMEOUT_S * 1000,
-        "log_level": 0,
     }
     if way.own is not None:
         config |= {"ssl.certificate.location": str(way.own), "ssl.key.location": str(way.own)}
@@ -132,8 +131,8 @@ def java_producer(way: Way) -> bool:
     command = [java(), "-cp", classpath("tools"), "org.apache.kafka.tools.ProducerPerformance", "--topic", "t"]
     command += ["--num-records", "10", "--record-size", "10", "--throughput", "-1", "--command-property"]
     command += [f"bootstrap.servers={way.address}", "security.protocol=SSL", "ssl.truststore.type=PEM"]
-    command += [f"ssl.truststore.location={way.authority}", "delivery.timeout.ms=5000", "request.timeout.ms=4000"]
-    command += ["max.block.ms=5000"]
+    command += [f"ssl.truststore.location={way.authority}", "delivery.timeout.ms=12000", "request.timeout.ms=9000"]
+    command += ["max.block.ms=12000", "linger.ms=0"]
     if way.own is not None:
         command += ["ssl.keystore.type=PEM", f"ssl.keystore.location={way.own}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=False)
