@@ -30,14 +30,14 @@ CONNECTIONS = (1, 16)
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A broker with a plain listener, for what is not measured, and one with TLS."""
+    """A broker with two listeners: one with TLS, and a plain one for unmeasured requests."""
 
     target: Target
     tls_port: int
     authority: Path
 
     def properties(self) -> list[str]:
-        """For Kafka's own tools."""
+        """Return the client properties for Kafka's own tools."""
         return [
             f"bootstrap.servers=localhost:{self.tls_port}",
             "security.protocol=SSL",
@@ -46,7 +46,7 @@ class Secured:
         ]
 
     def options(self) -> list[str]:
-        """For the generator."""
+        """Return the options of the load generator."""
         return ["-tls", f"localhost:{self.tls_port}", "-ca", str(self.authority)]
 
 
