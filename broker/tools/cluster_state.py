@@ -46,7 +46,7 @@ class KafkaTopic:
 
 
 class ClusterState:
-    """``apply`` the records one by one. ``left_out`` has, by its name for people, what is not taken over."""
+    """``apply`` the records one by one. ``left_out`` has the data that is not imported, by its name for people."""
 
     def __init__(self) -> None:
         self.topics: dict[bytes, KafkaTopic] = {}

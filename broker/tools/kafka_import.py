@@ -112,7 +112,7 @@ def import_kafka(
     store.multi(_operations(store, found, log_dirs[0].meta.cluster_id, config))
     partitions = sum(len(topic.partitions) for topic in found.topics)
     log.info(
-        "taken over from %s: topics=%d partitions=%d next_producer_id=%d acls=%d",
+        "imported from %s: topics=%d partitions=%d next_producer_id=%d acls=%d",
         found.source, len(found.topics), partitions, found.next_producer_id, len(found.acls),
     )  # fmt: skip
     return True
@@ -174,7 +174,7 @@ def _from_kraft(
         wanted = state.topic_configs.get(topic.name, {})
         found.topic_configs[topic.name] = _good_topic_config(topic.name, wanted, config)
         if wanted.get("remote.storage.enable") == "true":
-            log.warning("topic %s: it is tiered; what is only in remote storage is not taken over", topic.name)
+            log.warning("topic %s: it is tiered; records only in remote storage are not imported", topic.name)
     found.broker_configs = _good_broker_configs(state, config)
     found.scram = list(state.scram.values())
     found.client_quotas = _good_client_quotas(state)
@@ -184,7 +184,7 @@ def _from_kraft(
         log.warning("%d partition(s) had replicas on other nodes, too: the one here goes on alone", alone)
     for what, which in sorted(state.left_out.items()):
         if which:
-            log.warning("%s: %d of them are not taken over, Klamm has no place for them", what, len(which))
+            log.warning("%s: %d of them are not imported, Klamm has no place for them", what, len(which))
     return found
 
 
@@ -216,7 +216,7 @@ def _good_topic_config(name: str, wanted: Mapping[str, str], config: BrokerConfi
             configs.check_topic({**good, key: value}, config)
             good[key] = value
         except KafkaError as error:
-            log.warning("topic %s: %s=%s is not taken over: %s", name, key, value, error.message)
+            log.warning("topic %s: %s=%s is not imported: %s", name, key, value, error.message)
     return good
 
 
@@ -229,7 +229,7 @@ def _good_broker_configs(state: ClusterState, config: BrokerConfig) -> dict[str,
                 config.with_dynamic({key: value}, {})
             except (KafkaError, ConfigError) as error:
                 reason = error.message if isinstance(error, KafkaError) else str(error)
-                log.warning("broker %s: the dynamic config %s is not taken over: %s", name or "default", key, reason)
+                log.warning("broker %s: the dynamic config %s is not imported: %s", name or "default", key, reason)
                 continue
             found.setdefault(name, {})[key] = value
     return found
@@ -242,7 +242,7 @@ def _good_client_quotas(state: ClusterState) -> dict[Entity, dict[str, float]]:
             try:
                 found.setdefault(entity, {})[key] = check_value(key, value)
             except KafkaError as error:
-                log.warning("client quota %s=%s of %s is not taken over: %s", key, value, entity, error.message)
+                log.warning("client quota %s=%s of %s is not imported: %s", key, value, entity, error.message)
     return {entity: values for entity, values in found.items() if values}
 
 

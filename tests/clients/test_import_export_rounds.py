@@ -122,7 +122,7 @@ def test_nothing_acknowledged_is_lost_on_the_way(tmp_path: Path, commands: JavaP
             check(kafka.address, written)
             write_and_kill_kafka(kafka, written, rng)
         with BrokerProcess(home, INTERNAL) as klamm:
-            assert "taken over from" in klamm.log()
+            assert "imported from" in klamm.log()
             check(klamm.address, written)
             writing = write_for_a_while(klamm.address, written, rng)
             klamm.kill()

@@ -135,8 +135,8 @@ def test_configs_that_cannot_be_are_left_out_and_named(tmp_path: Path, caplog: p
         assert {name: dict(values) for name, values in image.broker_configs.items() if values} == {
             "": {"min.insync.replicas": "1"}
         }
-    assert "topic t: retention.ms=soon is not taken over" in caplog.text
-    assert "broker 1: the dynamic config log.retention.ms is not taken over" in caplog.text
+    assert "topic t: retention.ms=soon is not imported" in caplog.text
+    assert "broker 1: the dynamic config log.retention.ms is not imported" in caplog.text
 
 
 def test_scram_credentials_come_along(tmp_path: Path) -> None:
@@ -160,14 +160,14 @@ def test_client_quotas_are_taken_over(tmp_path: Path, caplog: pytest.LogCaptureF
     for _ in range(2):
         with EmbeddedBroker(tmp_path) as broker:
             assert broker.broker.image.client_quotas == expected
-    assert "producer_byte_rate=-1.0 of (('user', 'bad'),) is not taken over" in caplog.text
+    assert "producer_byte_rate=-1.0 of (('user', 'bad'),) is not imported" in caplog.text
 
 
 def test_what_has_no_place_here_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     kraft(tmp_path / "data", DelegationTokenRecord(owner="User:a", requester="User:a", renewers=[], token_id="x"))
     with EmbeddedBroker(tmp_path) as broker:
         assert ends(broker, "t") == [3, 3]
-    assert "delegation tokens: 1 of them are not taken over" in caplog.text
+    assert "delegation tokens: 1 of them are not imported" in caplog.text
 
 
 def test_acls_are_taken_over_and_exported(tmp_path: Path) -> None:
@@ -408,4 +408,4 @@ def test_internal_topics_of_the_zookeeper_era_are_compacted(tmp_path: Path) -> N
 def test_an_empty_directory_takes_nothing_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         assert topics(broker) == {}
-    assert "taken over" not in caplog.text
+    assert "imported from" not in caplog.text
