@@ -8,6 +8,7 @@ and put back in the output.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -20,7 +21,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.docs.documents import ROOT, STOPPED, Block
-from tests.support.apache_kafka import free_ports
 from tests.support.broker_process import wait_for
 from tests.support.jars import JarSet, classpath, java
 
@@ -40,7 +40,7 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "klamm"
         self.log = folder / "broker.log"
-        self._names = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+        self._names = dict(zip(PORTS, map(str, lasting_ports(len(PORTS))), strict=True))
         self._names |= {name: f"{folder}{name}" for name in FOLDERS}
         self._broker: subprocess.Popen[bytes] | None = None
         self._make_checkout(folder / "bin")
@@ -165,6 +165,18 @@ class Terminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def lasting_ports(count: int) -> list[int]:
+    """Free ports below those that the kernel gives to connections, so that a restarted broker finds them free."""
+    found: list[int] = []
+    for port in itertools.count(20_000 + os.getpid() % 10_000):
+        with contextlib.suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no free ports")
 
 
 def java_command(jars: JarSet) -> list[str]:
