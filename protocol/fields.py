@@ -10,6 +10,7 @@ from typing import Any
 from klamm.protocol.wire import Wire
 
 FOREVER = 0x7FFF
+HIDDEN = "[hidden]"
 UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "<default>"})()
 
 
@@ -26,7 +27,9 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in type(self).__slots__)})"
+        """Show every field. A sensitive one is shown as `[hidden]`, so no log or error text has its value."""
+        shown = (f"{spec.name}={spec.shown(getattr(self, spec.name))}" for spec in specs(type(self)))
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 @cache
@@ -52,6 +55,7 @@ class FieldSpec:
         "module",
         "name",
         "nullable",
+        "sensitive",
         "struct_name",
         "tag",
         "tagged",
@@ -69,6 +73,7 @@ class FieldSpec:
         ignorable: bool,
         flexible: str,
         encoded: bool = False,
+        sensitive: bool = False,
     ) -> None:
         self.name = ""
         self.module = ""
@@ -83,6 +88,11 @@ class FieldSpec:
         self.ignorable = ignorable
         self.flexible = parse_versions(flexible)
         self.encoded = encoded
+        self.sensitive = sensitive
+
+    def shown(self, value: Any) -> str:
+        """Return the text of a value for people; of a sensitive field, only whether there is one."""
+        return HIDDEN if self.sensitive and value else repr(value)
 
     def in_version(self, version: int) -> bool:
         return self.versions[0] <= version <= self.versions[1]

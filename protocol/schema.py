@@ -47,17 +47,19 @@ def field(
     ignorable: bool = False,
     flexible: str | None = None,
     encoded: bool = False,
+    sensitive: bool = False,
 ) -> Any:
     """Declare versions, default and tag of a field, all in Kafka's meaning.
 
     `ignorable`: dropped silently in versions without the field; otherwise a non-default value is refused there.
     `tagged`: versions in which it is a tagged field, all of its versions if only `tag` is given. `flexible="none"`: its
     length is never compact. `encoded`: for an array of structs; its elements may be `bytes` made by `encode_part`.
+    `sensitive`: a secret, or may be one; the repr hides it.
     """
     if tag is not None and tagged == "none":
         tagged = versions
     compact = "0+" if flexible is None else flexible
-    return FieldSpec(versions, nullable, default, tag, tagged, ignorable, compact, encoded)
+    return FieldSpec(versions, nullable, default, tag, tagged, ignorable, compact, encoded, sensitive)
 
 
 class Decoder(Protocol):

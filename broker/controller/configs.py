@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from klamm.broker.controller.locations import check_locations
@@ -61,11 +61,11 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyUpdate:
-    """One key; the value of DELETE is not looked at."""
+    """One key; the value of DELETE is not looked at. The repr leaves the value out: it may be a secret."""
 
     name: str
     op: int
-    value: str | None = None
+    value: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,9 @@ class ClientQuotaRecord(Message):
 class UserScramCredentialRecord(Message):
     name: String = field()
     mechanism: Int8 = field()
-    salt: Bytes = field()
-    stored_key: Bytes = field()
-    server_key: Bytes = field()
+    salt: Bytes = field(sensitive=True)
+    stored_key: Bytes = field(sensitive=True)
+    server_key: Bytes = field(sensitive=True)
     iterations: Int32 = field()
 
 

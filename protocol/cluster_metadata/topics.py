@@ -63,4 +63,4 @@ class ConfigRecord(Message):
     resource_type: Int8 = field()
     resource_name: String = field()
     name: String = field()
-    value: String | None = field(nullable="0+")
+    value: String | None = field(nullable="0+", sensitive=True)

@@ -13,7 +13,7 @@ from klamm.protocol.wire import Bool, Int8, Int16, Int32, String
 @struct
 class AlterableConfig:
     name: String = field()
-    value: String | None = field(nullable="0+")
+    value: String | None = field(nullable="0+", sensitive=True)
 
 
 @struct

@@ -20,8 +20,8 @@ class ScramCredentialUpsertion:
     name: String = field()
     mechanism: Int8 = field()
     iterations: Int32 = field()
-    salt: Bytes = field()
-    salted_password: Bytes = field()
+    salt: Bytes = field(sensitive=True)
+    salted_password: Bytes = field(sensitive=True)
 
 
 @message(key=51, kind="request", versions="0", flexible="0+")

@@ -35,5 +35,5 @@ class CreateDelegationTokenResponse:
     expiry_timestamp_ms: Int64 = field()
     max_timestamp_ms: Int64 = field()
     token_id: String = field()
-    hmac: Bytes = field()
+    hmac: Bytes = field(sensitive=True)
     throttle_time_ms: Int32 = field()

@@ -20,7 +20,7 @@ class CreatableReplicaAssignment:
 @struct
 class CreatableTopicConfig:
     name: String = field()
-    value: String | None = field(nullable="0+")
+    value: String | None = field(nullable="0+", sensitive=True)
 
 
 @struct

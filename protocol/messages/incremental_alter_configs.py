@@ -13,7 +13,7 @@ from klamm.protocol.wire import Bool, Int8, Int16, Int32, String
 class AlterableConfig:
     name: String = field()
     config_operation: Int8 = field()
-    value: String | None = field(nullable="0+")
+    value: String | None = field(nullable="0+", sensitive=True)
 
 
 @struct

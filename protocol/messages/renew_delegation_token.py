@@ -11,7 +11,7 @@ from klamm.protocol.wire import Bytes, Int16, Int32, Int64
 
 @message(key=39, kind="request", versions="0-2", flexible="2+")
 class RenewDelegationTokenRequest:
-    hmac: Bytes = field()
+    hmac: Bytes = field(sensitive=True)
     renew_period_ms: Int64 = field()
 
 
