@@ -37,6 +37,8 @@ from klamm.broker.network.limits import ListenerLimits, NetworkLimits, raise_des
 from klamm.broker.network.network import Network
 from klamm.broker.partitions.directory_assignments import DirectoryAssignments
 from klamm.broker.partitions.partition_manager import PartitionManager
+from klamm.broker.security.file_modes import make_log_dirs, wide_log_dirs
+from klamm.broker.security.process import protect_process
 from klamm.broker.stop_signal import StopRequested, StopSignal
 from klamm.broker.wiring import Threads, wire
 from klamm.config.broker_config import BrokerConfig
@@ -51,6 +53,7 @@ from klamm.storage.open_files import limit_for_logs
 
 if TYPE_CHECKING:
     from klamm.broker.broker import Broker
+    from klamm.broker.metrics.access import Access
     from klamm.broker.security.sasl.settings import SaslSettings
     from klamm.broker.tls_listeners import TlsListeners
 
@@ -67,9 +70,11 @@ class CannotStart(Exception):
 def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     tune_allocator()
+    protect_process(config)
     server = Server(config)
     stop = StopSignal()
     try:
+        wide = guard_log_dirs(config)
         server.open()
     except CannotStart as error:
         log.error("%s", error)
@@ -80,7 +85,29 @@ def run(config: BrokerConfig) -> int:
         server.leave()
         return EXIT_OK
     stop.interrupts = False
+    for problem in wide:
+        log.warning("%s", problem)
     return uvloop.run(server.serve(stop))
+
+
+def metrics_access(config: BrokerConfig) -> Access | None:
+    """Who may read the metrics; None for everybody. Raises ConfigError."""
+    wanted = config.text("klamm.metrics.auth")
+    if wanted == "none":
+        return None
+    from klamm.broker.metrics.access import parse_access  # rarely needed
+
+    return parse_access(wanted)
+
+
+def guard_log_dirs(config: BrokerConfig) -> list[str]:
+    """Make the missing log directories; return what is wrong with the modes of others. Raises CannotStart."""
+    mode = config.text("klamm.data.mode")
+    make_log_dirs(config.log_dirs, mode)
+    problems = wide_log_dirs(config.log_dirs, mode)
+    if problems and (config.text("klamm.data.mode.check") == "refuse" or config.flag("klamm.security.strict")):
+        raise CannotStart(problems[0])
+    return problems
 
 
 def tell_how_records_are_checked() -> None:
@@ -105,6 +132,7 @@ class Server:
         self._controller: Controller | None = None
         self._partitions: PartitionManager | None = None
         self._threads = Threads()
+        self._access = metrics_access(config)
         self._sasl = self._sasl_settings()
         self._tls = self._tls_listeners()
 
@@ -193,7 +221,8 @@ class Server:
             raise CannotStart(str(error)) from None
 
     def _interim_http(self) -> InterimHttp:
-        return InterimHttp(self.metrics, self.config.text("klamm.metrics.listener"), "recovering the logs")
+        listener = self.config.text("klamm.metrics.listener")
+        return InterimHttp(self.metrics, listener, "recovering the logs", access=self._access)
 
     def close(self, *, marked: bool = True) -> None:
         """Flush and close everything, leave the marks of a clean shutdown if `marked`. Blocks."""
@@ -250,7 +279,12 @@ class Server:
 
         controller.add_listener(on_config)
         network.change_address_quotas(controller.image.client_quotas)
-        http = HttpServer(self.metrics, healthy=self._problem, ready=lambda: "stopping" if stop.is_set() else None)
+        http = HttpServer(
+            self.metrics,
+            healthy=self._problem,
+            ready=lambda: "stopping" if stop.is_set() else None,
+            access=self._access,
+        )
         try:
             await controller.finish_deletions()
             addresses = self._bind(network)

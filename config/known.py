@@ -130,4 +130,4 @@ DYNAMIC_ONLY: Final = frozenset(
 )
 
 # Beginnings of keys that belong to plugins.
-PLUGIN_PREFIXES: Final = ("config.providers.", "rsm.config.", "rlmm.config.", "metrics.context.", "confluent.")
+PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.", "metrics.context.", "confluent.")

@@ -4,13 +4,15 @@ Environment names are those of Apache's container image: `KAFKA_LOG_DIRS` is `lo
 dash; `KAFKA_CFG_LOG_DIRS` means the same. `CLUSTER_ID` gives a new data directory its cluster id. Variables that the
 images use for the JVM and its logging are no config and are left alone.
 
+A value may take text from a config provider (`providers`).
+
 `load` says nothing itself. What a person should know is in `notes`: the caller logs each once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from klamm.config.broker_config import BrokerConfig
@@ -18,6 +20,9 @@ from klamm.config.broker_keys import ALIASES, BROKER_KEYS, without_listener
 from klamm.config.definitions import ConfigError, Status
 from klamm.config.known import DYNAMIC_ONLY, KNOWN, KNOWN_OLD, MOVE_RATE, PLUGIN_PREFIXES
 from klamm.config.properties import parse_properties
+from klamm.config.providers import PREFIX as PROVIDERS
+from klamm.config.providers import resolve
+from klamm.config.secrets import holds_secret
 
 _NOT_CONFIG: Final = frozenset(
     """
@@ -25,32 +30,46 @@ _NOT_CONFIG: Final = frozenset(
     LOG4J_LOGGERS TOOLS_LOG4J_LOGLEVEL LOG4J_CMD_OPTS LOG4J_LOGGER_LEVELS DEBUG VERSION MODE CLUSTER_ID KRAFT_CLUSTER_ID
     BROKER_ID_COMMAND CLASSPATH DEBUG_SUSPEND_FLAG DATA_DIR CONF_DIR SCALA_VERSION""".split()
 )
-_PROVIDER: Final = re.compile(r"\$\{[^}:]*:[^}]*\}")
 
 
-def load(path: str | None, overrides: Sequence[str], environ: Mapping[str, str]) -> BrokerConfig:
-    """Load the broker's config from these places. `ConfigError` names the place, the key and the error."""
+def load(
+    path: str | None,
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    forget: Callable[[str], object] = lambda _: None,
+) -> BrokerConfig:
+    """The broker's config from these places; `ConfigError` names the place, the key and what is wrong.
+
+    `forget` is called for each environment variable that held a secret, so that no child process inherits it.
+    """
     found: dict[str, tuple[str, str]] = {}
     if path is not None:
         found.update({name: (value, path) for name, value in _read(path).items()})
-    found.update(_from_environment(environ))
+    given = _from_environment(environ)
+    found.update(given)
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals or not name.strip():
             raise ConfigError(f"--override {override}: must be key=value")
         found[name.strip()] = (value.strip(), "--override")
-    for name, (value, origin) in found.items():
-        if _PROVIDER.search(value):
-            raise ConfigError(
-                f"{origin}: {name} takes its value from a config provider (${{...}}), which Klamm does not have"
-            )
+    for name, (_, origin) in found.items():
         if not name.startswith("klamm.") or name in BROKER_KEYS:
             continue
         raise ConfigError(f"{origin}: {name} is not a key of Klamm{_nearest(name)}")
+    used = [variable for name, (_, variable) in given.items() if _may_be_secret(name)]
     try:
-        return BrokerConfig({name: value for name, (value, _) in found.items()})
+        config = BrokerConfig(resolve({name: value for name, (value, _) in found.items()}, environ, used.append))
     except ConfigError as error:
         raise ConfigError(_with_origin(str(error), found)) from None
+    for variable in dict.fromkeys(used):
+        forget(variable)
+    return config
+
+
+def _may_be_secret(name: str) -> bool:
+    """Return whether the value must not be shown: as in Kafka, that of an unknown key neither."""
+    return holds_secret(name) or broker_status(name) is None
 
 
 def broker_status(name: str) -> Status | None:
@@ -59,7 +78,7 @@ def broker_status(name: str) -> Status | None:
     row = BROKER_KEYS.get(bare)
     if row is not None:
         return row.status
-    if bare in ALIASES or bare == MOVE_RATE:
+    if bare in ALIASES or bare == MOVE_RATE or bare.startswith(PROVIDERS):
         return "works"
     if bare in KNOWN or bare in KNOWN_OLD or bare in DYNAMIC_ONLY or bare.startswith(PLUGIN_PREFIXES):
         return "later"

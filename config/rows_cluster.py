@@ -148,8 +148,8 @@ OLD = (
       status="no use"),
     K("log.message.downconversion.enable", BOOLEAN, True, "Convert records for consumers from before 0.11.",
       dynamic="cluster-wide", importance="low", status="no use"),
-    K("password.encoder.secret", PASSWORD, None, "Encrypts passwords that are set at run time.",
-      refuse="passwords in dynamic configs cannot be encrypted yet and would be stored readable"),
+    K("password.encoder.secret", PASSWORD, None, "Encrypts passwords that are set at run time, before Kafka 4. Klamm "
+      "encrypts them under klamm.secret.key.file.", status="no use"),
 )  # fmt: skip
 
 SECURITY = (
@@ -176,8 +176,6 @@ SECURITY = (
     K("sasl.jaas.config", PASSWORD, None, "One JAAS entry for a listener and mechanism, set with the prefix "
       "`listener.name.<name>.<mechanism>.`. The users of PLAIN are in it, as options `user_<name>=\"<password>\"` of "
       "`org.apache.kafka.common.security.plain.PlainLoginModule`."),
-    K("config.providers", LIST, [], "Java classes that fill `${...}` in values. Klamm refuses such values.", Words(),
-      importance="low", status="later"),
 )  # fmt: skip
 
 ROWS = (*REPLICATION, *PRODUCERS, *GROUPS, *QUORUM, *OLD, *SECURITY)

@@ -22,6 +22,7 @@ class CannotBeDone(Exception):
 COMMANDS: Final = (
     Command("start", "run a broker in the foreground", "klamm.broker.commands.start"),
     Command("config", "list every config key with its default and meaning", "klamm.broker.commands.config"),
+    Command("secrets", "make keys and password hashes for its config", "klamm.broker.commands.secrets"),
     Command("dump-log", "show what log files hold", "klamm.broker.commands.dump_log"),
     Command("export-kafka", "write a log directory for Apache Kafka", "klamm.broker.commands.export_kafka"),
     Command("repair", "repair the damaged log of a partition", "klamm.broker.commands.repair"),

@@ -12,6 +12,7 @@ from typing import Final
 from klamm.broker.commands import CannotBeDone
 from klamm.cli.program import EXIT_OK
 from klamm.config.load import load
+from klamm.config.secrets import from_command_line
 
 DESCRIPTION: Final = """\
 Write a log directory on which Apache Kafka 4.4 starts at once: all topics with their ids, settings and records, the
@@ -36,7 +37,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from klamm.broker.tools.kafka_export import CannotExport, export_kafka
 
-    config = load(options.file, options.override, os.environ)
+    config = load(options.file, from_command_line(options.override), os.environ)
     logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(levelname)s %(message)s")
     try:
         done = export_kafka(config, options.directory)

@@ -13,6 +13,7 @@ from klamm.broker.commands import CannotBeDone
 from klamm.broker.commands.backups import add_arguments, say_if_damaged, say_if_elsewhere
 from klamm.cli.program import EXIT_OK
 from klamm.config.load import load
+from klamm.config.secrets import from_command_line
 
 DESCRIPTION: Final = """\
 Take a snapshot of topics into a new directory, in milliseconds: closed segments are shared by hard links, only the last
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from klamm.storage.clock import SystemClock
     from klamm.storage.filesystem import OsFilesystem
 
-    config = load(options.config, options.override, os.environ)
+    config = load(options.config, from_command_line(options.override), os.environ)
     clock = SystemClock()
     started = clock.monotonic()
     try:

@@ -12,7 +12,9 @@ import os
 import sys
 from typing import Final
 
+from klamm.config.exposure import check_exposures
 from klamm.config.load import load, notes
+from klamm.config.secrets import from_command_line
 
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 LOG_TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
@@ -35,11 +37,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=options.log_level, stream=sys.stderr, format=LOG_FORMAT, datefmt=LOG_TIME_FORMAT)
-    config = load(options.file, options.override, os.environ)
+    config = load(options.file, from_command_line(options.override), os.environ, forget=os.environ.pop)
+    exposed = check_exposures(config)
     infos, warnings = notes(config)
     for line in infos:
         log.info("%s", line)
-    for line in warnings:
+    for line in (*warnings, *exposed):
         log.warning("%s", line)
     from klamm.broker import server
 

@@ -16,6 +16,7 @@ from klamm.broker.controller.topics import NewTopic, check_name
 from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import OFFSETS_TOPIC, TRANSACTION_TOPIC, MetadataImage
 from klamm.broker.metadata.store import Create, Operation, Set
+from klamm.broker.security.secret_box import SecretBox, Unsealable
 from klamm.config import (
     BROKER_KEYS,
     GROUP_KEYS,
@@ -81,12 +82,20 @@ class ConfigUpdate:
 class ConfigPlanner:
     """Collects the ``operations`` and the next ``image`` of several updates."""
 
-    def __init__(self, image: MetadataImage, static: BrokerConfig, node_id: int, exists: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        static: BrokerConfig,
+        node_id: int,
+        exists: Callable[[str], bool],
+        secrets: SecretBox,
+    ) -> None:
         self.image = image
         self.operations: list[Operation] = []
         self._static = static
         self._node_id = node_id
         self._exists = exists
+        self._secrets = secrets
 
     def update(self, update: ConfigUpdate) -> KafkaError | None:
         """Plan one update; the error if it cannot be."""
@@ -133,7 +142,10 @@ class ConfigPlanner:
         except ConfigError as error:
             raise InvalidRequest(str(error)) from None
         if new != current:
-            self._store(paths.broker_config(name), new)
+            try:
+                self._store(paths.broker_config(name), self._secrets.sealed(name, new))
+            except Unsealable as error:
+                raise InvalidRequest(str(error)) from None
             self.image = image
 
     def _update_group(self, update: ConfigUpdate) -> None:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from klamm.broker.controller import configs, credentials, features, startup, topics
+from klamm.broker.controller import configs, credentials, features, secrets, startup, topics
 from klamm.broker.controller.auto_creation import AutoCreation
 from klamm.broker.controller.changes import Change, Changes
 from klamm.broker.controller.configs import ConfigUpdate
@@ -68,6 +68,7 @@ class Controller(Changes):
         self._deleting: frozenset[str] = frozenset()
         self._auto_creation = AutoCreation(self)
         self._effects = IneffectiveConfigWarnings()
+        self._secrets = secrets.secret_box(config)
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -88,6 +89,7 @@ class Controller(Changes):
             now_ms=self._clock.wall_ms(),
         )
         self.image, self.controller_epoch, self._deleting = (state.image, state.controller_epoch, state.deleting)
+        self.image = secrets.opened(self._store, self.image, self._secrets)
         self.config = configs.effective(self._static_config, self.image, self.node_id)
 
     async def finish_deletions(self) -> None:
@@ -240,7 +242,7 @@ class Controller(Changes):
         """Change the configs of topics and brokers, each for itself; one error or None for each update."""
 
         def plan(image: MetadataImage) -> Change[list[KafkaError | None]]:
-            planner = configs.ConfigPlanner(image, self._static_config, self.node_id, self._store.exists)
+            planner = configs.ConfigPlanner(image, self._static_config, self.node_id, self._store.exists, self._secrets)
             errors = [planner.update(update) for update in updates]
             if validate_only or not planner.operations:
                 return Change(errors)

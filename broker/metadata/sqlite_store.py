@@ -11,9 +11,9 @@ Durability: write-ahead log with ``synchronous=FULL``, so a commit that returned
 replays the log by itself. A failed write for lack of space is rolled back and may be tried again. After any other
 input/output error nothing that is stored can be trusted until it is read back, so the store refuses every further call.
 
-One process owns the file (the lock of the log dir sees to it), so at open no other session can be alive and all
-ephemeral nodes are removed. Others may read: `read_only` sees what was stored when it was opened. Watches are called
-on the thread that made the change.
+The file is private (mode 0600): it has credentials. One process owns it (the lock of the log dir sees to it), so at
+open no other session can be alive and all ephemeral nodes are removed. Others may read: `read_only` sees what was
+stored when it was opened. Watches are called on the thread that made the change.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from klamm.broker.metadata.store import (
     WatchEvent,
     split,
 )
+from klamm.broker.security.file_modes import NotPrivate, make_private
 
 FILE_NAME = "klamm-metadata.db"
 FORMAT = 1
@@ -89,9 +90,13 @@ class SqliteStore:
         is_new = not read_only and (not path.exists() or path.stat().st_size == 0)
         target = _read_only_uri(path) if read_only else path
         try:
+            if not read_only:
+                make_private(path)
             self._db = sqlite3.connect(target, isolation_level=None, check_same_thread=False, timeout=5, uri=read_only)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise StoreUnavailable(f"cannot open the metadata store {path}: {error}") from None
+        except NotPrivate as error:
+            raise StoreUnavailable(f"cannot open the metadata store {error}") from None
         try:
             with self._translated():
                 if read_only:

@@ -1,8 +1,9 @@
 """The small HTTP/1.1 server of `klamm.metrics.listener`: GET and HEAD of /metrics, /healthz and /readyz.
 
-Health and readiness are told by functions that return None when all is well, else a reason (answered with 503).
-Requests are bounded in size and time, connections in number. Bodies are streamed in chunks, so that a scrape of
-thousands of series costs the event loop one slice at a time.
+`/metrics` may ask for a user or a token (`access`), the probes do not; all of it may be behind TLS. Health and
+readiness are told by functions that return None when all is well, else a reason (answered with 503). Requests are
+bounded in size and time, connections in number. Bodies are streamed in chunks, so that a scrape of thousands of series
+costs the event loop one slice at a time.
 """
 
 from __future__ import annotations
@@ -11,24 +12,36 @@ import asyncio
 import errno
 import logging
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from klamm.broker.metrics import Metrics
 from klamm.broker.metrics.exposition import CONTENT_TYPE, Exposition
+
+if TYPE_CHECKING:
+    import ssl
+
+    from klamm.broker.metrics.access import Access
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9404
 MAX_REQUEST_BYTES = 8 * 1024
-MAX_CONNECTIONS = 64
-REQUEST_TIMEOUT_S = 10.0
+MAX_CONNECTIONS = 16
+REQUEST_TIMEOUT_S = 5.0
 KEEP_ALIVE_S = 75.0
 RESPONSE_TIMEOUT_S = 30.0
 CHUNK_BYTES = 16 * 1024
 PLAIN = "text/plain; charset=utf-8"
-REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 411: "Length Required"} | {
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    411: "Length Required",
+} | {
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
     505: "HTTP Version Not Supported",
@@ -54,6 +67,7 @@ class Request:
     path: str
     http_1_0: bool
     keep_alive: bool
+    authorization: str = field(default="", repr=False)
 
 
 class BadRequest(Exception):
@@ -67,10 +81,20 @@ class BadRequest(Exception):
 class HttpServer:
     """`start`, `address`, `close`."""
 
-    def __init__(self, metrics: Metrics, *, healthy: Check, ready: Check) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        healthy: Check,
+        ready: Check,
+        access: Access | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._exposition = Exposition(metrics)
         self._healthy = healthy
         self._ready = ready
+        self._access = access
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.address: tuple[str, int] = ("", 0)
@@ -96,7 +120,14 @@ class HttpServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _listen(self, host: str, port: int) -> asyncio.Server:
-        return await asyncio.start_server(self._accept, host or None, port, limit=MAX_REQUEST_BYTES)
+        return await asyncio.start_server(
+            self._accept,
+            host or None,
+            port,
+            limit=MAX_REQUEST_BYTES,
+            ssl=self._tls,
+            ssl_handshake_timeout=REQUEST_TIMEOUT_S if self._tls is not None else None,
+        )
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) >= MAX_CONNECTIONS:
@@ -132,6 +163,9 @@ class HttpServer:
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
         if request.method not in ("GET", "HEAD"):
             _write_text(writer, request, 405, "only GET and HEAD\n", extra=b"Allow: GET, HEAD\r\n")
+        elif request.path == "/metrics" and not await self._lets_in(request):
+            challenge = self._access.challenge if self._access is not None else b""
+            _write_text(writer, request, 401, "see klamm.metrics.auth\n", extra=b"WWW-Authenticate: %b\r\n" % challenge)
         elif request.path == "/metrics":
             await self._stream(writer, request, self._exposition.render())
         elif request.path == "/healthz":
@@ -141,6 +175,9 @@ class HttpServer:
         else:
             _write_text(writer, request, 404, "there are /metrics, /healthz and /readyz\n")
         await writer.drain()
+
+    async def _lets_in(self, request: Request) -> bool:
+        return self._access is None or await self._access.allows(request.authorization)
 
     async def _stream(self, writer: asyncio.StreamWriter, request: Request, pieces: AsyncIterator[bytes]) -> None:
         """A body of unknown size: chunked, or ended by the close for HTTP/1.0."""
@@ -185,12 +222,13 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
         name, colon, value = line.partition(":")
         if not colon:
             raise BadRequest(400)
-        headers[name.strip().lower()] = value.strip().lower()
+        headers[name.strip().lower()] = value.strip()
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise BadRequest(400)  # none of the resources takes a body
     http_1_0 = version == "HTTP/1.0"
-    keep_alive = not http_1_0 and "close" not in headers.get("connection", "")
-    return Request(method, target.partition("?")[0], http_1_0, keep_alive)
+    keep_alive = not http_1_0 and "close" not in headers.get("connection", "").lower()
+    authorization = headers.get("authorization", "")
+    return Request(method, target.partition("?")[0], http_1_0, keep_alive, authorization)
 
 
 def _head(status: int, content_type: str, *, keep_alive: bool) -> bytes:

@@ -18,6 +18,7 @@ from klamm.broker.metrics.http import HttpServer, parse_listener
 
 if TYPE_CHECKING:
     from klamm.broker.metrics import Metrics
+    from klamm.broker.metrics.access import Access
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 class InterimHttp:
     """A context manager; `address` is None when nothing is served."""
 
-    def __init__(self, metrics: Metrics, listener: str, state: str) -> None:
-        self._server = HttpServer(metrics, healthy=lambda: None, ready=lambda: state)
+    def __init__(self, metrics: Metrics, listener: str, state: str, *, access: Access | None = None) -> None:
+        self._server = HttpServer(metrics, healthy=lambda: None, ready=lambda: state, access=access)
         self._listener = listener
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm.broker.metadata import acl_nodes, codec, paths
+from klamm.broker.controller.secrets import readable, secret_box
+from klamm.broker.metadata import codec, paths
 from klamm.broker.metadata.image import MetadataImage, TopicImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import MetadataStore, StoreError
@@ -151,7 +153,7 @@ def _export(
 ) -> Exported:
     store = SqliteStore(log_dirs[0].path / FILE_NAME)
     try:
-        image = _image(store)
+        image = readable(_image(store), secret_box(config))
         next_producer_id = _next_producer_id(store)
     finally:
         store.close()

@@ -33,10 +33,17 @@ from klamm.broker.partitions.directory_assignments import Directories, encoded
 from klamm.broker.quotas.alterations import check_value
 from klamm.broker.quotas.entities import Entity
 from klamm.broker.security.authorizer.acls import Acl
+from klamm.broker.controller.secrets import secret_box
+from klamm.broker.metadata import codec, paths
+from klamm.broker.metadata.image import INTERNAL_TOPICS, PartitionImage, TopicImage
+from klamm.broker.metadata.store import Create, MetadataStore, Operation
+from klamm.broker.partitions.directory_assignments import Directories, encoded
+from klamm.broker.security.secret_box import SecretBox, Unsealable
 from klamm.broker.tools import kraft_log
 from klamm.broker.tools.cluster_state import ClusterState, KafkaTopic
 from klamm.broker.tools.kraft_log import KraftLogError
 from klamm.config import BrokerConfig, ConfigError
+from klamm.config.secrets import holds_secret
 from klamm.protocol.cluster_metadata import kinds
 from klamm.protocol.cluster_metadata.access import UserScramCredentialRecord
 from klamm.protocol.errors import KafkaError
@@ -356,8 +363,9 @@ def _operations(store: MetadataStore, found: Findings, cluster_id: str, config: 
         if elsewhere:
             path = paths.directories(topic.name, config.node_id)
             operations.append(Create(path, encoded(elsewhere), make_parents=True))
+    box = secret_box(config)
     for name, values in found.broker_configs.items():
-        operations.append(Create(paths.broker_config(name), codec.config_value(values)))
+        operations.append(Create(paths.broker_config(name), codec.config_value(_sealed(box, name, values))))
     for record in found.scram:
         path = paths.scram(record.name, record.mechanism)
         operations.append(Create(path, kinds.encode(record), make_parents=True))
@@ -368,6 +376,16 @@ def _operations(store: MetadataStore, found: Findings, cluster_id: str, config: 
         operations.append(startup.producer_ids_given(config.node_id, found.next_producer_id))
     operations.append(Create(paths.CLUSTER_ID, paths.to_json({"version": "1", "id": cluster_id}), make_parents=True))
     return operations
+
+
+def _sealed(box: SecretBox, name: str, values: Mapping[str, str]) -> dict[str, str]:
+    """The config as it is stored; without a key for its passwords they are left out."""
+    try:
+        return box.sealed(name, values)
+    except Unsealable as error:
+        left_out = sorted(key for key in values if holds_secret(key))
+        log.warning("broker %s: %s not taken over: %s", name or "default", ", ".join(left_out), error)
+        return {key: value for key, value in values.items() if not holds_secret(key)}
 
 
 def _say(names: Sequence[str], what: str) -> None:

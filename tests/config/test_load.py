@@ -124,7 +124,6 @@ def test_keys_without_effect_share_one_warning():
         "authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
         "remote.log.storage.system.enable=true",
         "create.topic.policy.class.name=x.Y",
-        "password.encoder.secret=hush",
         "security.inter.broker.protocol=SSL",
         "principal.builder.class=x.Y",
         "ssl.keystore.password=${file:/etc/secrets:password}",

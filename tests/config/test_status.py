@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 # Read under a composed name: compression.<codec>.level.
 COMPOSED = {f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
 # Read by the config itself.
-RESOLVED = {"broker.id", "internal.segment.bytes"}
+RESOLVED = {"broker.id", "internal.segment.bytes", "config.providers"}
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from klamm.config.secrets import holds_secret
+
 READY = re.compile(r"klamm ready node=(\d+) listeners=(\S+) metrics=(\S+)\n")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -30,7 +32,7 @@ class BrokerFailed(Exception):
 
 
 class BrokerProcess:
-    """See the module's head. ``config`` are overrides in Kafka's names."""
+    """See the module's head. ``config`` are overrides in Kafka's names; secrets among them go into a file."""
 
     def __init__(
         self, data: Path, config: Mapping[str, object] | None = None, *, prefix: Sequence[str] = (), port: int = 0
@@ -63,9 +65,10 @@ class BrokerProcess:
             "klamm.metrics.listener": "127.0.0.1:0",
             **self.config,
         }
-        command = [*self.prefix, sys.executable, "-m", "klamm", "start"]
+        command = [*self.prefix, sys.executable, "-m", "klamm", "start", *self._secrets()]
         for key, value in overrides.items():
-            command += ["--override", f"{key}={value}"]
+            if not holds_secret(key):
+                command += ["--override", f"{key}={value}"]
         with self.log_path.open("a") as log:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -85,6 +88,16 @@ class BrokerProcess:
         }
         self.metrics_url = match[3]
         return self
+
+    def _secrets(self) -> list[str]:
+        """The argument for the config file, written when there are secrets."""
+        lines = [f"{key}={escaped(str(value))}" for key, value in self.config.items() if holds_secret(key)]
+        if not lines:
+            return []
+        path = self.data.with_name(self.data.name + ".properties")
+        path.touch(mode=0o600)
+        path.write_text("\n".join(lines) + "\n")
+        return [str(path)]
 
     def log(self) -> str:
         """What the process has logged, over all its starts."""
@@ -137,6 +150,11 @@ class BrokerProcess:
     ) -> None:
         if self._process is not None:
             self.terminate() if kind is None else self.kill()
+
+
+def escaped(value: str) -> str:
+    """A value as a line of a properties file has it."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 
 def wait_for(condition: object, timeout_s: float = 10.0, what: str = "the condition") -> None:
