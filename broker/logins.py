@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.credentials import SECRET_BYTES, secret_of
-from klamm.broker.network.login import LoginGate
+from klamm.broker.network.login import LoginGate, nothing
 from klamm.broker.security.sasl.authenticator import Authenticator
+from klamm.broker.security.sasl.oauth.claims import check_unsecured
 from klamm.broker.security.sasl.scram import ScramUsers
 
 if TYPE_CHECKING:
     from klamm.broker.controller.controller import Controller
     from klamm.broker.network.network import Network
+    from klamm.broker.security.sasl.oauth.bearer import Check
+    from klamm.broker.security.sasl.oauth.settings import OAuthSettings
     from klamm.broker.security.sasl.settings import SaslSettings
     from klamm.protocol.scram import ScramCredential, ScramMechanism
 
@@ -29,5 +33,26 @@ def login_gate(network: Network, controller: Controller, settings: SaslSettings)
 
         return ScramUsers(mechanism, find, secret, os.urandom)
 
-    mechanisms = settings.mechanisms(scram_users)
-    return LoginGate(network, lambda: Authenticator(mechanisms), settings.max_frame_bytes)
+    check, stop = _token_check(settings.oauth, network) if settings.oauth is not None else (None, nothing)
+    mechanisms = settings.mechanisms(scram_users, check)
+    return LoginGate(network, lambda: Authenticator(mechanisms), settings.max_frame_bytes, stop=stop)
+
+
+def _token_check(settings: OAuthSettings, network: Network) -> tuple[Check, Callable[[], None]]:
+    """Return the check of tokens, and what ends the thread that keeps their keys fresh."""
+    clock, expected = network.clock, settings.expected
+
+    def wall_s() -> float:
+        return clock.wall_ms() / 1000
+
+    if settings.source is None:
+        return lambda token: check_unsecured(token, expected, wall_s()), nothing
+    from klamm.broker.key_fetching import KeyFetcher  # with joserfc, which few brokers need
+    from klamm.broker.security.sasl.oauth.keys import Keys
+    from klamm.broker.security.sasl.oauth.validation import SignedTokens
+
+    keys = Keys()
+    fetcher = KeyFetcher(settings.source, keys.replace)
+    tokens = SignedTokens(expected, keys, refresh=fetcher.wake, wall_s=wall_s, monotonic_s=clock.monotonic)
+    fetcher.start()
+    return tokens.check, fetcher.stop

@@ -317,6 +317,9 @@ class Server:
         broker.complete_delayed_fetches()
         if self._tls is not None:
             self._tls.close()
+        for listener in network.listeners:
+            if listener.gate is not None:
+                listener.gate.stop()
         await network.drain(self.config.integer("klamm.shutdown.timeout.ms") / 1000)
         await scheduler.stop()
         await broker.log_dir_mover.stop()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from klamm.config import rows_cluster, rows_log, rows_protection, rows_server, rows_tls
+from klamm.config import rows_cluster, rows_log, rows_oauth, rows_protection, rows_server, rows_tls
 from klamm.config.definitions import ConfigKey
 
 BROKER_KEYS: Final[dict[str, ConfigKey]] = {
-    row.name: row for row in (*rows_server.ROWS, *rows_log.ROWS, *rows_cluster.ROWS, *rows_tls.ROWS, *rows_protection.ROWS)
+    row.name: row for row in (*rows_server.ROWS, *rows_log.ROWS, *rows_cluster.ROWS, *rows_tls.ROWS, *rows_protection.ROWS, *rows_oauth.ROWS)
 }
 
 # Old names; each sets every name on its right that is not set itself.

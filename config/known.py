@@ -66,26 +66,19 @@ _NAMES: Final = {
     "remote.log.metadata.": (
         "custom.metadata.max.bytes manager.class.name manager.class.path manager.impl.prefix manager.listener.name"
     ),
-    "sasl.": ("client.callback.handler.class mechanism.controller.protocol server.callback.handler.class"),
+    "sasl.": ("client.callback.handler.class mechanism.controller.protocol"),
     "sasl.kerberos.": (
         "kinit.cmd min.time.before.relogin principal.to.local.rules service.name ticket.renew.jitter "
         "ticket.renew.window.factor"
     ),
-    "sasl.login.": (
-        "callback.handler.class class connect.timeout.ms read.timeout.ms retry.backoff.max.ms retry.backoff.ms"
-    ),
+    "sasl.login.": ("callback.handler.class class retry.backoff.max.ms retry.backoff.ms"),
     "sasl.login.refresh.": ("buffer.seconds min.period.seconds window.factor window.jitter"),
     "sasl.oauthbearer.": (
-        "allow.unverified.audience allow.unverified.issuer client.credentials.client.id "
-        "client.credentials.client.secret clock.skew.seconds expected.audience expected.issuer "
-        "jwt.retriever.class jwt.validator.class scope scope.claim.name sub.claim.name token.endpoint.url"
+        "client.credentials.client.id client.credentials.client.secret jwt.retriever.class scope token.endpoint.url"
     ),
     "sasl.oauthbearer.assertion.": (
         "algorithm claim.aud claim.exp.seconds claim.iss claim.jti.include claim.nbf.seconds claim.sub file "
         "private.key.file private.key.passphrase template.file"
-    ),
-    "sasl.oauthbearer.jwks.": (
-        "endpoint.refresh.ms endpoint.retry.backoff.max.ms endpoint.retry.backoff.ms endpoint.url"
     ),
     "share.": ("fetch.purgatory.purge.interval.requests"),
     "share.coordinator.": (

@@ -10,6 +10,7 @@ from klamm.config.broker_keys import BROKER_KEYS
 from klamm.config.definitions import ConfigKey, to_text
 from klamm.config.rows_cluster import GROUPS, OLD, PRODUCERS, QUORUM, REPLICATION, SECURITY
 from klamm.config.rows_log import BATCHES, COMPACTION, FLUSH, RETENTION, SEGMENTS
+from klamm.config.rows_oauth import OAUTH
 from klamm.config.rows_protection import PROTECTION
 from klamm.config.rows_server import IDENTITY, KLAMM, LISTENERS, METRICS, NETWORK, REQUESTS
 from klamm.config.rows_tls import ROWS as TLS
@@ -30,6 +31,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[ConfigKey, ...]], ...]] = (
     ("Groups", GROUPS),
     ("Security", SECURITY),
     ("TLS", TLS),
+    ("OAUTHBEARER", OAUTH),
     ("Secrets and files", PROTECTION),
     ("Kafka's metrics", METRICS),
     ("KRaft", QUORUM),

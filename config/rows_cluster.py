@@ -170,7 +170,8 @@ SECURITY = (
       "ever. Also per listener and mechanism, with the prefix `listener.name.<name>.<mechanism>.`."),
     K("delegation.token.secret.key", PASSWORD, None, "Signs delegation tokens.", status="later"),
     K("sasl.enabled.mechanisms", LIST, ["GSSAPI"], "The ways to log in with SASL, also per listener, with the prefix "
-      "`listener.name.<name>.`. There are PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.", Words()),
+      "`listener.name.<name>.`. There are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and "
+      "OAUTHBEARER.", Words()),
     K("sasl.server.max.receive.size", INT, 524288, "The largest frame of a login."),
     K("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "How brokers log in to each other.", status="later"),
     K("sasl.jaas.config", PASSWORD, None, "One JAAS entry for a listener and mechanism, set with the prefix "

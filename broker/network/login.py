@@ -25,10 +25,22 @@ API_VERSIONS_ERROR = struct.Struct(">h")
 API_VERSIONS_ERROR_POSITION = 8  # size, correlation id; the header of this response is always v0
 
 
-class LoginGate:
-    """What a listener does with each new connection."""
+def nothing() -> None:
+    """Do nothing: there is no more to stop."""
 
-    def __init__(self, network: Network, begin: Callable[[], Authenticator], max_frame_bytes: int) -> None:
+
+class LoginGate:
+    """What a listener does with each new connection. `stop` ends what serves the logins beside the loop."""
+
+    def __init__(
+        self,
+        network: Network,
+        begin: Callable[[], Authenticator],
+        max_frame_bytes: int,
+        *,
+        stop: Callable[[], None] = nothing,
+    ) -> None:
+        self.stop = stop
         self._network = network
         self._begin = begin
         self._max_frame_bytes = max_frame_bytes

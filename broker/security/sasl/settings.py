@@ -6,7 +6,6 @@ A JAAS entry comes from `sasl.jaas.config` with the prefixes of listener and mec
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,16 +14,23 @@ from typing import Final, cast
 
 from klamm.broker.security.sasl.authenticator import EnabledMechanism
 from klamm.broker.security.sasl.jaas import JaasEntry, JaasError, parse_entries, parse_file
+from klamm.broker.security.sasl.mechanism import Mechanism
+from klamm.broker.security.sasl.oauth.bearer import Check, OAuthBearer
+from klamm.broker.security.sasl.oauth.settings import MECHANISM as OAUTHBEARER
+from klamm.broker.security.sasl.oauth.settings import MODULE as OAUTH_MODULE
+from klamm.broker.security.sasl.oauth.settings import OAuthSettings, read_oauth
 from klamm.broker.security.sasl.plain import Plain
 from klamm.broker.security.sasl.scram import Scram, ScramUsers
 from klamm.config import BrokerConfig, ConfigError, Listener, listener_config
+from klamm.config.exposure import is_loopback
 from klamm.protocol.scram import BY_NAME, ScramMechanism
 
 PLAIN: Final = "PLAIN"
-MECHANISMS: Final = (PLAIN, *BY_NAME)
+MECHANISMS: Final = (PLAIN, *BY_NAME, OAUTHBEARER)
 MODULES: Final = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
     **dict.fromkeys(BY_NAME, "org.apache.kafka.common.security.scram.ScramLoginModule"),
+    OAUTHBEARER: OAUTH_MODULE,
 }
 JAAS: Final = "sasl.jaas.config"
 CALLBACKS: Final = "sasl.server.callback.handler.class"
@@ -39,17 +45,24 @@ class SaslSettings:
     max_frame_bytes: int
     max_session_ms: Mapping[str, int]
     passwords: Mapping[str, str] = field(repr=False)
+    oauth: OAuthSettings | None = None
 
     @property
     def scram(self) -> list[ScramMechanism]:
         return [BY_NAME[name] for name in self.max_session_ms if name in BY_NAME]
 
-    def mechanisms(self, scram_users: Callable[[ScramMechanism], ScramUsers]) -> dict[str, EnabledMechanism]:
-        """Return the enabled mechanisms; `scram_users` knows the users of one of SCRAM."""
+    def mechanisms(
+        self, scram_users: Callable[[ScramMechanism], ScramUsers], check_token: Check | None = None
+    ) -> dict[str, EnabledMechanism]:
+        """Return the enabled mechanisms; `scram_users` knows the users of one of SCRAM, `check_token` the tokens of
+        OAUTHBEARER."""
 
-        def begins(name: str) -> Callable[[], Plain | Scram]:
+        def begins(name: str) -> Callable[[], Mechanism]:
             if name == PLAIN:
                 return lambda: Plain(self.passwords)
+            if name == OAUTHBEARER:
+                assert check_token is not None
+                return lambda: OAuthBearer(check_token)
             users = scram_users(BY_NAME[name])
             return lambda: Scram(users)
 
@@ -67,13 +80,17 @@ def read_settings(config: BrokerConfig, listener: Listener, environ: Mapping[str
     _check_plain(config, listener, enabled)
     sections = _sections(config, environ)
     entries = {name: _entry(config, listener, name, sections) for name in enabled}
-    plain = entries.get(PLAIN)
+    plain, bearer = entries.get(PLAIN), entries.get(OAUTHBEARER)
+    oauth = None
+    if OAUTHBEARER in enabled:
+        oauth = read_oauth(config, listener, bearer.options if bearer is not None else {}, environ)
     return SaslSettings(
         max_frame_bytes=of_listener.integer("sasl.server.max.receive.size"),
         max_session_ms={
             name: listener_config(config, listener.name, name).integer("connections.max.reauth.ms") for name in enabled
         },
         passwords=_passwords(plain) if plain is not None else {},
+        oauth=oauth,
     )
 
 
@@ -87,22 +104,12 @@ def _check_plain(config: BrokerConfig, listener: Listener, enabled: list[str]) -
         )
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address; not for a name that needs to be looked up."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _entry(
     config: BrokerConfig, listener: Listener, mechanism: str, sections: Mapping[str, list[JaasEntry]]
 ) -> JaasEntry | None:
     """Return the JAAS entry of a mechanism; None for one that can do without. Raises ConfigError."""
     own = listener_config(config, listener.name, mechanism)
-    if own.is_set(CALLBACKS):
+    if own.is_set(CALLBACKS) and mechanism != OAUTHBEARER:
         raise ConfigError(f"{own.set_name(CALLBACKS)}: Java classes cannot run here")
     if own.is_set(JAAS):
         name = own.set_name(JAAS)
