@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from klamm.broker.security.authorizer.audit import AuditLog
     from klamm.broker.security.authorizer.standard import StandardAuthorizer
     from klamm.broker.tls_listeners import TlsListeners
+    from klamm.broker.security.tokens import TokenKeys
     from klamm.broker.turns import Turns
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
@@ -67,6 +68,9 @@ class Broker:
 
     tls: TlsListeners | None = None
     """The listeners with TLS, if there are some."""
+    token_keys: TokenKeys | None = None
+    """None without delegation tokens."""
+
     node_id: int = field(init=False)
     quotas: ClientQuotas | None = field(init=False, default=None)
     known_quotas: ClientQuotas | None = field(init=False, default=None)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from klamm.broker.metrics.access import Access
     from klamm.broker.security.sasl.settings import SaslSettings
     from klamm.broker.tls_listeners import TlsListeners
+    from klamm.broker.security.tokens import TokenKeys
 
 log = logging.getLogger(__name__)
 
@@ -287,7 +288,7 @@ class Server:
         )
         try:
             await controller.finish_deletions()
-            addresses = self._bind(network)
+            addresses = self._bind(network, broker.token_keys)
             await controller.register(self._registration(addresses))
             metrics_url = await self._open_http(http)
         except (CannotStart, KafkaError) as error:  # of Kafka's: the metadata cannot be written
@@ -347,7 +348,7 @@ class Server:
         offline = [f"{log_dir.path}: {log_dir.offline_reason}" for log_dir in self._log_dirs if log_dir.offline_reason]
         return "; ".join(offline) or None
 
-    def _bind(self, network: Network) -> list[str]:
+    def _bind(self, network: Network, token_keys: TokenKeys | None) -> list[str]:
         """Bind every listener; returns NAME://host:port of each with its real port."""
         assert self._controller is not None
         config, addresses = self._controller.config, []
@@ -365,6 +366,8 @@ class Server:
                 network.ask_for_logins(bound, login_gate(network, self._controller, self._sasl[listener.name]))
             if self._tls is not None:
                 self._tls.bind(bound)
+                gate = login_gate(network, self._controller, self._sasl[listener.name], token_keys)
+                network.ask_for_logins(bound, gate)
             host, port = bound.address
             addresses.append(f"{listener.name}://{f'[{host}]' if ':' in host else host}:{port}")
         return addresses

@@ -6,6 +6,7 @@ brokers (tests do).
 
 from __future__ import annotations
 
+import os
 import secrets
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.response_cache import MetadataResponseCache
 from klamm.broker.metrics import quotas as quota_metrics
 from klamm.broker.quotas.entities import IP
+from klamm.broker.security.tokens import TokenKeys
 from klamm.broker.turns import Turns
 
 if TYPE_CHECKING:
@@ -112,6 +114,7 @@ def wire(
         codecs=threads.codecs,
         authorizer=_authorizer(config),
         audit=_audit(config, clock),
+        token_keys=_token_keys(config),
     )
     _listen(broker)
     _expose(broker)
@@ -142,6 +145,11 @@ def _audit(config: BrokerConfig, clock: Clock) -> AuditLog | None:
 
     file = open_file(str(path)) if path is not None else None
     return AuditLog(file, clock)
+
+
+def _token_keys(config: BrokerConfig) -> TokenKeys | None:
+    secret = config["delegation.token.secret.key"]
+    return TokenKeys(str(secret), os.urandom) if secret else None
 
 
 def _listen(broker: Broker) -> None:

@@ -12,8 +12,7 @@ _NAMES: Final = {
     "": (
         "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms "
         "alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds "
-        "delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms "
-        "delegation.token.max.lifetime.ms errors.deadletterqueue.auto.create.topics.enable "
+        "errors.deadletterqueue.auto.create.topics.enable "
         "errors.deadletterqueue.topic.name.prefix follower.fetch.last.tiered.offset.enable "
         "internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes "
         "internal.metadata.max.batch.size.in.bytes kafka.metrics.polling.interval.secs "

@@ -168,7 +168,11 @@ SECURITY = (
       NOT_NEGATIVE, importance="low"),
     K("connections.max.reauth.ms", LONG, 0, "How long a login lasts before the client must log in again; 0 is for "
       "ever. Also per listener and mechanism, with the prefix `listener.name.<name>.<mechanism>.`."),
-    K("delegation.token.secret.key", PASSWORD, None, "Signs delegation tokens.", status="later"),
+    K("delegation.token.secret.key", PASSWORD, None, "Signs delegation tokens. Not set, there are none."),
+    K("delegation.token.max.lifetime.ms", LONG, 604800000, "How long a token lives at most.", POSITIVE),
+    K("delegation.token.expiry.time.ms", LONG, 86400000, "How long it is good for until it is renewed.", POSITIVE),
+    K("delegation.token.expiry.check.interval.ms", LONG, 3600000, "How often expired tokens are removed.", POSITIVE,
+      importance="low"),
     K("sasl.enabled.mechanisms", LIST, ["GSSAPI"], "The ways to log in with SASL, also per listener, with the prefix "
       "`listener.name.<name>.`. There are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and "
       "OAUTHBEARER.", Words()),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klamm.broker.controller import tokens
 from klamm.broker.memory import collect_young
 from klamm.broker.turns import in_turns
 from klamm.protocol.errors import KafkaError
@@ -91,6 +92,11 @@ class Scheduler:
                 lambda: broker.config.integer("producer.id.expiration.check.interval.ms"),
                 self._expire_producers,
             ),
+            Job(
+                "delegation tokens",
+                lambda: broker.config.integer("delegation.token.expiry.check.interval.ms"),
+                self._sweep_tokens,
+            ),
             Job("young objects", lambda: YOUNG_TICK_MS, self._collect_young),
         ]
 
@@ -135,6 +141,14 @@ class Scheduler:
 
     async def _flush_rolled(self) -> None:
         await self._broker.flusher.flush_rolled(self._broker.partitions.rolled())
+
+    async def _sweep_tokens(self) -> None:
+        broker = self._broker
+        count = await broker.controller.change_tokens(tokens.sweep(broker.clock.wall_ms()))
+        if count:
+            log.info("%d delegation token(s) have expired and are removed", count)
+        if broker.token_keys is not None:
+            broker.token_keys.forget_others(broker.image.tokens)
 
     async def _collect_young(self) -> None:
         collect_young()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from klamm.broker.controller import configs, credentials, features, secrets, startup, topics
 from klamm.broker.controller.auto_creation import AutoCreation
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from klamm.storage.clock import Clock
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
 MAX_PRODUCER_ID = 2**63 - 1
@@ -312,6 +314,10 @@ class Controller(Changes):
             planned = credentials.plan(image, deletions, upsertions)
             return Change(planned.errors, planned.operations, planned.image if planned.operations else None)
 
+        return await self._change(plan)
+
+    async def change_tokens(self, plan: Callable[[MetadataImage], Change[T]]) -> T:
+        """Change delegation tokens by one of the plans of `tokens`. Raises its errors."""
         return await self._change(plan)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:

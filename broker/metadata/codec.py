@@ -10,6 +10,7 @@
 ``/cluster/id``                             ``{"version":"1","id":"..."}``
 ``/security/scram/u:1``                     a UserScramCredentialRecord of Kafka's metadata, in bytes
 ``/acls/<id>``                              the bytes of Kafka's metadata record (`acl_nodes`)
+``/security/delegation_tokens/ID``          a DelegationTokenRecord, likewise
 =========================================== ==========================================================================
 
 Whatever does not have this shape raises StoreCorrupt, naming the node.
@@ -34,8 +35,9 @@ from klamm.broker.metadata.image import (
     with_offline,
 )
 from klamm.broker.metadata.store import MetadataStore, NoNode, StoreCorrupt
+from klamm.broker.security.tokens import DelegationToken
 from klamm.protocol.cluster_metadata import kinds
-from klamm.protocol.cluster_metadata.access import UserScramCredentialRecord
+from klamm.protocol.cluster_metadata.access import DelegationTokenRecord, UserScramCredentialRecord
 from klamm.protocol.schema import Message
 from klamm.protocol.scram import ScramCredential
 from klamm.protocol.wire import uuid_from_text, uuid_to_text
@@ -112,6 +114,37 @@ def scram_record(user: str, mechanism: int, credential: ScramCredential) -> User
     )
 
 
+def token_value(token: DelegationToken) -> bytes:
+    """The value of a delegation token's node."""
+    return kinds.encode(token_record(token))
+
+
+def token_record(token: DelegationToken) -> DelegationTokenRecord:
+    """The token as Kafka's metadata have it."""
+    return DelegationTokenRecord(
+        owner=token.owner,
+        requester=token.requester,
+        renewers=list(token.renewers),
+        issue_timestamp=token.issued_ms,
+        max_timestamp=token.max_ms,
+        expiration_timestamp=token.expiry_ms,
+        token_id=token.token_id,
+    )
+
+
+def token_of(record: DelegationTokenRecord) -> DelegationToken:
+    """The token of a record."""
+    return DelegationToken(
+        record.token_id,
+        record.owner,
+        record.requester,
+        tuple(record.renewers),
+        record.issue_timestamp,
+        record.max_timestamp,
+        record.expiration_timestamp,
+    )
+
+
 def features_value(finalized: Mapping[str, int]) -> bytes:
     """The value of the features' node."""
     return paths.to_json({"version": 2, "status": 1, "features": dict(finalized)})
@@ -149,6 +182,7 @@ def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int
         scram=load_scram(store),
         acls=load_acls(store),
         client_quotas=load_client_quotas(store),
+        tokens=load_tokens(store),
     )
 
 
@@ -280,4 +314,15 @@ def load_client_quotas(store: MetadataStore) -> dict[tuple[tuple[str, str | None
             record: Any = kinds.decode(node.value).message
             entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
             found.setdefault(entity, {})[record.key] = record.value
+
+
+def load_tokens(store: MetadataStore) -> dict[str, DelegationToken]:
+    """The delegation tokens, by id."""
+    found = {}
+    for path, node in store.subtree(paths.TOKENS):
+        with _shape(path):
+            record = kinds.decode(node.value).message
+            if not isinstance(record, DelegationTokenRecord):
+                raise TypeError(record)
+            found[record.token_id] = token_of(record)
     return found

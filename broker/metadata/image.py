@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from klamm.broker.security.tokens import DelegationToken
 from klamm.protocol.scram import ScramCredential
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class MetadataImage:
     """By user and number of the mechanism."""
     acls: Mapping[bytes, Acl] = field(default_factory=dict)
     client_quotas: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]] = field(default_factory=dict)
+    tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
+    """Delegation tokens by id."""
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         """What the topic overrides; empty for an unknown topic."""
@@ -178,6 +181,11 @@ class MetadataImage:
         for acl_id in ids:
             del acls[acl_id]
         return replace(self, acls=acls)
+
+    def with_tokens(self, changes: Mapping[str, DelegationToken | None]) -> MetadataImage:
+        """With these delegation tokens; without those that are None."""
+        changed = {**self.tokens, **changes}
+        return replace(self, tokens={key: token for key, token in changed.items() if token is not None})
 
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
         """With these live brokers. Partitions get their ``offline`` replicas anew, those that do not change stay."""

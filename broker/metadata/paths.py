@@ -25,6 +25,7 @@ DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURES = "/feature"
 SCRAM = "/security/scram"
+TOKENS = "/security/delegation_tokens"
 SECRET = "/security/secret"
 """Random bytes that only this cluster knows."""
 ACLS = "/acls"
@@ -89,6 +90,11 @@ def client_quota_entity(entity: Iterable[tuple[str, str | None]]) -> str:
 def client_quota(entity: Iterable[tuple[str, str | None]], key: str) -> str:
     """``/quotas/client-id,user=alice/producer_byte_rate``: one quota, as the bytes of Kafka's ClientQuotaRecord."""
     return f"{client_quota_entity(entity)}/{key}"
+
+
+def token(token_id: str) -> str:
+    """``/security/delegation_tokens/ID``: a delegation token, without its HMAC. Ours."""
+    return f"{TOKENS}/{quote(token_id, safe='')}"
 
 
 def delete_topic(name: str) -> str:

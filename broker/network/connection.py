@@ -58,12 +58,12 @@ NOT_SERVING = WAITING | UNSENT | TURN_OVER | THROTTLED
 
 
 class Connection:
-    """See the module docstring. `principal`, `client_software`, `memo` are kept for the layers above."""
+    """See the module docstring. `principal` to `memo` are kept for the layers above."""
 
     __slots__ = (
         "__weakref__", "_active", "_channel", "_dispatch", "_end", "_frames", "_listener", "_local_address", "_muted",
         "_network", "_pending", "_ready", "_receive", "_receiver", "_send_queue", "_share",
-        "_throttle", "_waits", "client_software", "closed", "deadlines", "listener", "memo", "peer",
+        "_throttle", "_waits", "client_software", "closed", "deadlines", "is_token_login", "listener", "memo", "peer",
         "principal",
     )  # fmt: skip
 
@@ -71,6 +71,7 @@ class Connection:
         self.peer = peer
         self.listener = listener.name
         self.principal = "User:ANONYMOUS"
+        self.is_token_login = False
         self.client_software: tuple[str, str] = ("", "")
         self.memo: RequestMemo | None = None
         self.closed = False

@@ -103,6 +103,7 @@ class Login:
     def _begin_session(self, connection: Connection) -> None:
         network, authenticator = self._network, self._authenticator
         connection.principal = f"User:{authenticator.user}"
+        connection.is_token_login = authenticator.is_token_login
         network.unauthenticated.remove(connection)
         network.counters.count_login(authenticator.mechanism)
         dispatch = self._dispatch if authenticator.is_endless else self.in_session

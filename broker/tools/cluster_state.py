@@ -2,7 +2,7 @@
 ids.
 
 Records are applied in the order of the log. Those between the brackets of a metadata transaction count when it ends.
-What a Klamm broker cannot take over (tokens ...) is counted, so that it can be said.
+What a Klamm broker cannot take over is counted, so that it can be said.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class ClusterState:
         self.next_producer_id = 0
         self.scram: dict[tuple[str, int], access.UserScramCredentialRecord] = {}
         self.acls: dict[bytes, Acl] = {}
+        self.tokens: dict[str, access.DelegationTokenRecord] = {}
         self.left_out: dict[str, set[Hashable]] = {}
         self._transaction: list[Message] | None = None
 
@@ -157,6 +158,12 @@ class ClusterState:
         else:
             values[record.key] = record.value
 
+    def _token(self, record: access.DelegationTokenRecord) -> None:
+        self.tokens[record.token_id] = record
+
+    def _no_token(self, record: access.RemoveDelegationTokenRecord) -> None:
+        self.tokens.pop(record.token_id, None)
+
     # -- what is left out ---------------------------------------------------------------------------------------
 
     def _note(self, what: str, key: Hashable, *, gone: bool = False) -> None:
@@ -165,12 +172,6 @@ class ClusterState:
             known.discard(key)
         else:
             known.add(key)
-
-    def _token(self, record: access.DelegationTokenRecord) -> None:
-        self._note("delegation tokens", record.token_id)
-
-    def _no_token(self, record: access.RemoveDelegationTokenRecord) -> None:
-        self._note("delegation tokens", record.token_id, gone=True)
 
 
 _HANDLERS: dict[type[Message], Callable[[ClusterState, Any], None]] = {

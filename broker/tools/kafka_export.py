@@ -20,9 +20,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from klamm.broker.metadata import acl_nodes, codec, paths
 from klamm.broker.controller.secrets import readable, secret_box
-from klamm.broker.metadata import codec, paths
+from klamm.broker.metadata import acl_nodes, codec, paths
 from klamm.broker.metadata.image import MetadataImage, TopicImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import MetadataStore, StoreError
@@ -243,6 +242,8 @@ def _records(image: MetadataImage, node_id: int, next_producer_id: int, director
     for entity, quotas in image.client_quotas.items():
         for key, value in quotas.items():
             yield codec.client_quota_record(entity, key, value)
+    for token in image.tokens.values():
+        yield codec.token_record(token)
     if next_producer_id:
         yield ProducerIdsRecord(broker_id=node_id, next_producer_id=next_producer_id)
 

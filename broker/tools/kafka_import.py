@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from klamm.broker.controller import client_quotas, configs, startup, topics
+from klamm.broker.controller.secrets import secret_box
 from klamm.broker.metadata import acl_nodes, codec, paths
 from klamm.broker.metadata.image import INTERNAL_TOPICS, PartitionImage, TopicImage
 from klamm.broker.metadata.store import Create, MetadataStore, Operation
@@ -33,11 +34,6 @@ from klamm.broker.partitions.directory_assignments import Directories, encoded
 from klamm.broker.quotas.alterations import check_value
 from klamm.broker.quotas.entities import Entity
 from klamm.broker.security.authorizer.acls import Acl
-from klamm.broker.controller.secrets import secret_box
-from klamm.broker.metadata import codec, paths
-from klamm.broker.metadata.image import INTERNAL_TOPICS, PartitionImage, TopicImage
-from klamm.broker.metadata.store import Create, MetadataStore, Operation
-from klamm.broker.partitions.directory_assignments import Directories, encoded
 from klamm.broker.security.secret_box import SecretBox, Unsealable
 from klamm.broker.tools import kraft_log
 from klamm.broker.tools.cluster_state import ClusterState, KafkaTopic
@@ -45,7 +41,7 @@ from klamm.broker.tools.kraft_log import KraftLogError
 from klamm.config import BrokerConfig, ConfigError
 from klamm.config.secrets import holds_secret
 from klamm.protocol.cluster_metadata import kinds
-from klamm.protocol.cluster_metadata.access import UserScramCredentialRecord
+from klamm.protocol.cluster_metadata.access import DelegationTokenRecord, UserScramCredentialRecord
 from klamm.protocol.errors import KafkaError
 from klamm.protocol.wire import uuid_to_text
 from klamm.storage import checkpoints
@@ -83,6 +79,7 @@ class Findings:
     next_producer_id: int = 0
     scram: list[UserScramCredentialRecord] = field(default_factory=list)
     acls: dict[bytes, Acl] = field(default_factory=dict)
+    tokens: list[DelegationTokenRecord] = field(default_factory=list)
 
 
 def import_kafka(
@@ -185,6 +182,7 @@ def _from_kraft(
     found.broker_configs = _good_broker_configs(state, config)
     found.scram = list(state.scram.values())
     found.client_quotas = _good_client_quotas(state)
+    found.tokens = list(state.tokens.values())
     _say(foreign, "topic(s) without a replica on this node are left out")
     _say(absent, "partition(s) without a replica on this node begin empty")
     if alone:
@@ -372,6 +370,8 @@ def _operations(store: MetadataStore, found: Findings, cluster_id: str, config: 
     operations += [acl_nodes.creation(acl_id, acl) for acl_id, acl in found.acls.items()]
     for entity, quotas in found.client_quotas.items():
         operations += client_quotas.creation(entity, quotas)
+    for token in found.tokens:
+        operations.append(Create(paths.token(token.token_id), kinds.encode(token), make_parents=True))
     if found.next_producer_id:
         operations.append(startup.producer_ids_given(config.node_id, found.next_producer_id))
     operations.append(Create(paths.CLUSTER_ID, paths.to_json({"version": "1", "id": cluster_id}), make_parents=True))

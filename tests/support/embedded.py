@@ -41,6 +41,7 @@ class FakeConnection:
         self.peer = ("127.0.0.1", 40000)
         self.listener = "PLAINTEXT"
         self.principal = "User:ANONYMOUS"
+        self.is_token_login = False
         self.client_software = ("", "")
         self.memo: RequestMemo | None = None
         self.closed = False

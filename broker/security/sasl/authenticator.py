@@ -75,6 +75,7 @@ class Authenticator:
         "_is_renewal",
         "_mechanisms",
         "_state",
+        "is_token_login",
         "mechanism",
         "session_end_ms",
         "user",
@@ -86,6 +87,7 @@ class Authenticator:
         self._conversation: Mechanism | None = None
         self._is_renewal = False
         self._begun_at_ms = -math.inf
+        self.is_token_login = False
         self.mechanism = ""
         self.user = ""
         self.session_end_ms = math.inf
@@ -192,6 +194,7 @@ class Authenticator:
         limit_ms = self._mechanisms[self.mechanism].max_session_ms
         lifetime_ms = min(result.lifetime_ms, limit_ms if limit_ms > 0 else math.inf)
         self.user = result.user
+        self.is_token_login = result.is_by_token
         self.session_end_ms = now_ms + lifetime_ms
         self._conversation = None
         self._state = State.DONE

@@ -39,6 +39,8 @@ class LoggedIn:
     user: str
     token: bytes = b""
     lifetime_ms: float = math.inf
+    is_by_token: bool = False
+    """By a delegation token of this user."""
 
 
 class Mechanism(Protocol):

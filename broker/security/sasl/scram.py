@@ -48,9 +48,23 @@ _FINAL: Final = re.compile(
     + _EXTENSIONS
     + rb"),p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
-_TOKEN_LOGIN: Final = re.compile(rb",tokenauth=(?!false(?:,|$))", re.IGNORECASE)
+_TOKEN_LOGIN: Final = re.compile(rb",tokenauth=([^,]*)", re.IGNORECASE)
 
 Find = Callable[[str], ScramCredential | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What a delegation token stands for: who lent it, and for how long yet."""
+
+    user: str
+    lifetime_ms: float
+    credential: ScramCredential
+
+
+def no_token(token_id: str) -> Lent | None:
+    """Find no token: there are none."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,7 @@ class ScramUsers:
     find: Find
     secret: bytes
     random_bytes: Callable[[int], bytes]
+    find_token: Callable[[str], Lent | None] = no_token
 
     def pretended(self, name: str) -> ScramCredential:
         """Return a credential that nobody can prove, the same for a name each time."""
@@ -79,6 +94,7 @@ class _Begun:
     nonce: bytes
     messages: bytes
     credential: ScramCredential | None
+    is_token: bool
 
 
 class Scram:
@@ -103,12 +119,12 @@ class Scram:
         name = unescape_name(match["name"].decode("ascii"))
         if match["authzid"] is not None and unescape_name(match["authzid"].decode("ascii")) != name:
             raise LoginFailed(WRONG_AUTHORIZATION_ID, user=name)
-        is_token = _TOKEN_LOGIN.search(match["extensions"]) is not None
-        credential = None if is_token else self._users.find(name)
+        is_token = _asks_for_token(match["extensions"], name)
+        credential = self._credential(name, is_token=is_token)
         shown = credential or self._users.pretended(name)
         nonce = match["nonce"] + random_text(self._users.random_bytes).encode()
         first = b"r=%b,s=%b,i=%d" % (nonce, base64.b64encode(shown.salt), shown.iterations)
-        self._begun = _Begun(name, match["gs2"], nonce, match["bare"] + b"," + first, credential)
+        self._begun = _Begun(name, match["gs2"], nonce, match["bare"] + b"," + first, credential, is_token)
         return Challenge(first)
 
     def _final(self, begun: _Begun, token: bytes) -> LoggedIn:
@@ -127,10 +143,30 @@ class Scram:
             raise LoginFailed(None, f"no {mechanism.name} credential of this user", begun.name)
         if not is_right:
             raise LoginFailed(None, "wrong password", begun.name)
-        if self._users.find(begun.name) != credential:
+        if self._credential(begun.name, is_token=begun.is_token) != credential:
             raise LoginFailed(None, "the credential was changed during the login", begun.name)
-        verifier = signature(mechanism, credential.server_key, auth_message)
-        return LoggedIn(begun.name, b"v=" + base64.b64encode(verifier))
+        verifier = b"v=" + base64.b64encode(signature(mechanism, credential.server_key, auth_message))
+        lent = self._users.find_token(begun.name) if begun.is_token else None
+        if lent is not None:
+            return LoggedIn(lent.user, verifier, lent.lifetime_ms, is_by_token=True)
+        return LoggedIn(begun.name, verifier)
+
+    def _credential(self, name: str, *, is_token: bool) -> ScramCredential | None:
+        """Return what the name has to prove; a token that has expired is none."""
+        if not is_token:
+            return self._users.find(name)
+        lent = self._users.find_token(name)
+        return lent.credential if lent is not None else None
+
+
+def _asks_for_token(extensions: bytes, name: str) -> bool:
+    """Return whether the name is that of a delegation token. Raises LoginFailed for an unclear word."""
+    values = _TOKEN_LOGIN.findall(extensions)
+    if not values or values == [b"false"]:
+        return False
+    if values != [b"true"]:
+        raise LoginFailed(None, "tokenauth is neither true nor false, or occurs twice", name)
+    return True
 
 
 def _decoded(text: bytes) -> bytes:
