@@ -106,7 +106,7 @@ def test_only_owner_requester_and_renewers_touch_a_token(broker: EmbeddedBroker)
     assert described(broker, "alice") == described(broker) == []
 
 
-def test_row_59_where_tokens_are_not_given(broker: EmbeddedBroker) -> None:
+def test_security_row_59_where_tokens_are_not_given(broker: EmbeddedBroker) -> None:
     made = create(broker)
     for refused in (
         lambda: log_in(broker, "alice", by_token=True),

@@ -67,7 +67,7 @@ def test_a_good_token_logs_in_for_its_lifetime(message: bytes) -> None:
     ],
     ids=range(19),
 )
-def test_row_38_what_is_no_first_message_fails_with_the_neutral_text(message: bytes) -> None:
+def test_security_row_38_what_is_no_first_message_fails_with_the_neutral_text(message: bytes) -> None:
     with pytest.raises(LoginFailed) as caught:
         OAuthBearer(check).step(message)
     assert caught.value.text is None
@@ -78,7 +78,7 @@ def test_another_authorization_id_fails() -> None:
         OAuthBearer(check).step(first(gs2="n,a=a=2C=3Db,"))
 
 
-def test_row_37_after_a_refusal_the_byte_1_ends_and_a_new_token_is_judged() -> None:
+def test_security_row_37_after_a_refusal_the_byte_1_ends_and_a_new_token_is_judged() -> None:
     machine = OAuthBearer(check)
     assert machine.step(first("bad")) == Challenge(b'{"status":"invalid_token"}')
     with pytest.raises(LoginFailed) as caught:
@@ -89,7 +89,7 @@ def test_row_37_after_a_refusal_the_byte_1_ends_and_a_new_token_is_judged() -> N
     assert machine.step(first()) == LoggedIn("alice", lifetime_ms=5000.0)
 
 
-def test_row_37_there_are_three_tokens_at_most() -> None:
+def test_security_row_37_there_are_three_tokens_at_most() -> None:
     machine = OAuthBearer(check)
     for _ in range(3):
         machine.step(first("bad"))
@@ -152,7 +152,9 @@ def test_keys_are_fetched_over_http_and_from_a_file(tmp_path: Path) -> None:
     ],
     ids=["500", "redirect", "large", "cut off", "endless", "slow body", "slow head", "no HTTP", "nothing"],
 )
-def test_row_39_a_hostile_server_costs_one_bounded_attempt(answer: Callable[[BaseHTTPRequestHandler], None]) -> None:
+def test_security_row_39_a_hostile_server_costs_one_bounded_attempt(
+    answer: Callable[[BaseHTTPRequestHandler], None],
+) -> None:
     with http_server(answer) as url, pytest.raises(CannotFetch):
         fetch(source(url, read_timeout_s=0.3))
 

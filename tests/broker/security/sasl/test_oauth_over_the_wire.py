@@ -95,7 +95,7 @@ def test_librdkafka_logs_in_with_a_signed_token(broker: BrokerProcess) -> None:
     assert topics_with(broker, token(fresh()))
 
 
-def test_rows_34_to_36_a_bad_token_is_refused_on_the_wire(broker: BrokerProcess) -> None:
+def test_security_rows_34_35_36_a_bad_token_is_refused_on_the_wire(broker: BrokerProcess) -> None:
     refused = b'{"status":"invalid_token"}'
     for text in (
         unsigned({"alg": "none"}, fresh()),
@@ -109,12 +109,12 @@ def test_rows_34_to_36_a_bad_token_is_refused_on_the_wire(broker: BrokerProcess)
     assert "Traceback" not in broker.log()
 
 
-def test_row_37_after_a_refusal_a_good_token_logs_in(broker: BrokerProcess) -> None:
+def test_security_row_37_after_a_refusal_a_good_token_logs_in(broker: BrokerProcess) -> None:
     assert exchange(broker, first("bad"), first(token(fresh()))) == [(0, b'{"status":"invalid_token"}'), (0, b"")]
     assert [code for code, _ in exchange(broker, *[first("bad")] * 5)] == [0, 0, 0, 58]
 
 
-def test_row_38_extensions_are_bounded_on_the_wire(broker: BrokerProcess) -> None:
+def test_security_row_38_extensions_are_bounded_on_the_wire(broker: BrokerProcess) -> None:
     good = token(fresh())
     for more in ("auth=Bearer x\1", "a=b\1" * 2000):
         ((code, text),) = exchange(broker, f"n,,\1auth=Bearer {good}\1{more}\1".encode())

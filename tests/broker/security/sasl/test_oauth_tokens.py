@@ -73,7 +73,7 @@ def test_a_good_token_is_of_its_subject_until_it_expires(key: Any, header: dict[
     assert Checked().check(token(key=key, header=header)) == Bearer("alice", 300_000)
 
 
-def test_row_34_algorithms_and_key_ids_that_are_refused() -> None:
+def test_security_row_34_algorithms_and_key_ids_that_are_refused() -> None:
     checked = Checked()
     for text in (
         unsigned({"alg": "none", "kid": "rsa"}),
@@ -91,7 +91,7 @@ def test_row_34_algorithms_and_key_ids_that_are_refused() -> None:
     assert checked.refreshes == 0
 
 
-def test_row_34_unknown_keys_start_one_refresh_in_a_minute() -> None:
+def test_security_row_34_unknown_keys_start_one_refresh_in_a_minute() -> None:
     checked = Checked()
     for number in range(1000):
         assert checked.refusal(token(header={"alg": "RS256", "kid": f"../../{number}"})) == "kid is not known"
@@ -126,7 +126,7 @@ def test_row_34_unknown_keys_start_one_refresh_in_a_minute() -> None:
         without("sub"),
     ],
 )
-def test_row_35_claims_that_do_not_hold_are_refused(claims: dict[str, Any]) -> None:
+def test_security_row_35_claims_that_do_not_hold_are_refused(claims: dict[str, Any]) -> None:
     assert Checked().refusal(token(claims))
 
 
@@ -185,7 +185,7 @@ def test_another_subject_claim_and_scopes() -> None:
     ],
     ids=range(16),
 )
-def test_row_36_what_is_no_token_is_refused_and_nothing_is_fetched(text: str) -> None:
+def test_security_row_36_what_is_no_token_is_refused_and_nothing_is_fetched(text: str) -> None:
     checked = Checked()
     assert checked.refusal(text)
     assert checked.refreshes == 0
@@ -216,7 +216,7 @@ def test_row_36_what_is_no_token_is_refused_and_nothing_is_fetched(text: str) ->
     ],
     ids=range(19),
 )
-def test_row_39_a_set_without_a_usable_key_changes_nothing(data: bytes) -> None:
+def test_security_row_39_a_set_without_a_usable_key_changes_nothing(data: bytes) -> None:
     checked = Checked()
     with pytest.raises(UnusableKeys):
         checked.keys.replace(data)
