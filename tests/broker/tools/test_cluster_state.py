@@ -161,16 +161,6 @@ def test_acls_are_those_that_were_not_removed() -> None:
     assert state.acls == {topic_id(number): Acl(2, f"t{number}", 4, "User:a", "*", 3, 2) for number in (0, 2)}
 
 
-def test_what_has_no_place_here_is_counted_as_it_stands_at_the_end() -> None:
-    state = state_of(
-        DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="x"),
-        DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="y"),
-        RemoveDelegationTokenRecord(token_id="x"),
-    )
-    counts = {what: len(which) for what, which in state.left_out.items()}
-    assert counts == {"delegation tokens": 1}
-
-
 def test_client_quotas_as_they_stand_at_the_end() -> None:
     def quota(key: str, value: float, *, remove: bool = False, name: str | None = None) -> ClientQuotaRecord:
         parts = [EntityData(entity_type="user", entity_name=name), EntityData(entity_type="client-id", entity_name="c")]
@@ -197,3 +187,12 @@ def test_records_that_do_not_fit_are_refused(record: Message) -> None:
     state = state_of(TopicRecord(name="t", topic_id=T))
     with pytest.raises(Inconsistent):
         state.apply(record)
+
+
+def test_delegation_tokens_are_those_that_were_not_removed() -> None:
+    state = state_of(
+        DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="x"),
+        DelegationTokenRecord(owner="a", requester="a", renewers=[], token_id="y"),
+        RemoveDelegationTokenRecord(token_id="x"),
+    )
+    assert state.tokens.keys() == {"y"}
