@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from klamm.broker.quotas.client_quotas import ClientQuotas
     from klamm.broker.security.authorizer.audit import AuditLog
     from klamm.broker.security.authorizer.standard import StandardAuthorizer
-    from klamm.broker.tls_listeners import TlsListeners
     from klamm.broker.security.tokens import TokenKeys
+    from klamm.broker.tls_listeners import TlsListeners
     from klamm.broker.turns import Turns
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock

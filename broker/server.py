@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
     from klamm.broker.metrics.access import Access
     from klamm.broker.security.sasl.settings import SaslSettings
-    from klamm.broker.tls_listeners import TlsListeners
     from klamm.broker.security.tokens import TokenKeys
+    from klamm.broker.tls_listeners import TlsListeners
 
 log = logging.getLogger(__name__)
 
@@ -363,11 +363,10 @@ class Server:
             if listener.name in self._sasl:
                 from klamm.broker.logins import login_gate
 
-                network.ask_for_logins(bound, login_gate(network, self._controller, self._sasl[listener.name]))
-            if self._tls is not None:
-                self._tls.bind(bound)
                 gate = login_gate(network, self._controller, self._sasl[listener.name], token_keys)
                 network.ask_for_logins(bound, gate)
+            if self._tls is not None:
+                self._tls.bind(bound)
             host, port = bound.address
             addresses.append(f"{listener.name}://{f'[{host}]' if ':' in host else host}:{port}")
         return addresses

@@ -12,7 +12,9 @@ from klamm.config import rows_cluster, rows_log, rows_oauth, rows_protection, ro
 from klamm.config.definitions import ConfigKey
 
 BROKER_KEYS: Final[dict[str, ConfigKey]] = {
-    row.name: row for row in (*rows_server.ROWS, *rows_log.ROWS, *rows_cluster.ROWS, *rows_tls.ROWS, *rows_protection.ROWS, *rows_oauth.ROWS)
+    row.name: row
+    for rows in (rows_server, rows_log, rows_cluster, rows_tls, rows_oauth, rows_protection)
+    for row in rows.ROWS
 }
 
 # Old names; each sets every name on its right that is not set itself.
