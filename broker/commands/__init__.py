@@ -28,6 +28,7 @@ COMMANDS: Final = (
     Command("repair", "repair the damaged log of a partition", "klamm.broker.commands.repair"),
     Command("snapshot", "take a snapshot of topics", "klamm.broker.commands.snapshot"),
     Command("restore", "bring topics of a snapshot back", "klamm.broker.commands.restore"),
+    Command("user", "list, add or delete users that log in with SCRAM", "klamm.broker.commands.user"),
     Command("verify", "verify whole log dirs", "klamm.broker.commands.verify"),
 )
 FAILURES: Final[Mapping[type[Exception], int]] = {ConfigError: EXIT_BAD_CONFIG, CannotBeDone: EXIT_UNUSABLE}

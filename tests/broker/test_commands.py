@@ -39,7 +39,7 @@ def test_a_bad_command_line_is_exit_code_2(arguments, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("command", ["dump-log", "export-kafka", "repair", "restore", "snapshot", "verify"])
+@pytest.mark.parametrize("command", ["dump-log", "export-kafka", "repair", "restore", "snapshot", "user", "verify"])
 def test_the_help_of_a_tool_has_exit_codes_and_examples(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])
