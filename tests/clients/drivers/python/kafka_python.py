@@ -6,7 +6,7 @@ import itertools
 import warnings
 from typing import Any
 
-from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Reading, row, sent, serve
+from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Reading, login, row, sent, serve
 
 warnings.simplefilter("ignore")
 
@@ -40,6 +40,7 @@ def produce(question: dict[str, Any]) -> list[int]:
         linger_ms=5,
         max_request_size=4 << 20,
         **more,
+        **login(config),
     )
     try:
         return _send(producer, question)

@@ -46,6 +46,19 @@ Header = tuple[str, "bytes | None"]
 Sent = tuple[int, "int | None", "bytes | None", "bytes | None", list[Header]]
 
 
+LOGIN = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+}
+
+
+def login(config: dict[str, str]) -> dict[str, str]:
+    """How a config logs in, in the words of kafka-python and aiokafka; empty for one that does not."""
+    return {LOGIN[name]: value for name, value in config.items() if name in LOGIN}
+
+
 def sent(question: dict[str, Any]) -> list[Sent]:
     """(partition, timestamp, key, value, headers) of each record to send."""
     return [
