@@ -56,7 +56,7 @@ class RunningUsers:
     def __init__(self, client: NodeClient) -> None:
         self._client = client
 
-    def list(self) -> list[User]:
+    def all_users(self) -> list[User]:
         response = self._ask(DescribeUserScramCredentialsRequest(users=None))
         if response.error_code:
             raise CannotChange(_reason(response))
