@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm.broker.security.authorizer.codes import CLUSTER_NAME, Operation, ResourceType
@@ -39,8 +40,9 @@ def refusal(resource: ResourceType) -> KafkaError:
     return KafkaError(code, message)
 
 
-REFUSED: Mapping[ResourceType, KafkaError] = {resource: refusal(resource) for resource in REFUSALS}
-"""The errors to answer with, which are not raised."""
+REFUSED: Mapping[ResourceType, Callable[[], KafkaError]] = {
+    resource: partial(refusal, resource) for resource in REFUSALS
+}
 
 
 class Asker:

@@ -151,14 +151,14 @@ def split(
     request: Any,
     lists: Each,
     may: Callable[[Any], bool],
-    error: KafkaError,
+    error: Callable[[], KafkaError],
 ) -> Any:
     """Have the elements handled that `may` lets pass, and the others refused with the error."""
     elements = getattr(request, lists.elements)
     refused = [element for element in elements if not may(element)]
     if not refused:
         return inner.handle(broker, context, request)
-    refusals = inner.refuse(copy_with(request, lists.elements, refused), error, context.api_version)
+    refusals = inner.refuse(copy_with(request, lists.elements, refused), error(), context.api_version)
     if len(refused) == len(elements):
         return refusals
     passed = {id(element) for element in refused}

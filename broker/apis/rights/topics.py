@@ -58,7 +58,7 @@ def metadata(inner: Guarded, broker: Broker, context: RequestContext, request: M
     refused = [topic for topic in wanted if not _may_have(broker, context, topic, creates=creates)]
     if not refused:
         return inner.handle(broker, context, request)
-    refusals = inner.refuse(copy_with(request, "topics", refused), REFUSED[TOPIC], context.api_version)
+    refusals = inner.refuse(copy_with(request, "topics", refused), REFUSED[TOPIC](), context.api_version)
     are_refused = {id(topic) for topic in refused}
     rest = [topic for topic in wanted if id(topic) not in are_refused]
     response = _of_topics(inner, broker, context, request, rest)
@@ -153,7 +153,7 @@ def create_topics(inner: Guarded, broker: Broker, context: RequestContext, reque
     if ask.may(CREATE_ANY, quiet=True):
         response = inner.handle(broker, context, request)
     else:
-        error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        error = partial(KafkaError, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         response = split(
             inner, broker, context, request, CREATED, lambda topic: ask.may(CREATE_TOPIC, topic.name), error
         )
