@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm.protocol.errors import ErrorCode
+from klamm.protocol.errors import ErrorCode, KafkaError
 from klamm.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -28,6 +28,21 @@ def handle(
     asked = Counter(user.name for user in request.users) if request.users else Counter(known.keys())
     results = [_result(user, known.get(user), is_twice=count > 1) for user, count in asked.items()]
     return DescribeUserScramCredentialsResponse(error_code=0, error_message=None, results=results)
+
+
+def error_response(
+    request: DescribeUserScramCredentialsRequest, error: KafkaError, version: int
+) -> DescribeUserScramCredentialsResponse:
+    """The error stands at the top, and at every user named."""
+    code, text = int(error.code), error.message
+    return DescribeUserScramCredentialsResponse(
+        error_code=code,
+        error_message=text,
+        results=[
+            DescribeUserScramCredentialsResult(user=user.name, error_code=code, error_message=text, credential_infos=[])
+            for user in request.users or ()
+        ],
+    )
 
 
 def _result(user: str, infos: list[CredentialInfo] | None, *, is_twice: bool) -> DescribeUserScramCredentialsResult:
