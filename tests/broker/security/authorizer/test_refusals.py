@@ -14,6 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,6 +94,9 @@ class Side:
         self._port = port
         self.admin = self._client(ADMIN)
         self.subject = self._client(SUBJECT)
+
+    def begin(self) -> None:
+        """Make the ACLs of the admin, and what requests are about."""
         everything = [(2, "*"), (3, "*"), (4, CLUSTER_NAME), (5, "*"), (6, "*")]
         self._add(Acl(kind, name, LITERAL, ANONYMOUS, ADMIN, Operation.ALL, ALLOW) for kind, name in everything)
         self._await_acls(ADMIN, len(everything))
@@ -281,11 +285,15 @@ def cases(kafka: Side, *, only_newest: bool) -> list[Case]:
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     path: Path = tmp_path_factory.mktemp("refusals")
-    with apache_kafka(path / "kafka", CONFIG) as kafka, BrokerProcess(path / "klamm", CONFIG) as klamm:
-        both = Side(kafka.port), Side(klamm.port)
-        yield both
-        for side in both:
-            side.close()
+    with (
+        apache_kafka(path / "kafka", CONFIG) as kafka,
+        BrokerProcess(path / "klamm", CONFIG) as klamm,
+        closing(Side(kafka.port)) as first,
+        closing(Side(klamm.port)) as second,
+    ):
+        first.begin()
+        second.begin()
+        yield first, second
 
 
 def differences(sides: tuple[Side, Side], wanted: Iterable[Case]) -> Iterator[str]:
