@@ -1,6 +1,6 @@
-"""SCRAM (RFC 5802) with SHA-256 and SHA-512 (RFC 7677), as far as client, broker and tools share it.
+"""SCRAM (RFC 5802) with SHA-256 and SHA-512 (RFC 7677): the part shared by client, broker and tools.
 
-What proves a password, and what a broker keeps of it:
+The proof of a password, and the values that a broker stores:
 
     salted_password  = PBKDF2(password, salt, iterations)
     client_key       = HMAC(salted_password, "Client Key")      stored_key = H(client_key)
@@ -9,8 +9,8 @@ What proves a password, and what a broker keeps of it:
     proof            = client_key XOR HMAC(stored_key, auth_message)
     server_signature = HMAC(server_key, auth_message)
 
-A broker keeps salt, iterations, stored_key and server_key: with them it can check a proof and not make one. Passwords
-are UTF-8 and not normalized, as in Apache Kafka. Randomness is handed in.
+A broker stores salt, iterations, stored_key and server_key: enough to check a proof, not to make one. Passwords
+are UTF-8 and not normalized, as in Apache Kafka. The caller supplies the random bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class ScramMechanism:
-    """`number` is the mechanism's number in requests and records, `digest` the name of its hash."""
+    """A mechanism: `number` identifies it in requests and records, `digest` is the name of its hash."""
 
     name: str
     number: int
@@ -45,7 +45,7 @@ BY_NUMBER: Final = {mechanism.number: mechanism for mechanism in BY_NAME.values(
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a broker keeps for one user and mechanism. Its text shows the iterations alone."""
+    """The values that a broker stores for one user and mechanism. The repr shows only the iterations."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -89,7 +89,7 @@ def proof_of(mechanism: ScramMechanism, salted_password: bytes, auth_message: by
 
 
 def is_proof(mechanism: ScramMechanism, credential: ScramCredential, proof: bytes, auth_message: bytes) -> bool:
-    """Return whether `proof` is that of the credential's password; how wrong it is does not show in the time."""
+    """Return whether `proof` matches the credential's password, in a time that does not depend on the difference."""
     if len(proof) != mechanism.size:
         return False
     key = xor(proof, signature(mechanism, credential.stored_key, auth_message))
@@ -102,7 +102,7 @@ def xor(one: bytes, other: bytes) -> bytes:
 
 
 def escape_name(name: str) -> str:
-    """Return a user name as a message has it: `,` and `=` end names there."""
+    """Return a user name in the form of a message, where `,` and `=` end names."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 

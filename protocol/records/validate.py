@@ -446,7 +446,7 @@ def _validate_message_set(records: memoryview, rules: AppendRules, now_ms: int, 
     )
 
 
-OWN_VERSION = 13  # of Produce: what the broker writes itself may use every codec
+OWN_VERSION = 13  # of Produce: batches of the broker itself may use every codec
 
 
 def valid_own(records: bytearray, rules: AppendRules, now_ms: int) -> ValidBatch:
@@ -455,7 +455,7 @@ def valid_own(records: bytearray, rules: AppendRules, now_ms: int) -> ValidBatch
 
 
 def valid_marker(producer_id: int, producer_epoch: int, marker: EndMarker, rules: AppendRules) -> ValidBatch:
-    """Make the control batch that ends a transaction, as `Log.append_marker` takes it."""
+    """Make the control batch that ends a transaction, for `Log.append_marker`."""
     records = end_marker_batch(
         producer_id,
         producer_epoch,
