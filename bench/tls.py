@@ -30,14 +30,14 @@ CONNECTIONS = (1, 16)
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A broker with two listeners: one with TLS, and a plain one for unmeasured requests."""
+    """A broker with a plain listener for the preparations and one with TLS for the loads."""
 
     target: Target
     tls_port: int
     authority: Path
 
     def properties(self) -> list[str]:
-        """Return the client properties for Kafka's own tools."""
+        """Return the client properties of Kafka's own tools."""
         return [
             f"bootstrap.servers=localhost:{self.tls_port}",
             "security.protocol=SSL",
@@ -46,7 +46,7 @@ class Secured:
         ]
 
     def options(self) -> list[str]:
-        """Return the options of the load generator."""
+        """Return the options of the generator."""
         return ["-tls", f"localhost:{self.tls_port}", "-ca", str(self.authority)]
 
 

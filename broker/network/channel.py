@@ -99,10 +99,8 @@ def local_address(connected: socket.socket) -> tuple[str, int]:
 
 
 def has_ended_unread(connected: socket.socket) -> bool:
-    """Return whether nothing is left to read and the peer has ended its stream.
-
-    Raises OSError when the peer has reset the connection, so that nothing is kept for a peer that is gone.
-    """
+    """Whether nothing is left to read and the peer has ended its stream. Raises OSError when it has reset the
+    connection, so that nothing is kept for a peer that is gone."""
     with suppress(BlockingIOError, InterruptedError):
         return not connected.recv(1, socket.MSG_PEEK)
     return False
