@@ -295,6 +295,11 @@ def _network_families(network: Network) -> Iterator[Family]:
     yield Family("klamm_connections_closed_total", "counter", "Connections closed, by reason.", closed)
     logins = [(f'{{mechanism="{escape(name)}"}}', count) for name, count in sorted(counters.logins.items())]
     yield Family("klamm_logins_total", "counter", "Logins with SASL, re-authentications included.", logins)
+    handshakes = [
+        (f'{{protocol="{protocol}",cipher="{suite}"}}', count)
+        for (protocol, suite), count in sorted(counters.handshakes.items())
+    ]
+    yield Family("klamm_tls_handshakes_total", "counter", "TLS handshakes that were completed.", handshakes)
     unauthenticated = [("", len(network.unauthenticated))]
     yield Family("klamm_unauthenticated_connections", "gauge", "Connections that have not logged in.", unauthenticated)
     yield Family(

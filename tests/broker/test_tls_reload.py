@@ -8,6 +8,7 @@ import socket
 import ssl
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -222,4 +223,12 @@ def test_the_certificate_is_in_the_metrics_and_old_ones_in_the_log(tmp_path: Pat
         "ssl.keystore.location": tmp_path / "server.pem",
     }
     with BrokerProcess(tmp_path / "data", config) as broker:
+        own = AUTHORITY.client_context()
+        own.check_hostname = False
+        with socket.create_connection((broker.host, broker.port), 10) as plain, own.wrap_socket(plain):
+            pass
+        with urllib.request.urlopen(broker.metrics_url, timeout=10) as answer:
+            metrics = answer.read().decode()
+        assert 'klamm_tls_certificate_expiry_seconds{listener="SSL"} 3' in metrics  # most of a year
+        assert 'klamm_tls_handshakes_total{protocol="TLSv1.3",cipher="TLS_AES_256_GCM_SHA384"} 1' in metrics
         assert "clients dial 127.0.0.1, which is not among the names of the certificate CN=broker" in broker.log()
