@@ -39,7 +39,7 @@ def load(
     *,
     forget: Callable[[str], object] = lambda _: None,
 ) -> BrokerConfig:
-    """The broker's config from these places; `ConfigError` names the place, the key and what is wrong.
+    """The broker's config from these places; `ConfigError` names the place, the key and the mistake.
 
     `forget` is called for each environment variable that held a secret, so that no child process inherits it.
     """
