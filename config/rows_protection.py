@@ -16,9 +16,9 @@ PROTECTION = (
       "the environment and overrides. `config.providers.<name>.class` is Kafka's FileConfigProvider, "
       "DirectoryConfigProvider or EnvVarConfigProvider; `.param.allowed.paths` and `.param.allowlist.pattern` bound "
       "them. Values set at run time are never filled.", Words(), importance="low"),
-    K("klamm.data.mode", STRING, "private", "The users that may read new files and directories of the log directories: "
-      "`private` is the broker's user alone (0600, 0700), `group` the group of each log directory, too (0640, 2750), as "
-      "for Spark that reads segments as another user. The metadata store and key files are private in any case.",
+    K("klamm.data.mode", STRING, "private", "The users that may read new files of the log directories: `private` is "
+      "the broker's user alone (0600, 0700), `group` the group of each log directory, too (0640, 2750), as for Spark "
+      "that reads segments as another user. The metadata store and key files are private in any case.",
       OneOf(("private", "group")), importance="high"),
     K("klamm.data.mode.check", STRING, "warn", "What to do at start about a log directory that more users may read or "
       "write than klamm.data.mode says: `warn`, or `refuse` to start.", OneOf(("warn", "refuse"))),
