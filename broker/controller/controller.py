@@ -259,7 +259,9 @@ class Controller(Changes):
 
     def config_after(self, update: ConfigUpdate) -> BrokerConfig:
         """Return the broker's config as it would be after an update. Raises KafkaError."""
-        planner = configs.ConfigPlanner(self.image, self._static_config, self.node_id, self._store.exists)
+        planner = configs.ConfigPlanner(
+            self.image, self._static_config, self.node_id, self._store.exists, self._secrets
+        )
         error = planner.update(update)
         if error is not None:
             raise error

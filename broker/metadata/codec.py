@@ -314,6 +314,7 @@ def load_client_quotas(store: MetadataStore) -> dict[tuple[tuple[str, str | None
             record: Any = kinds.decode(node.value).message
             entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
             found.setdefault(entity, {})[record.key] = record.value
+    return found
 
 
 def load_tokens(store: MetadataStore) -> dict[str, DelegationToken]:
