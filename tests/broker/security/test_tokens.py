@@ -18,7 +18,7 @@ from klamm.protocol.messages.describe_delegation_token import (
 from klamm.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from klamm.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from klamm.protocol.scram import SCRAM_SHA_256, ScramCredential
-from tests.broker.tools.kafka_directory import kraft
+from tests.broker.tools.test_kafka_import import kraft
 from tests.support.embedded import NOW_MS, EmbeddedBroker
 
 NOT_FOUND, NOT_ALLOWED, DISABLED, MISMATCH, EXPIRED, BAD_TYPE = 62, 64, 61, 63, 66, 67
