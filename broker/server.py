@@ -65,7 +65,7 @@ EXIT_UNUSABLE = 3
 
 
 class CannotStart(Exception):
-    """The data directory or a port cannot be had; the message is one line."""
+    """The data directory or a port is not available; the message is one line."""
 
 
 def run(config: BrokerConfig) -> int:
@@ -309,8 +309,9 @@ class Server:
             listener.start()
         await broker.log_dir_mover.resume()
         tell_how_records_are_checked()
-        listeners = ",".join(addresses)
-        print(f"klamm ready node={self.config.node_id} listeners={listeners} metrics={metrics_url}", flush=True)
+        print(
+            f"klamm ready node={self.config.node_id} listeners={','.join(addresses)} metrics={metrics_url}", flush=True
+        )
         freeze_collector()
         dispatcher.warm(loop)
         await stop.wait()
