@@ -1,7 +1,7 @@
-"""Offsets on their way into the log: OffsetCommit and TxnOffsetCommit, and what becomes of those of a transaction.
+"""OffsetCommit and TxnOffsetCommit: writes offsets to the log, and decides those of transactions.
 
-A commit counts when it is durable. That of a transaction is `PendingTransactionalOffsets`' until the partition has its
-marker; a transaction with many offsets is decided in turns.
+A commit counts when it is durable. `PendingTransactionalOffsets` holds the offsets of a transaction until the partition
+has its marker. A transaction with many offsets is decided in turns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Commit = tuple[str, int, CommittedOffset]
 
 
 class Commits:
-    """See the module's head. `late_markers` came while their partition was being read."""
+    """See the module's head. `late_markers` arrived while their partition was being loaded."""
 
     def __init__(
         self,
@@ -59,8 +59,9 @@ class Commits:
     def commit(
         self, group_id: str, commits: Sequence[Commit], producer: TransactionalProducer | None = None
     ) -> Outcome:
-        """Store offsets, all of a request in one batch; what the client is told. Those of a ``producer`` count when
-        its transaction commits."""
+        """Store all offsets of a request in one batch, and return the response code. With a ``producer``, the offsets
+        count when its transaction commits.
+        """
         now = self._runtime.now()
         answer: CompletableResult[ErrorCode] = CompletableResult()
 
@@ -79,7 +80,7 @@ class Commits:
         return self._timeouts.limited(answer, now)
 
     def _stored(self, producer: TransactionalProducer | None, key: Key, committed: CommittedOffset) -> None:
-        """An offset is in the log: it counts, or waits for the outcome of its transaction."""
+        """Apply an offset that is in the log: it counts, or waits for the outcome of its transaction."""
         if producer is not None:
             self._pending.add(self._runtime.topic.index_of(key[0]), producer.producer_id, key, committed)
             return
@@ -88,29 +89,29 @@ class Commits:
 
     def _put(self, key: Key, committed: CommittedOffset) -> None:
         self._offsets.put(*key, committed)
-        if committed.is_stale(self._topics().get(key[1])):  # its topic was deleted while it waited
+        if committed.is_stale(self._topics().get(key[1])):  # its topic was deleted meanwhile
             self._removals.remove(key[0], [(key[1], key[2])])
 
     # -- the end of a transaction -------------------------------------------------------------------------------
 
     def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
-        """The partition ``index`` has the marker of a transaction: its offsets count, or never will."""
+        """Decide the offsets of a transaction: the partition ``index`` has its marker."""
         if not self._runtime.topic.is_loaded(index):
             self._late_markers.setdefault(index, []).append((producer_id, commit))
             return
         self._end(index, producer_id, commit=commit)
 
     def loaded(self, index: int) -> None:
-        """A partition has been read: end what has ended meanwhile."""
+        """Decide transactions that ended while the partition was being loaded."""
         for producer_id, commit in self._late_markers.pop(index, ()):
             self._end(index, producer_id, commit=commit)
 
     def forget_markers(self) -> None:
-        """The topic is gone, and what markers are about."""
+        """Drop the markers that arrived early: their topic is deleted."""
         self._late_markers.clear()
 
     def _end(self, index: int, producer_id: int, *, commit: bool) -> None:
-        """Many offsets in turns: those that are not decided yet stay unstable."""
+        """Decide the offsets of a transaction, many in turns; undecided ones stay unstable."""
         transaction = self._pending.ended(index, producer_id)
         if transaction is not None:
             self._decide(transaction, commit=commit)

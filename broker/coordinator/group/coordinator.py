@@ -1,10 +1,10 @@
 """The group coordinator of a broker: the shell around the state machines of all group protocols.
 
-It makes the parts and wires them: the runtime over ``__consumer_offsets``, the `Groups` of each protocol, the offsets
-with their `Commits`, `Removals` and `Expiry`. A group is answered for when its partition is led here and has been read:
-NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS before.
+It makes and wires its parts: the runtime over ``__consumer_offsets``, the `Groups` of each protocol, the offsets with
+their `Commits`, `Removals` and `Expiry`. A group is served when its partition is led here and has been loaded; before,
+requests get NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
 
-After a crash everything comes from the log: an offset that was acknowledged is in it.
+After a crash all state comes from the log: an acknowledged offset is in it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class GroupCoordinator:
         self._executor = CoordinatorExecutor(self.runtime, "klamm-assign")
         self.groups = self._make_groups(new_id)
         self._make_offsets(clock)
-        # What every request needs, without a call in between.
+        # Attributes that every request needs, without a call in between.
         self.topic, self.now, self.arm = self.runtime.topic, self.runtime.now, self.runtime.arm
         self.classic, self.consumers = self.groups.classic, self.groups.consumers
         self.configure(config)
@@ -127,7 +127,7 @@ class GroupCoordinator:
         self.expiry = Expiry(*of_groups, self.removals, runtime=runtime, clock=clock)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take a (changed) config."""
+        """Apply a new config."""
         self.runtime.config = config
         self.metadata_max_bytes = config.integer("offset.metadata.max.bytes")
         self.classic.limits = GroupLimits(
@@ -148,33 +148,34 @@ class GroupCoordinator:
         overrides = self._controller.image.group_configs.get(group_id)
         return group_settings(self.runtime.config, overrides) if overrides else self._default_settings
 
-    # -- which groups are ours ----------------------------------------------------------------------------------
+    # -- which groups are served here --------------------------------------------------------------------------------
 
     def check(self, group_id: str) -> None:
-        """Raise what `InternalTopic.check` does unless the group is looked after here; InvalidGroupId for an id that
-        cannot be stored."""
+        """Raise what `InternalTopic.check` does unless the group is served here; InvalidGroupId for an id that cannot
+        be stored.
+        """
         if not fits_string(group_id):
             raise InvalidGroupId(f"the group id has more than {MAX_STRING_BYTES} bytes of UTF-8")
         self.topic.check(group_id)
 
     @property
     def consumer_protocol(self) -> bool:
-        """Whether ConsumerGroupHeartbeat is served at all."""
+        """Whether ConsumerGroupHeartbeat is served."""
         return self._consumer_protocol and self._controller.image.features.finalized.get(GROUP_VERSION, 0) >= 1
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read the log back, and to look at the clock. On the loop."""
+        """Start to load the log, and set the first expiry. On the loop."""
         self.runtime.start()
 
     def close(self) -> None:
-        """No more ticks; whoever waits is told to look elsewhere."""
+        """Stop: no more ticks; waiting requests get NotCoordinator."""
         self.runtime.close()
         self._executor.close()
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Our topic has come or gone, or a topic with offsets is gone."""
+        """Apply changes of topics: of the internal topic, and of topics that groups use."""
         if new.topics is old.topics:
             return
         self.runtime.on_image(old, new)
@@ -182,7 +183,7 @@ class GroupCoordinator:
         self.consumers.topics_changed(*_changed_topics(old, new))
 
     async def settle(self) -> None:
-        """The last step of a change of the metadata."""
+        """Complete a metadata change: remove the offsets of deleted topics."""
         await self.removals.settle()
 
     def expire(self, now: Now) -> None:
@@ -194,8 +195,8 @@ class GroupCoordinator:
         return Replay(partition.name, partition.index, partition.rules.max_decompressed_bytes)
 
     async def take(self, index: int, replay: Replay) -> None:
-        """In turns: no group of the partition is answered for before all of it is here."""
-        self.pending.forget(index)  # what a try that failed has left
+        """Take over the loaded groups and offsets, in turns. No group is served before all of the partition is here."""
+        self.pending.forget(index)  # left over from a failed try
         await self._take_groups(replay)
         await self._take_offsets(replay)
         self.pending.merge(replay.pending)
@@ -232,7 +233,7 @@ class GroupCoordinator:
             self.removals.remove(group_id, gone)
 
     def unload(self, index: int | None) -> None:
-        """Forget the groups and offsets of a partition; None: all."""
+        """Forget the groups and offsets of a partition; None: of all."""
         wall_ms = self.now().wall_ms
         for group_id in dict.fromkeys([*self.classic.groups, *self.consumers.groups, *self.offsets.groups()]):
             if index is None or self.topic.index_of(group_id) == index:
@@ -246,7 +247,7 @@ class GroupCoordinator:
 
 
 def _changed_topics(old: MetadataImage, new: MetadataImage) -> tuple[frozenset[str], frozenset[str]]:
-    """Topics that have come, gone, or got other partitions; and those of them that have come or gone."""
+    """Return topics that were created, deleted or got more partitions; and those that were created or deleted."""
     differ = {
         name
         for name in old.topics.keys() | new.topics.keys()

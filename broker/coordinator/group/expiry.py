@@ -1,6 +1,6 @@
-"""Committed offsets whose time is over (KIP-211), and groups that are left without any: see `offsets` for the rule.
+"""Expiry of committed offsets (KIP-211), and of groups without any: see `offsets` for the rule.
 
-`expired_offsets` says which they are, `Expiry` removes them from time to time.
+`expired_offsets` finds them, `Expiry` removes them from time to time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ MINUTE_MS = 60_000
 
 
 class Expiry:
-    """Removes what nobody has used for ``offsets.retention.minutes``. A clock that has just jumped ahead is not
-    believed (`TrustedTime`)."""
+    """Removes offsets unused for ``offsets.retention.minutes``. It does not trust a clock that has just jumped ahead
+    (`TrustedTime`).
+    """
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Expiry:
         self._trusted = TrustedTime(clock)
 
     def begin(self, now: Now) -> None:
-        """Look for what has expired, and again after a while."""
+        """Expire offsets now, then schedule the next expiry."""
         self._runtime.tasks.start(self._run())
 
     async def _run(self) -> None:
@@ -65,8 +66,9 @@ class Expiry:
             self._runtime.set_expiry(self._runtime.now())
 
     async def expire(self) -> None:
-        """Remove expired offsets, and empty groups without offsets. In turns: what has expired is looked up and
-        removed in one step, `PIECE` offsets at most."""
+        """Remove expired offsets, and empty groups without offsets. In turns: one step finds and removes at most
+        `PIECE` offsets.
+        """
         now_ms = self._trusted.now_ms()
         async for group_id in in_turns([group.group_id for group in self._groups]):
             while (outcome := self._expire_some(group_id, now_ms)) is not None:
@@ -77,7 +79,7 @@ class Expiry:
                 await asyncio.sleep(0)
 
     def _expire_some(self, group_id: str, now_ms: int) -> Outcome | None:
-        """The outcome of a removal after which there may be more to remove; None for none."""
+        """Remove some expired offsets of a group. Return the outcome if there may be more to remove, else None."""
         group, topic = self._groups.get(group_id), self._runtime.topic
         if group is None or not topic.is_loaded(topic.index_of(group_id)):
             return None
@@ -101,9 +103,9 @@ def expired_offsets(
     retention_ms: int,
     at_most: int,
 ) -> tuple[list[Offset], bool]:
-    """The offsets of a group whose time is over, the first ones only if there are many, and whether there are others.
+    """Return at most `at_most` expired offsets of a group, and whether it has others.
 
-    Those that open transactions have are `undecided` and stay.
+    Offsets of open transactions are `undecided` and stay.
     """
     base_ms: int | None = None
     if isinstance(group, ClassicGroup) and group.protocol_type is not None:

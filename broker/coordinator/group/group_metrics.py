@@ -1,6 +1,6 @@
-"""What the group coordinator tells a scrape: Kafka's group metrics under Klamm's names.
+"""Metrics of the group coordinator: Kafka's group metrics under Klamm's names.
 
-Groups by protocol and state are counted when somebody asks; the rest are numbers that grow where things happen.
+Groups by protocol and state are counted at scrape time; the others are running counters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATES = {"classic": tuple(State), "consumer": tuple(GroupState)}
 
 
 def register(metrics: Metrics, groups: GroupCoordinator) -> None:
-    """Let the metrics ask this coordinator."""
+    """Register the metrics of this coordinator."""
 
     def by_state() -> Iterable[tuple[str, int]]:
         counts = Counter((group.kind, group.state.value) for group in groups.groups)

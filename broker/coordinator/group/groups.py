@@ -1,8 +1,8 @@
-"""The groups of a broker, whatever their protocol.
+"""The groups of a broker, of all protocols.
 
-The state machines of the protocols stand side by side: `classic` groups, `consumers`, and the members of consumer
-groups that speak the classic protocol. A group id is of one of them at a time. What holds for all groups is asked here;
-what only one protocol knows is asked of its machine.
+There is one state machine per protocol: `classic` groups, `consumers`, and the members of consumer groups that use the
+classic protocol. A group id belongs to one machine at a time. This class answers questions common to all groups; each
+machine answers those of its own protocol.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ class Groups:
         yield from self.consumers.groups.values()
 
     def get(self, group_id: str) -> Group | None:
-        """A group of either protocol."""
+        """Return a group of either protocol."""
         return self.classic.groups.get(group_id) or self.consumers.groups.get(group_id)
 
     def protocol_handler(self, group_id: str) -> ClassicGroups | ClassicMembers:
-        """Who answers the classic protocol for a group."""
+        """Return the machine that handles classic requests for a group."""
         return self._classic_members if group_id in self.consumers.groups else self.classic
 
     def simple(self, group_id: str, wall_ms: int) -> None:
-        """Somebody has committed offsets: there is a group, if only one that nobody is in."""
+        """Make sure that a group with committed offsets exists, if only an empty one."""
         if group_id not in self.consumers.groups:
             self.classic.simple(group_id, wall_ms)
 
     def make_room_for_classic(self, group_id: str, now: Now) -> None:
-        """A consumer group that nobody is in gives way to the classic group that somebody wants to join."""
+        """Remove an empty consumer group so that a classic group can take its id."""
         group = self.consumers.groups.get(group_id)
         if group is not None and not group.members:
             self.remove(group_id, lambda code: None, now)
-            self.simple(group_id, now.wall_ms)  # if nobody joins in the end, its offsets still belong to a group
+            self.simple(group_id, now.wall_ms)  # if no member joins in the end, its offsets still belong to a group
 
     def remove(self, group_id: str, stored: Callable[[ErrorCode], None], now: Now) -> None:
-        """Delete an empty group. One of the consumer protocol is gone with the append, as all that it does."""
+        """Delete an empty group. A consumer group is gone with the append, like all its changes."""
         if group_id in self.consumers.groups:
             self.consumers.delete(group_id, lambda code: stored(ErrorCode(code)), now)
             return
@@ -74,7 +74,7 @@ class Groups:
         self._store(group_id, lambda: [(group_key(group_id), None)], deleted, now)
 
     def forget(self, group_id: str, wall_ms: int) -> None:
-        """Look after a group no longer: who waits is sent elsewhere."""
+        """Drop a group; its waiting requests get NOT_COORDINATOR."""
         self.classic.forget(group_id, int(ErrorCode.NOT_COORDINATOR), wall_ms)
         self.consumers.forget(group_id)
 
@@ -84,7 +84,7 @@ def is_empty(group: Group) -> bool:
 
 
 def is_abandoned(group: Group) -> bool:
-    """Whether nobody is in a group, nor about to be."""
+    """Return whether a group has no members, nor pending ones."""
     if isinstance(group, ConsumerGroup):
         return not group.members
     return group.state is State.EMPTY and not group.pending_members

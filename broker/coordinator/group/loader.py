@@ -1,8 +1,8 @@
-"""Reading a partition of ``__consumer_offsets`` back: the last word of the log about each offset and group.
+"""Replay of a partition of ``__consumer_offsets``: the last record of each offset and group.
 
-A `Replay` takes the log piece by piece, in any thread, and knows nothing but bytes. Offsets that were committed in a
+A `Replay` decodes the log piece by piece, in any thread, and knows nothing but bytes. Offsets that were committed in a
 transaction count once its commit marker is read. A record that does not decode is skipped and counted: one bad record
-must not keep a group from its other offsets.
+must not cost a group its other offsets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Replay:
-    """What the log says so far."""
+    """The offsets and groups found in the log so far."""
 
     def __init__(self, name: str, index: int, decompressed_limit: int) -> None:
         self.pending = PendingTransactionalOffsets()
@@ -37,7 +37,7 @@ class Replay:
         self._index = index
 
     def read(self, data: bytes, offset: int) -> int:
-        """Take the whole batches in ``data``, records from ``offset`` on; returns the offset to go on with."""
+        """Decode the whole batches in ``data`` from the record at ``offset`` on. Return the next offset to read."""
         for position, header in batches(data):
             if header.last_offset >= offset:
                 try:

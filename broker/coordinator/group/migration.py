@@ -1,8 +1,8 @@
-"""A group that changes its protocol while it is in use (KIP-848): from classic to consumer, and back.
+"""Conversion of groups in use between the classic and the consumer protocol (KIP-848).
 
-Its members do not notice: the generation goes on as epoch, everybody keeps its partitions, and the classic members of a
-consumer group are served by `classic_members`. `upgraded` and `downgraded` make the other kind of group out of one;
-whether that may be ``group.consumer.migration.policy`` and the sizes say, which `Migration` holds them against.
+Members do not notice: the generation continues as the epoch, members keep their partitions, and `classic_members`
+serves the classic members of a consumer group. `upgraded` and `downgraded` convert a group. `Migration` checks that
+``group.consumer.migration.policy`` and the size limits permit it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DOWNGRADE = frozenset(("downgrade", "bidirectional"))
 
 
 class Migration:
-    """Groups that go from one protocol to the other, as far as the config lets them."""
+    """Converts groups between the protocols, as far as the config permits."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Migration:
         self._forget = forget
 
     def upgraded(self, classic: ClassicGroup) -> ConsumerGroup:
-        """The classic group as a consumer group, if it may be one. Raises GroupIdNotFound."""
+        """Return the classic group as a consumer group, if permitted. Raises GroupIdNotFound."""
         limits = self._limits()
         if limits.migration not in UPGRADE:
             raise GroupIdNotFound(f"classic group {classic.group_id!r} stays classic: group.consumer.migration.policy")
@@ -74,7 +74,7 @@ class Migration:
         return upgraded(classic, limits.assignors[0], self._topics())
 
     def enter(self, change: Change, now: Now) -> None:
-        """A consumer group begins to be one: it is new, or was a classic one until now."""
+        """Add the first records of a consumer group that is new, or was a classic group until now."""
         group, group_id = change.group, change.group.group_id
         if group_id in self._classic.groups:
             change.records.append((group_key(group_id), None))
@@ -89,7 +89,7 @@ class Migration:
             change.then(partial(self._sessions.expect_heartbeat, group, member, now))
 
     def downgrade_if_classic(self, change: Change, now: Now) -> bool:
-        """When all members speak the classic protocol, the group is a classic one again, and rebalances."""
+        """Convert the group to a classic one, with a rebalance, if all members use the classic protocol."""
         group, limits = change.group, self._limits()
         if (
             limits.migration not in DOWNGRADE
@@ -109,9 +109,9 @@ class Migration:
 
 
 def upgraded(classic: ClassicGroup, assignor: str, topics: Mapping[str, TopicImage]) -> ConsumerGroup:
-    """The classic group as a consumer group. Raises GroupIdNotFound when what its members say is not understood."""
+    """Return the classic group as a consumer group. Raises GroupIdNotFound if a member's metadata does not decode."""
     if classic.protocol_type != CONSUMER:
-        raise GroupIdNotFound(f"group {classic.group_id!r} is not one of consumers")
+        raise GroupIdNotFound(f"group {classic.group_id!r} is not a group of consumers")
     group = ConsumerGroup(classic.group_id, assignor)
     group.epoch = group.assignment_epoch = max(classic.generation_id, FIRST_EPOCH)
     try:
@@ -119,7 +119,7 @@ def upgraded(classic: ClassicGroup, assignor: str, topics: Mapping[str, TopicIma
             group.put(_consumer_member(member, classic.protocol_name, group.epoch, topics))
     except Malformed as error:
         raise GroupIdNotFound(
-            f"classic group {classic.group_id!r} stays classic: its members are not understood: {error}"
+            f"classic group {classic.group_id!r} stays classic: its members' metadata cannot be decoded: {error}"
         ) from None
     group.target = {
         member.member_id: {topic: frozenset(indexes) for topic, indexes in member.assigned.items()}
@@ -134,7 +134,7 @@ def _consumer_member(
 ) -> ConsumerMember:
     metadata = member.metadata(protocol) if protocol is not None else member.protocols[0][1]
     subscription = parse_subscription(metadata)
-    parse_subscription(member.protocols[0][1])  # what `classic_assignment` will look at
+    parse_subscription(member.protocols[0][1])  # `classic_assignment` will decode it
     assigned: Epochs = {
         topics[name].topic_id: dict.fromkeys(indexes, epoch)
         for name, indexes in parse_assignment(member.assignment).items()
@@ -156,7 +156,7 @@ def _consumer_member(
 
 
 def downgraded(group: ConsumerGroup, topics_by_id: Mapping[bytes, TopicImage], *, wall_ms: int) -> ClassicGroup:
-    """The consumer group, whose members all speak the classic protocol, as a classic group: stable as it is."""
+    """Return the consumer group as a stable classic group. All its members use the classic protocol."""
     classic = ClassicGroup(group.group_id, State.STABLE, state_timestamp_ms=wall_ms)
     classic.generation_id = group.epoch
     classic.protocol_type = CONSUMER
@@ -180,7 +180,7 @@ def downgraded(group: ConsumerGroup, topics_by_id: Mapping[bytes, TopicImage], *
 
 
 def classic_assignment(member: ConsumerMember, assigned: Epochs, topics_by_id: Mapping[bytes, TopicImage]) -> bytes:
-    """What SyncGroup gives to a classic member, in the version that it speaks."""
+    """Return the assignment for a classic member's SyncGroup, in the member's version."""
     assert member.classic is not None
     version = parse_subscription(member.classic.protocols[0][1]).version
     named = {topics_by_id[topic].name: list(indexes) for topic, indexes in assigned.items() if topic in topics_by_id}

@@ -1,9 +1,9 @@
 """Committed offsets in memory: group, topic, partition -> offset, and when they expire.
 
-What stands here is in the log; a commit is put in after its record is durable, a load puts in what the log says. An
-offset expires (KIP-211) when nobody has used it for ``offsets.retention.minutes``: counted from the moment its group
-became empty or, while the group consumes other topics, or never had members, from the commit itself. A commit with a
-retention time of its own (OffsetCommit v2-4) expires at that time.
+All of them are in the log: a commit is added after its record is durable, a load adds those of the log. An offset
+expires (KIP-211) when it is unused for ``offsets.retention.minutes``. The time counts from the moment its group became
+empty; if the group consumes other topics, or never had members, from the commit itself. A commit with a retention time
+of its own (OffsetCommit v2-4) expires at that time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Offset = tuple[str, int]  # topic, partition
 
 
 class CommittedOffset(NamedTuple):
-    """What a consumer has stored for one partition. A topic id of zeros: not known."""
+    """The committed offset of one partition. A topic id of zeros: not known."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -32,14 +32,14 @@ class CommittedOffset(NamedTuple):
     topic_id: bytes = ZERO_UUID
 
     def expired(self, now_ms: int, *, base_ms: int | None, retention_ms: int) -> bool:
-        """Whether it is time; ``base_ms`` is since when it is not used, None for since the commit."""
+        """Return whether the offset has expired. ``base_ms`` is the start of its unused time; None: the commit."""
         if self.expire_timestamp_ms is not None:
             return now_ms >= self.expire_timestamp_ms
         since_ms = self.commit_timestamp_ms if base_ms is None else base_ms
         return now_ms - since_ms >= retention_ms
 
     def is_stale(self, topic: TopicImage | None) -> bool:
-        """Whether it is of a topic that is gone, perhaps replaced by another of its name: the `topic` of now."""
+        """Return whether the offset's topic was deleted, or replaced by the current `topic` of the same name."""
         return topic is None or self.topic_id not in (ZERO_UUID, topic.topic_id)
 
 
@@ -57,7 +57,7 @@ class OffsetTable:
         return self._count
 
     def of(self, group: str) -> Topics:
-        """Topic -> partition -> offset; empty for an unknown group. Only to look at."""
+        """Return topic -> partition -> offset; empty for an unknown group. Read-only."""
         return self._groups.get(group, {})
 
     def get(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
@@ -72,7 +72,7 @@ class OffsetTable:
         partitions[partition] = committed
 
     def remove(self, group: str, topic: str, partition: int) -> None:
-        """Forget one offset, if there is one."""
+        """Remove one offset, if it is there."""
         topics = self._groups.get(group)
         partitions = topics.get(topic) if topics is not None else None
         if topics is None or partitions is None or partitions.pop(partition, None) is None:
@@ -84,10 +84,10 @@ class OffsetTable:
             del self._groups[group]
 
     def forget(self, group: str) -> None:
-        """Forget all offsets of a group: it is not looked after here any more."""
+        """Remove all offsets of a group from memory."""
         for partitions in self._groups.pop(group, {}).values():
             self._count -= len(partitions)
 
     def groups(self) -> Iterator[str]:
-        """The groups that have offsets."""
+        """Return the groups that have offsets."""
         return iter(self._groups)

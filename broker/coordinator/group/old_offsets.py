@@ -1,10 +1,10 @@
-"""Offsets of the ZooKeeper era: what OffsetCommit and OffsetFetch v0 keep, apart from ``__consumer_offsets``.
+"""Offsets of the ZooKeeper era: OffsetCommit and OffsetFetch v0 store them apart from ``__consumer_offsets``.
 
     /consumers/<group>/offsets/<topic>/<partition>   the offset as decimal text
 
-These are the nodes of Kafka 0.8's high-level consumer, in the metadata store. A client that commits with v0 and one
-that commits with v1 or newer do not see each other's offsets, which is how a migration by dual commits is meant to
-work. There is no metadata text and no expiry here. A commit is durable when it is answered.
+These are the nodes of Kafka 0.8's high-level consumer, in the metadata store. Clients that commit with v0 and clients
+that commit with v1 or newer do not see each other's offsets; a migration by dual commits relies on that. There is no
+metadata text and no expiry. A commit is durable before its response.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ CONSUMERS = "/consumers"
 
 
 def path(group_id: str, topic: str, partition: int) -> str:
-    """Raises InvalidGroupId for a group that cannot be part of a path."""
+    """Return the node of an offset. Raises InvalidGroupId for a group that cannot be part of a path."""
     if not group_id or "/" in group_id or group_id in (".", ".."):
-        raise InvalidGroupId(f"{group_id!r} cannot be a group whose offsets are kept by version 0")
+        raise InvalidGroupId(f"{group_id!r} cannot be the id of a group with offsets of version 0")
     return f"{CONSUMERS}/{group_id}/offsets/{topic}/{partition}"
 
 
 async def commit(controller: Controller, group_id: str, offsets: Sequence[tuple[str, int, int]]) -> None:
-    """Store (topic, partition, offset); raises InvalidGroupId, KafkaStorageError."""
+    """Store (topic, partition, offset). Raises InvalidGroupId, KafkaStorageError."""
     wanted = {path(group_id, topic, partition): str(offset).encode() for topic, partition, offset in offsets}
 
     def work(store: MetadataStore) -> None:
@@ -43,7 +43,7 @@ async def commit(controller: Controller, group_id: str, offsets: Sequence[tuple[
 
 
 async def fetch(controller: Controller, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[int | None]:
-    """The offset of each partition; None where there is none. Raises InvalidGroupId, KafkaStorageError."""
+    """Return the offset of each partition; None where there is none. Raises InvalidGroupId, KafkaStorageError."""
     wanted = [path(group_id, topic, partition) for topic, partition in partitions]
 
     def work(store: MetadataStore) -> list[int | None]:

@@ -1,8 +1,8 @@
-"""Offsets that were committed in transactions which are still open: they count when, and if, the transaction commits.
+"""Offsets committed in open transactions. They count if and when the transaction commits.
 
-What was committed after them, outside of a transaction or in another that has committed already, stays as it is: the
-last word in the log about an offset is the last one that was written, not the last one that was decided. Until the
-outcome is known the offset is unstable (KIP-447), whoever wrote last; unless it was deleted, which ends the matter.
+A later commit, outside of a transaction or in one that has committed already, stays in force: the order of writes in
+the log decides, not the order of outcomes. Until the outcome is known the offset is unstable (KIP-447), no matter which
+commit came last. Deletion of the offset ends this.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ Key = tuple[str, str, int]  # group, topic, partition
 
 
 class _Pending(NamedTuple):
-    """What a transaction has committed; None when something that was written later counts."""
+    """An offset that a transaction has committed; None if a later write overrides it."""
 
     serial: int
     committed: CommittedOffset | None
 
 
 class OffsetsOfTransaction:
-    """A transaction with offsets; one that has ended keeps those that `PendingTransactionalOffsets.decide` has not come
-    to."""
+    """A transaction with offsets. After its end it keeps the offsets that `PendingTransactionalOffsets.decide` has not
+    reached.
+    """
 
     __slots__ = ("key", "offsets")
 
@@ -35,20 +36,20 @@ class OffsetsOfTransaction:
 
 
 class PendingTransactionalOffsets:
-    """By partition of ``__consumer_offsets`` and producer id, as markers name them."""
+    """Open transactions by partition of ``__consumer_offsets`` and producer id, as markers name them."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], OffsetsOfTransaction] = {}
         self._ending: set[OffsetsOfTransaction] = set()
         self._holders: dict[Key, set[OffsetsOfTransaction]] = {}
-        self._groups: dict[str, set[tuple[str, int]]] = {}  # what of each group is in `_holders`
-        self._written = 0  # how much has been written so far: tells what came before what
+        self._groups: dict[str, set[tuple[str, int]]] = {}  # topics and partitions in `_holders`, by group
+        self._written = 0  # counts writes: gives their order
 
     def __len__(self) -> int:
         return len(self._open)
 
     def add(self, index: int, producer_id: int, key: Key, committed: CommittedOffset) -> None:
-        """A transaction commits an offset; called in the order in which they are written."""
+        """Add an offset that a transaction commits. Call this in the order of the writes."""
         transaction = self._open.get((index, producer_id))
         if transaction is None:
             transaction = self._open[index, producer_id] = OffsetsOfTransaction((index, producer_id))
@@ -68,7 +69,7 @@ class PendingTransactionalOffsets:
             del self._groups[key[0]]
 
     def overtake(self, key: Key) -> None:
-        """An offset is written outside of any transaction: what open ones have for it comes before that."""
+        """Note a commit outside of any transaction: it overrides the earlier writes of open transactions."""
         self._written += 1
         self._overtake(key, self._written)
 
@@ -79,7 +80,7 @@ class PendingTransactionalOffsets:
                 offsets[key] = offsets[key]._replace(committed=None)
 
     def drop(self, key: Key) -> None:
-        """An offset is deleted: what open ones have for it never counts, and nobody waits for their outcome."""
+        """Drop a deleted offset: pending commits of it never count, and it is no longer unstable."""
         if key not in self._holders:
             return
         for transaction in self._holders[key]:
@@ -89,13 +90,14 @@ class PendingTransactionalOffsets:
         self._let_go(key)
 
     def end(self, index: int, producer_id: int, *, commit: bool) -> dict[Key, CommittedOffset]:
-        """The offsets that count from now on, because their transaction has committed."""
+        """End a transaction and return its offsets that count from now on."""
         transaction = self.ended(index, producer_id)
         return self.decide(transaction, commit=commit) if transaction is not None else {}
 
     def ended(self, index: int, producer_id: int) -> OffsetsOfTransaction | None:
-        """The transaction that has a marker now, to be decided; the producer may begin another one meanwhile. Its
-        offsets stay pending until `decide` comes to them. None: it has no offsets."""
+        """Return the transaction that has got its marker, for `decide`; its offsets stay pending until then. Its
+        producer may begin another one meanwhile. None: it has no offsets.
+        """
         transaction = self._open.pop((index, producer_id), None)
         if transaction is not None:
             self._ending.add(transaction)
@@ -104,7 +106,9 @@ class PendingTransactionalOffsets:
     def decide(
         self, transaction: OffsetsOfTransaction, *, commit: bool, at_most: int | None = None
     ) -> dict[Key, CommittedOffset]:
-        """Some of its offsets are not pending any more; those that count from now on."""
+        """Decide at most `at_most` offsets of a transaction; they are no longer pending. Return those that count from
+        now on.
+        """
         counts = {}
         for key in list(islice(transaction.offsets, at_most)):
             serial, committed = transaction.offsets.pop(key)
@@ -120,19 +124,19 @@ class PendingTransactionalOffsets:
         return counts
 
     def is_pending(self, key: Key) -> bool:
-        """Whether a transaction is open that has committed this offset."""
+        """Return whether an open transaction has committed this offset."""
         return key in self._holders
 
     def of(self, group: str) -> Collection[tuple[str, int]]:
-        """Topic and partition of each offset of a group that is pending. Only to look at."""
+        """Return topic and partition of each pending offset of a group. Read-only."""
         return self._groups.get(group, ())
 
     def groups(self) -> Collection[str]:
-        """The groups with offsets that are pending. Only to look at."""
+        """Return the groups with pending offsets. Read-only."""
         return self._groups.keys()
 
     def merge(self, read: PendingTransactionalOffsets) -> None:
-        """Take over what was read back of partitions that were not looked after here before: all of their groups."""
+        """Take over the offsets of loaded partitions. None of their groups may be here already."""
         assert self._groups.keys().isdisjoint(read._groups)
         self._open.update(read._open)
         self._holders.update(read._holders)
@@ -140,7 +144,7 @@ class PendingTransactionalOffsets:
         self._written = max(self._written, read._written)
 
     def forget(self, index: int) -> None:
-        """A partition of the topic is not looked after here any more."""
+        """Drop the pending offsets of a partition of the topic."""
         for transaction in [each for each in (*self._open.values(), *self._ending) if each.key[0] == index]:
             self._open.pop(transaction.key, None)
             self.decide(transaction, commit=False)

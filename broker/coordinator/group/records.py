@@ -1,9 +1,9 @@
-"""What the coordinator writes into ``__consumer_offsets``, and what it reads there.
+"""The group coordinator's records in ``__consumer_offsets``.
 
 The formats are declared in `klamm.protocol.coordinator_records.group`. Offsets are written at value version 4, which
-has the topic's id; version 1 is the only one with an expiry of its own, so commits with a retention time (OffsetCommit
-v2-4) use it. Metadata of classic groups is written at version 3, as Kafka 4.4 does. Kinds of records that are not known
-here are left to others. A compacted log keeps the last value of each key.
+has the topic's id. Version 1 is the only one with an expiry time, so commits with a retention time (OffsetCommit v2-4)
+use it. Metadata of classic groups is written at version 3, as Kafka 4.4 does. Unknown kinds of records are ignored. A
+compacted log keeps the last value of each key.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GroupRecord(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """A piece of a consumer group: the kind of record, and the member or expression; None for a tombstone."""
+    """One record of a consumer group: its kind, its member or expression, its value; None for a tombstone."""
 
     kind: int
     group: str
@@ -59,7 +59,7 @@ class ConsumerRecord(NamedTuple):
 
 
 def offset_record(group: str, topic: str, partition: int, committed: CommittedOffset) -> KeyValue:
-    """The record of one commit."""
+    """Return the record of one commit."""
     expires = committed.expire_timestamp_ms is not None
     value = OffsetCommitValue(
         offset=committed.offset,
@@ -78,7 +78,7 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def group_record(group: str, value: GroupMetadataValue) -> KeyValue:
-    """The record of one generation."""
+    """Return the record of one generation."""
     return group_key(group), encode_value(value, GROUP_VALUE)
 
 
@@ -87,7 +87,7 @@ def group_key(group: str) -> bytes:
 
 
 def decode(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | ConsumerRecord | None:
-    """What a record says; None for kinds that are not known here. Raises Malformed."""
+    """Decode a record; None for unknown kinds. Raises Malformed."""
     found = decode_record(key, value)
     if found is None:
         return None
@@ -102,7 +102,7 @@ def decode(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord
 
 
 def _part(key: Message) -> str:
-    """The member or the expression that a record is about; nothing when it is about the group."""
+    """Return the member or expression of a record; empty for a record of the group."""
     for name in ("member_id", "regular_expression"):
         if hasattr(key, name):
             return str(getattr(key, name))
@@ -123,5 +123,5 @@ def _committed(stored: OffsetCommitValue | None) -> CommittedOffset | None:
 
 
 def batches(records: Sequence[T], limit: int = 500) -> list[Sequence[T]]:
-    """Many tombstones in pieces that fit into a batch each."""
+    """Split tombstones into pieces that fit into a batch each."""
     return [records[start : start + limit] for start in range(0, len(records), limit)]

@@ -1,6 +1,6 @@
-"""Offsets and groups on their way out: DeleteGroups, OffsetDelete, and the offsets of topics that are gone.
+"""Removal of offsets and groups: DeleteGroups, OffsetDelete, and the offsets of deleted topics.
 
-A tombstone for each, in batches; memory forgets them when these are durable.
+Each offset or group gets a tombstone, written in batches; memory drops it when the tombstone is durable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from klamm.broker.metadata.image import MetadataImage
 
 PIECE = 500
-"""Offsets that are looked at, or removed, in one turn."""
+"""The number of offsets that are examined or removed in one turn."""
 
 
 class Removals:
@@ -47,10 +47,10 @@ class Removals:
         self._groups = groups
         self._runtime = runtime
         self._timeouts = timeouts
-        self._gone: set[str] = set()  # topics that have been deleted, until their offsets are
+        self._gone: set[str] = set()  # deleted topics with offsets still to be removed
 
     def remove(self, group_id: str, offsets: Sequence[Offset], *, group_too: bool = False) -> Outcome:
-        """Write tombstones, and forget the offsets when they are durable; with ``group_too`` the group goes, too."""
+        """Write tombstones, and drop the offsets when they are durable; with ``group_too`` also the group."""
         now = self._runtime.now()
         answer: CompletableResult[ErrorCode] = CompletableResult()
         codes: list[ErrorCode] = []
@@ -79,7 +79,7 @@ class Removals:
         return self._timeouts.limited(answer, now)
 
     def delete_group(self, group_id: str) -> Outcome:
-        """DeleteGroups: the group with its offsets, if nobody is in it."""
+        """Handle DeleteGroups: delete an empty group with its offsets."""
         group = self._groups.get(group_id)
         if group is None or group.state is State.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -90,19 +90,20 @@ class Removals:
         return self.remove(group_id, offsets, group_too=True)
 
     def delete_offsets(self, group_id: str, offsets: Sequence[Offset]) -> Outcome:
-        """OffsetDelete: tombstones for these."""
+        """Handle OffsetDelete: write tombstones for these offsets."""
         self.deleted_count += len(offsets)
         return self.remove(group_id, offsets)
 
     def _offsets_of(self, group_id: str) -> list[Offset]:
-        """The committed ones, and those that open transactions have."""
+        """Return the committed offsets of a group, and those of open transactions."""
         offsets = [(topic, partition) for topic, found in self._offsets.of(group_id).items() for partition in found]
         return list(dict.fromkeys([*offsets, *self._pending.of(group_id)]))
 
-    # -- topics that are gone -----------------------------------------------------------------------------------
+    # -- deleted topics
+    # --------------------------------------------------------------------------------------------------
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Topics may be gone, or replaced by others of their name."""
+        """Note topics that were deleted, or replaced by others of their name."""
         self._gone |= {
             name
             for name, topic in old.topics.items()
@@ -110,7 +111,7 @@ class Removals:
         }
 
     async def settle(self) -> None:
-        """Remove the offsets of topics that are gone, in turns."""
+        """Remove the offsets of deleted topics, in turns."""
         gone, self._gone = self._gone, set()
         if gone:
             await self._remove_all_of(gone)
@@ -129,10 +130,10 @@ def _tombstones(group_id: str, offsets: Sequence[Offset]) -> list[KeyValue]:
 
 
 def _worst(codes: Sequence[ErrorCode]) -> ErrorCode:
-    """What the client of a removal is told."""
+    """Return the response code of a removal."""
     return next((commit_error(code) for code in codes if code), ErrorCode.NONE)
 
 
 def commit_error(code: ErrorCode) -> ErrorCode:
-    """What a client is told of offsets that cannot be stored."""
+    """Return the response code for offsets that cannot be stored."""
     return coordinator_error(code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)

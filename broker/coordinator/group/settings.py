@@ -1,8 +1,7 @@
-"""What the configs of the broker and of a single group say about consumer groups.
+"""Limits and settings of consumer groups, from the configs of the broker and of single groups.
 
-A group's own config (``consumer.session.timeout.ms`` of resource type GROUP) stands in for the broker's key with
-``group.`` before it, within the broker's limits: as in Kafka a value that is not within
-them any more counts as the limit.
+A group's own config (``consumer.session.timeout.ms`` of resource type GROUP) overrides the broker's key with ``group.``
+before it, within the broker's limits. As in Kafka, a value outside of the current limits counts as the nearest limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the machines of all groups put their records."""
+"""The interface through which the group machines store records."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from klamm.broker.coordinator.runtime.types import Done, Now, Records
 
 
 class Store(Protocol):
-    """Where records go."""
+    """Appends records of a group."""
 
     def __call__(
         self, group_id: str, records: Records, done: Done, now: Now, /, *, appended: Callable[[], None] = ...
     ) -> None:
-        """Append. ``appended`` is called at once when they are in the log, ``done(code, now)`` once, maybe at once,
-        when they are durable or have failed."""
+        """Append. ``appended`` is called as soon as the records are in the log. ``done(code, now)`` is called once,
+        possibly at once, when they are durable or have failed.
+        """

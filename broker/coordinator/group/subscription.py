@@ -1,12 +1,12 @@
-"""What the members of consumer groups say to each other through the broker, as far as the broker must understand it.
+"""Metadata that consumers exchange through the broker, as far as the broker must decode it.
 
     subscription = version i16 | topics array of string | user data bytes
-                 | v1+: owned array of (topic string, partitions array of i32) | v2+: generation i32 | v3+: rack string
+                   | v1+: owned array of (topic string, partitions array of i32) | v2+: generation i32 | v3+: rack
     assignment   = version i16 | array of (topic string, partitions array of i32) | user data bytes
 
-JoinGroup carries the one, SyncGroup the other, for protocol type "consumer". Offsets of a topic that a group consumes
-do not expire and cannot be deleted: for that the topics are enough, and every version begins with them. A group that
-changes its protocol needs the rest. Members of any other protocol type are never looked into.
+JoinGroup carries a subscription, SyncGroup an assignment, for protocol type "consumer". Offsets of a topic that a group
+consumes do not expire and cannot be deleted: that needs only the topics, and every version begins with them. A group
+that changes its protocol needs the rest. Metadata of any other protocol type is never decoded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RACK_FROM = 3
 
 
 def subscribed_topics(metadata: bytes) -> set[str]:
-    """The topics of one member's subscription. Raises Malformed."""
+    """Return the topics of one member's subscription. Raises Malformed."""
     topics = set()
     try:
         version, count = _HEAD.unpack_from(metadata)
@@ -47,7 +47,7 @@ def subscribed_topics(metadata: bytes) -> set[str]:
 
 
 class Subscription(NamedTuple):
-    """What a member says when it joins."""
+    """The contents of a member's subscription."""
 
     version: int
     topics: frozenset[str]
@@ -56,7 +56,7 @@ class Subscription(NamedTuple):
 
 
 class _Reader:
-    """Fields one after the other; raises Malformed behind the end."""
+    """Reads fields one after the other. Raises Malformed past the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -87,7 +87,7 @@ class _Reader:
     def text(self) -> str:
         text = self.piece(self.number(_SIZE)).decode("utf-8", "replace")
         if not fits_string(text):
-            raise Malformed("a name that no string can carry in a subscription or assignment")
+            raise Malformed("a name too long for a string in a subscription or assignment")
         return text
 
     def nullable_text(self) -> str | None:
@@ -115,7 +115,7 @@ class _Reader:
 
 
 def parse_subscription(metadata: bytes) -> Subscription:
-    """All of a member's subscription. Raises Malformed."""
+    """Decode all of a member's subscription. Raises Malformed."""
     reader = _Reader(metadata)
     version = reader.number(_SIZE)
     if version < 0:
@@ -125,13 +125,13 @@ def parse_subscription(metadata: bytes) -> Subscription:
     owned = reader.partitions() if version >= OWNED_FROM and not reader.at_end else {}
     rack_id = None
     if version >= RACK_FROM:
-        reader.number(_INT)  # the generation that it owned them in
+        reader.number(_INT)  # the generation in which it owned them
         rack_id = reader.nullable_text() or None
     return Subscription(version, topics, owned, rack_id)
 
 
 def parse_assignment(assignment: bytes) -> dict[str, list[int]]:
-    """Topic -> partitions; nothing for a member that has not been given anything yet. Raises Malformed."""
+    """Return topic -> partitions; empty for a member without an assignment yet. Raises Malformed."""
     if not assignment:
         return {}
     reader = _Reader(assignment)
@@ -141,7 +141,7 @@ def parse_assignment(assignment: bytes) -> dict[str, list[int]]:
 
 
 def write_assignment(version: int, partitions: Mapping[str, Collection[int]]) -> bytes:
-    """The assignment as a leader would have made it."""
+    """Encode an assignment as a leader does."""
     out = bytearray(_HEAD.pack(version, len(partitions)))
     for topic, indexes in sorted(partitions.items()):
         name = topic.encode()

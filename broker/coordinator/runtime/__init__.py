@@ -1,1 +1,1 @@
-"""What all coordinators share: timers, the writer of their records, the topic that holds them."""
+"""The parts that all coordinators share: timers, the writer of their records, the topic that holds them."""

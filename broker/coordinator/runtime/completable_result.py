@@ -1,4 +1,4 @@
-"""An answer that a state machine gives through a callback: at once, or when something has come to pass."""
+"""A result that a state machine delivers through a callback, at once or later."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class CompletableResult(Generic[T]):
-    """What a machine gives to `give` is what `now_or_later` returns, or the result of the future that it returned.
+    """The result of one call. The machine passes it to `complete`; `value_or_future` returns it, or a future of it.
 
-    It is given once. The future completes in a turn of its own of the loop, and may be cancelled by a client that is
-    gone: then the answer is dropped.
+    `complete` is called once. The future's callbacks run in a later loop iteration. A client that disconnects cancels
+    the future; the result is then dropped.
     """
 
     __slots__ = ("_future", "_given")
@@ -24,17 +24,17 @@ class CompletableResult(Generic[T]):
     def complete(self, value: T) -> None:
         if self._future is None:
             self._given.append(value)
-        elif not self._future.done():  # cancelled: the client is gone
+        elif not self._future.done():  # cancelled: the client has disconnected
             self._future.set_result(value)
 
     def value_or_future(self) -> T | asyncio.Future[T]:
-        """The value, or a future of it."""
+        """Return the value, or a future of it."""
         if self._given:
             return self._given[0]
         self._future = asyncio.get_running_loop().create_future()
         return self._future
 
     async def wait(self) -> T:
-        """The value, when it is there."""
+        """Wait for the value and return it."""
         found = self.value_or_future()
         return await found if isinstance(found, asyncio.Future) else found

@@ -1,9 +1,9 @@
-"""Records of a coordinator on their way into its topic.
+"""The writer of a coordinator's records.
 
-One call is one batch, appended at once, in order. A batch that cannot be made, or cannot be appended, is a failed write
-with a code, whatever stood in the way: nothing of it is in the log. ``done`` is called when the batch is as durable as
-acks=all makes it: at once, or after the flush that ``flush.messages`` asks for. For one partition that is always in the
-order of the appends, so memory and log never disagree on which commit is the last.
+Each call appends one batch at once, in order. If the batch cannot be encoded or appended, for any reason, nothing of it
+is in the log and the write fails with an error code. ``done`` is called when the batch is as durable as acks=all makes
+it: at once, or after the flush that ``flush.messages`` asks for. Within a partition the calls come in the order of the
+appends, so memory and log never disagree on which commit is the last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_PRODUCER_ID = NO_EPOCH = -1
 
 
 class TransactionalProducer(NamedTuple):
-    """Whose transaction records are part of; ``guard`` is what `Partition.begin_verification` gave for it."""
+    """The producer of the records' transaction. ``guard`` comes from `Partition.begin_verification`."""
 
     producer_id: int
     producer_epoch: int
@@ -39,11 +39,11 @@ class TransactionalProducer(NamedTuple):
 
 
 def nothing() -> None:
-    """Nothing changes with the append."""
+    """Do nothing: the caller needs no notice of the append."""
 
 
 class _Entry:
-    """An append that waits for the disk, or for an earlier one that does."""
+    """An append that waits for its own flush, or for that of an earlier append."""
 
     __slots__ = ("code", "done")
 
@@ -53,7 +53,7 @@ class _Entry:
 
 
 class CoordinatorWriter:
-    """Appends for all partitions of ``__consumer_offsets`` that are led here."""
+    """Appends records to the partitions of the coordinators' internal topics led by this broker."""
 
     def __init__(self, flusher: Flusher, now: Callable[[], Now], codec: Codec) -> None:
         self._flusher = flusher
@@ -71,16 +71,17 @@ class CoordinatorWriter:
         appended: Callable[[], None] = nothing,
         producer: TransactionalProducer | None = None,
     ) -> None:
-        """Append one batch. ``appended`` is called at once when it is in the log; a failure that is known at once is
-        told at once. A batch of a ``producer`` is part of its transaction."""
+        """Append one batch. ``appended`` is called as soon as it is in the log. A failure of the append calls ``done``
+        at once. With a ``producer``, the batch is part of that producer's transaction.
+        """
         try:
             self._append(partition, records, now, producer)
         except KafkaError as error:
-            log.error("%s: not stored: %s", partition.name, error.message)
+            log.error("%s: append failed: %s", partition.name, error.message)
             done(error.code, now)
             return
         except Exception:
-            log.exception("%s: not stored", partition.name)
+            log.exception("%s: append failed", partition.name)
             done(ErrorCode.UNKNOWN_SERVER_ERROR, now)
             return
         appended()
@@ -93,7 +94,7 @@ class CoordinatorWriter:
         if partition.flush_pending:
             self._flusher.flush(partition).add_done_callback(lambda flushed: self._settle(partition, entry, flushed))
         else:
-            entry.code = ErrorCode.NONE  # on the disk, but an earlier one has not been told yet
+            entry.code = ErrorCode.NONE  # on the disk, but an earlier append has not completed yet
 
     def _append(self, partition: Partition, records: Records, now: Now, producer: TransactionalProducer | None) -> None:
         made = records()
@@ -123,7 +124,7 @@ class CoordinatorWriter:
                 del self._waiting[partition]
             try:
                 head.done(head.code, self._now())
-            except Exception:  # the next ones wait for their answers
-                log.exception("%s: what follows an append failed", partition.name)
+            except Exception:  # later entries still need their `done`
+                log.exception("%s: the completion of an append failed", partition.name)
             if partition not in self._waiting:
                 return

@@ -1,4 +1,4 @@
-"""What takes a state machine too long for the loop: run in a thread, one piece at a time."""
+"""A thread for computations of a state machine that are too long for the event loop, run one at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 
 class CoordinatorExecutor:
-    """One thread, begun with the first piece of work: the interpreter lets the loop in every few milliseconds."""
+    """One thread, started with the first task. While it computes, the interpreter lets the loop run every few
+    milliseconds.
+    """
 
     def __init__(self, runtime: CoordinatorRuntime[Any], thread_name: str) -> None:
         self._runtime = runtime
@@ -24,7 +26,7 @@ class CoordinatorExecutor:
         self._thread: ThreadPoolExecutor | None = None
 
     def run(self, compute: Callable[[], T], done: Callable[[T | None, Now], None]) -> None:
-        """Compute in the thread, and call `done` on the loop with the result, or None for a failure."""
+        """Compute in the thread, then call `done` on the loop with the result, or with None after a failure."""
         self._runtime.tasks.start(self._run(compute, done))
 
     async def _run(self, compute: Callable[[], T], done: Callable[[T | None, Now], None]) -> None:
@@ -39,6 +41,6 @@ class CoordinatorExecutor:
             self._runtime.arm(now)
 
     def close(self) -> None:
-        """No more work."""
+        """Shut down: drop tasks that have not started."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)

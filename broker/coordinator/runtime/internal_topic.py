@@ -1,10 +1,10 @@
-"""A topic in which a coordinator keeps its state: made when it is first asked for, read back at the start.
+"""An internal topic that holds a coordinator's state. It is created on first use and loaded at startup.
 
-What the coordinator looks after is spread over the partitions by the hash of a key (group id, transactional id). A key
-is answered for when its partition is led here and has been read: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS
-before. A partition that cannot be read to its end has no coordinator (COORDINATOR_NOT_AVAILABLE): with half of the log,
-what was acknowledged would go back. It is tried again after a pause, which grows; the others do not wait for it. All
-methods run on the loop; the bytes are read and taken apart in a thread.
+Keys (group ids, transactional ids) are spread over the partitions by their hash. A key can be served when its partition
+is led here and has been loaded; before, requests get NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS. A partition that
+cannot be read to its end has no coordinator (COORDINATOR_NOT_AVAILABLE): half of the log would undo acknowledged
+changes. Loading it is retried after a growing pause; other partitions do not wait for it. All methods run on the loop;
+a thread reads and decodes the bytes.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-READ_AGAIN_S = 1.0  # a partition that could not be read is left alone for so long, each time for twice as long,
-READ_AGAIN_MAX_S = 60.0  # until it is for so long
+READ_AGAIN_S = 1.0  # the pause before a partition that could not be read is tried again; it doubles with each failure,
+READ_AGAIN_MAX_S = 60.0  # up to this
 
 
 class Replay(Protocol):
-    """Takes the log of a partition piece by piece, in any thread."""
+    """A decoder that reads the log of a partition piece by piece, in any thread."""
 
     def read(self, data: bytes, offset: int) -> int:
-        """Take the whole batches in `data`, records from `offset` on; the offset to go on with."""
+        """Decode the whole batches in `data`, starting with the record at `offset`. Return the next offset to read."""
         ...
 
 
@@ -53,8 +53,9 @@ R = TypeVar("R", bound=Replay)
 
 
 class InternalTopic(Generic[R]):
-    """One such topic. `make_replay(partition)` begins to read a partition, `take(index, replay)` is given the result
-    and may take several turns of the loop for it, `forget` is called when the topic is gone."""
+    """One internal topic. `make_replay(partition)` starts the read of a partition. `take(index, replay)` receives the
+    result and may spread its work over several loop iterations. `forget` is called when the topic is deleted.
+    """
 
     def __init__(
         self,
@@ -81,37 +82,39 @@ class InternalTopic(Generic[R]):
         self._forget = forget
         self._topic_id = ZERO_UUID
         self._loaded: set[int] = set()
-        self._pauses: dict[int, asyncio.TimerHandle] = {}  # partitions that could not be read, until the next try
+        # partitions that could not be read, with the timer of the next try
+        self._pauses: dict[int, asyncio.TimerHandle] = {}
         self._failures: Counter[int] = Counter()
         self._load_task: asyncio.Task[None] | None = None
         self._creation: asyncio.Task[KafkaError | None] | None = None
         self._said = ""
         self._take_topic()
 
-    # -- which keys are ours ------------------------------------------------------------------------------------
+    # -- which keys are served here ----------------------------------------------------------------------------------
 
     @property
     def exists(self) -> bool:
-        """Whether there is a coordinator for every key."""
+        """Whether the topic exists, so that every key has a coordinator."""
         return self.partition_count > 0
 
     @property
     def loading(self) -> bool:
-        """Whether there are keys that cannot be answered for yet."""
+        """Whether some readable partitions are still to be loaded."""
         if len(self._loaded) == self.partition_count:
             return False
         return any(index not in self._loaded and self._is_readable(index) for index in range(self.partition_count))
 
     def index_of(self, key: str) -> int:
-        """The partition that a key belongs to; -1 while the topic does not exist."""
+        """Return the index of the partition that holds a key; -1 while the topic does not exist."""
         return partition_of(key, self.partition_count) if self.partition_count else -1
 
     def partition_for(self, key: str) -> Partition | None:
         return self._partitions.get_partition(self.name, self.index_of(key))
 
     def check(self, key: str) -> None:
-        """Raise NotCoordinator, CoordinatorNotAvailable or CoordinatorLoadInProgress unless the key is looked after
-        here."""
+        """Raise NotCoordinator, CoordinatorNotAvailable or CoordinatorLoadInProgress if the key cannot be
+        served here.
+        """
         if not self.partition_count:
             raise NotCoordinator(f"there is no {self.name} yet")
         index = self.index_of(key)
@@ -122,14 +125,14 @@ class InternalTopic(Generic[R]):
             if not self._is_readable(index):
                 raise NotCoordinator(f"{self.name}-{index} is offline")
             if index not in self._loaded:
-                raise CoordinatorLoadInProgress(f"{self.name}-{index} is being read")
+                raise CoordinatorLoadInProgress(f"{self.name}-{index} is being loaded")
 
     def is_loaded(self, index: int) -> bool:
-        """Whether a partition has been read."""
+        """Return whether a partition has been loaded."""
         return index in self._loaded
 
     def unload(self, index: int) -> bool:
-        """A partition must be read again; whether it had been read. The caller forgets what was in it."""
+        """Mark a partition to be loaded again. Return whether it was loaded; the caller then drops its state."""
         if index not in self._loaded:
             return False
         self._loaded.discard(index)
@@ -140,10 +143,10 @@ class InternalTopic(Generic[R]):
         partition = self._partitions.get_partition(self.name, index)
         return partition is not None and partition.log is not None and index not in self._pauses
 
-    # -- making it ----------------------------------------------------------------------------------------------
+    # -- creation -----------------------------------------------------------------------------------------------------
 
     async def find(self) -> None:
-        """Make sure that there is a coordinator for every key; raises CoordinatorNotAvailable."""
+        """Create the topic if it does not exist. Raises CoordinatorNotAvailable."""
         if self.partition_count:
             return
         if self._creation is None:
@@ -152,8 +155,8 @@ class InternalTopic(Generic[R]):
         if error is not None:
             if error.message != self._said:
                 self._said = error.message
-                log.error("%s cannot be made: %s", self.name, error.message)
-            raise CoordinatorNotAvailable(f"{self.name} cannot be made: {error.message}")
+                log.error("%s cannot be created: %s", self.name, error.message)
+            raise CoordinatorNotAvailable(f"{self.name} cannot be created: {error.message}")
 
     async def _create(self) -> KafkaError | None:
         try:
@@ -166,41 +169,43 @@ class InternalTopic(Generic[R]):
         return None if self.name in self._controller.image.topics else result.error
 
     def on_image(self, new: MetadataImage) -> None:
-        """The topic may have come or gone."""
+        """Notice that the topic was created or deleted."""
         ours = new.topics.get(self.name)
         if ours is None or ours.topic_id != self._topic_id:
             if self.partition_count:
-                log.warning("%s was deleted, and everything in it", self.name)
+                log.warning("%s was deleted, with all its state", self.name)
                 self._forget()
             self._take_topic()
             if self.partition_count:
                 self.start()
 
     def _take_topic(self) -> None:
-        """Kafka, too, counts the partitions once: adding some while it runs moves no key."""
+        """Read the topic's id and partition count from the image. Kafka also reads the count only once: partitions
+        added later move no key.
+        """
         topic = self._controller.image.topics.get(self.name)
         self.partition_count = len(topic.partitions) if topic is not None else 0
         self._topic_id = topic.topic_id if topic is not None else ZERO_UUID
         self._loaded.clear()
         self._end_pauses()
 
-    # -- reading it ---------------------------------------------------------------------------------------------
+    # -- loading ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read what is not read yet. May be called again."""
+        """Start to load partitions that are not loaded yet. May be called again."""
         if self._load_task is None and self.loading:
             self._load_what_is_empty()
             if self.loading:
                 self._load_task = asyncio.get_running_loop().create_task(self._load())
 
     async def loaded(self) -> None:
-        """Wait until every partition is read."""
+        """Wait until every partition is loaded."""
         self.start()
         if self._load_task is not None:
             await self._load_task
 
     def close(self) -> None:
-        """Whoever asks from now on is told to look elsewhere."""
+        """Stop loading and drop all state; from now on every key gets NotCoordinator."""
         if self._load_task is not None:
             self._load_task.cancel()
         self._end_pauses()
@@ -215,7 +220,7 @@ class InternalTopic(Generic[R]):
 
     async def _load(self) -> None:
         try:
-            while self.loading:  # a pause may end, and the topic be replaced, while others are read
+            while self.loading:  # meanwhile a pause may end, or the topic be replaced
                 await self._load_each(self._topic_id)
         finally:
             self._load_task = None
@@ -235,20 +240,20 @@ class InternalTopic(Generic[R]):
                     return
                 self._loaded.add(index)
                 del self._failures[index]
-            except Exception as error:  # whatever it is, it is about this partition
+            except Exception as error:  # any error is about this partition only
                 if self._topic_id != topic_id:
                     self._forget()
                     return
                 self._pause(partition, index, error)
 
     def _pause(self, partition: Partition, index: int, error: Exception) -> None:
-        """Leave a partition that could not be read alone for a while."""
+        """Schedule the next try for a partition that could not be read."""
         pause_s = min(READ_AGAIN_S * 2 ** self._failures[index], READ_AGAIN_MAX_S)
         self._failures[index] += 1
         self._loaded.discard(index)
         self._pauses[index] = asyncio.get_running_loop().call_later(pause_s, self._try_again, index)
         log.error(
-            "%s: what it holds cannot be read, the next try is in %.0f s: %s",
+            "%s: cannot be loaded, the next try is in %.0f s: %s",
             partition.name,
             pause_s,
             error.message if isinstance(error, KafkaError) else repr(error),
@@ -266,7 +271,9 @@ class InternalTopic(Generic[R]):
         self._failures.clear()
 
     async def _read(self, partition: Partition) -> R:
-        """Find the pieces here, read and take them apart in the thread. Raises what a damaged log makes of that."""
+        """Replay a partition from log start to log end. The loop finds the regions; the thread reads and decodes them.
+        Raises any error that a damaged log causes.
+        """
         loop = asyncio.get_running_loop()
         replay = self._make_replay(partition)
         size = self.config.integer(self._buffer_key)
@@ -276,7 +283,7 @@ class InternalTopic(Generic[R]):
         while offset < end:
             region = storage_log.read_records(offset, max_bytes=size, max_offset=end).region
             if region is None and not cut:
-                break  # all that was behind is compacted away
+                break  # compaction has removed the rest
             following = offset
             if region is not None:
                 following, cut = await loop.run_in_executor(self._executor, _absorb, replay, region, offset)
@@ -287,7 +294,7 @@ class InternalTopic(Generic[R]):
 
 
 def partition_of(key: str, partition_count: int) -> int:
-    """The partition that a key belongs to: by Java's hash of its UTF-16 units."""
+    """Return the partition index of a key: Java's hash of its UTF-16 units, modulo the partition count."""
     units = key.encode("utf-16-be", "surrogatepass")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -295,7 +302,7 @@ def partition_of(key: str, partition_count: int) -> int:
     if value & 0x80000000:
         value = 0x100000000 - value
         if value == 0x80000000:
-            value = 0  # Java cannot negate its smallest int; Kafka takes 0 for it
+            value = 0  # Java cannot negate its smallest int; Kafka uses 0 for it
     return value % partition_count
 
 
@@ -304,7 +311,7 @@ def _has_data(partition: Partition) -> bool:
 
 
 def _absorb(replay: Replay, region: FileRegion, offset: int) -> tuple[int, bool]:
-    """In the thread: the offset to go on with, and whether the piece ends within a batch."""
+    """Read and decode a region, in the thread. Return the next offset, and whether the region ends within a batch."""
     data = region.read()
     following = replay.read(data, offset)
     return following, sum(header.size_bytes for _, header in batches(data)) < len(data)

@@ -1,17 +1,17 @@
-"""What runs a coordinator: time, the topic that holds its state, and the writes into it.
+"""The runtime of a coordinator: time, the topic that holds its state, and the writes to it.
 
-A coordinator is a shell around state machines. Events come in: a request, a deadline, a partition that was read back, a
-change of the metadata. Records and answers go out. The runtime brings the events and takes the records; what they mean
-is for the coordinator to say, which is a `Coordinator` here.
+A coordinator is a shell around state machines. Events come in: a request, a deadline, a loaded partition, a metadata
+change. Records and responses go out. The runtime delivers the events and stores the records; the `Coordinator` gives
+them their meaning.
 
-    start           reads the partitions of the topic back (`InternalTopic`), and begins to look at the clock
-    append          stores the records of one key (`CoordinatorWriter`); `done` comes when they are durable or have
+    start           loads the partitions of the topic (`InternalTopic`), and starts the timer
+    append          stores the records of one key (`CoordinatorWriter`); `done` is called when they are durable or have
                     failed
-    when            says who is called when a deadline of a kind in `timers` has come; `arm` after one may have been set
-    read_again      memory may be ahead of the log: the partition of a key is unloaded, and read again
-    close           no more deadlines; who asks from then on is sent elsewhere
+    when            registers the callback for deadlines of some kinds in `timers`; call `arm` after setting a deadline
+    read_again      unloads and reloads the partition of a key, because memory may be ahead of the log
+    close           ends all deadlines; later requests get NotCoordinator
 
-All methods run on the loop. After a crash everything comes from the log.
+All methods run on the loop. After a crash all state comes from the log.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ R = TypeVar("R", bound=internal_topic.Replay)
 
 
 class Coordinator(Protocol[R]):
-    """What the runtime asks of a coordinator."""
+    """The calls that the runtime makes to a coordinator."""
 
     def make_replay(self, partition: Partition) -> R:
-        """Begin to read a partition of the topic."""
+        """Start the read of a partition of the topic."""
         ...
 
     async def take(self, index: int, replay: R) -> None:
-        """Look after what was read. May take several turns of the loop."""
+        """Take over the state that was read. May take several loop iterations."""
         ...
 
     def unload(self, index: int | None) -> None:
-        """Look no longer after what a partition holds; None: after nothing at all."""
+        """Drop the state of a partition; None: of all partitions."""
         ...
 
     def expire(self, now: Now) -> None:
-        """Forget what nobody uses. Sees to it that the next look comes (`CoordinatorRuntime.set_expiry`)."""
+        """Remove unused state, and set the next expiry (`CoordinatorRuntime.set_expiry`)."""
         ...
 
 
 class CoordinatorRuntime(Generic[R]):
-    """See the module's head. `topic` holds the state; `expiry_key` is the config of the time between two expiries."""
+    """See the module's head. `topic` holds the state; `expiry_key` is the config key of the expiry interval."""
 
     def __init__(
         self,
@@ -113,18 +113,18 @@ class CoordinatorRuntime(Generic[R]):
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read the log back, and to look at the clock."""
+        """Start to load the log, and set the first expiry."""
         if (EXPIRY,) not in self.timers:
             self.set_expiry(self.now())
         self.topic.start()
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """The topic may have come or gone."""
+        """Pass metadata changes on to the topic."""
         if new.topics is not old.topics:
             self.topic.on_image(new)
 
     def close(self) -> None:
-        """No more deadlines; who waits, and who asks from now on, is sent elsewhere."""
+        """Cancel deadlines and tasks, and drop all state; later requests get NotCoordinator."""
         self.timer.close()
         self.tasks.cancel()
         self.topic.close()
@@ -134,10 +134,10 @@ class CoordinatorRuntime(Generic[R]):
         self.arm(self.now())
 
     def read_again(self, key: str) -> None:
-        """A record of this key was appended and is not durable: memory may be ahead of the log, believe the log."""
+        """Reload a key's partition: a record was appended but is not durable, so memory may be ahead of the log."""
         index = self.topic.index_of(key)
         if self.topic.unload(index):
-            log.warning("%s-%d: what it holds is read again", self.topic.name, index)
+            log.warning("%s-%d: its state is loaded again", self.topic.name, index)
             self._coordinator.unload(index)
 
     # -- storing ------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class CoordinatorRuntime(Generic[R]):
     # -- time ---------------------------------------------------------------------------------------------------
 
     def when(self, kinds: Iterable[str], due: Callable[[TimerKey, Now], None]) -> None:
-        """Call `due` when the deadline of a key comes that begins with one of the `kinds`."""
+        """Call `due` at each deadline with a key that begins with one of the `kinds`."""
         for kind in kinds:
             assert kind not in self._whom, kind
             self._whom[kind] = due

@@ -1,4 +1,4 @@
-"""A table of states and of every permitted step between them: what a machine goes by, and what the docs show."""
+"""A table of states and permitted transitions. State machines check it, and the docs show it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ S = TypeVar("S", bound=Enum)
 
 
 class Transition(NamedTuple, Generic[S]):
-    """One permitted step, and what makes the machine take it."""
+    """One permitted transition, and its cause."""
 
     source: S
     target: S
@@ -18,7 +18,7 @@ class Transition(NamedTuple, Generic[S]):
 
 
 class StateTable(Generic[S]):
-    """`shown` is the name of a state in the docs: its value, unless told otherwise."""
+    """States with meanings and transitions. `shown` gives the name of a state in the docs; by default its value."""
 
     def __init__(
         self,
@@ -32,22 +32,22 @@ class StateTable(Generic[S]):
         self._permitted = frozenset((step.source, step.target) for step in transitions)
 
     def permits(self, source: S, target: S) -> bool:
-        """Whether a machine may go from ``source`` to ``target``."""
+        """Return whether a machine may go from ``source`` to ``target``."""
         return (source, target) in self._permitted
 
     def states(self, heading: str) -> str:
-        """The states and their meanings, as a table of Markdown."""
+        """Render the states and their meanings as a Markdown table."""
         rows = "".join(f"| {self._shown(state)} | {meaning} |\n" for state, meaning in self.meanings.items())
         return f"| {heading} |\n|---|---|\n{rows}"
 
     def drawing(self, first: S, last: S | None = None) -> str:
-        """The steps as a drawing of Mermaid."""
+        """Render the transitions as a Mermaid diagram."""
         steps = "".join(f"    {self._shown(step.source)} --> {self._shown(step.target)}\n" for step in self.transitions)
         end = f"    {self._shown(last)} --> [*]\n" if last is not None else ""
         return f"```mermaid\nstateDiagram-v2\n    [*] --> {self._shown(first)}\n{steps}{end}```\n"
 
     def causes(self) -> str:
-        """The steps and their causes, as a table of Markdown."""
+        """Render the transitions and their causes as a Markdown table."""
         rows = "".join(
             f"| {self._shown(step.source)} | {self._shown(step.target)} | {step.cause} |\n" for step in self.transitions
         )

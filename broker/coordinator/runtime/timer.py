@@ -1,7 +1,7 @@
-"""One timer of the loop for all deadlines of a coordinator.
+"""One event-loop timer for all deadlines of a coordinator.
 
-A tick does what was due when it began, and no longer than `TURN_MS`. What is left, and what became due meanwhile, waits
-until the loop has seen to everybody else.
+A tick handles only deadlines that were due when it began, for at most `TURN_MS`. The rest, and deadlines that came due
+meanwhile, wait until the loop has served its other events.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ K = TypeVar("K", bound=tuple[str, ...])
 
 TURN_MS = 10
 RETRY_MS = 1_000
-"""How long to wait before something that failed is tried again."""
+"""The pause before a failed deadline callback is tried again."""
 
 
 class CoordinatorTimer(Generic[K]):
-    """Calls `due(key, now)` when the time of a key in `timers` has come."""
+    """Calls `due(key, now)` when the deadline of a key in `timers` comes."""
 
     def __init__(self, timers: TimerQueue[K], now: Callable[[], Now], due: Callable[[K, Now], None]) -> None:
         self._timers = timers
@@ -35,7 +35,7 @@ class CoordinatorTimer(Generic[K]):
         self._closed = False
 
     def arm(self, now: Now) -> None:
-        """See to it that the loop wakes us for the next deadline. After everything that may have set one."""
+        """Set the loop timer for the next deadline. Call this after anything that may have set one."""
         next_ms = self._timers.next_ms()
         if next_ms is None or self._closed or (self._handle is not None and self._handle_ms <= next_ms):
             return
@@ -45,7 +45,7 @@ class CoordinatorTimer(Generic[K]):
         self._handle = asyncio.get_running_loop().call_later(max(0, next_ms - now.ms) / 1000, self.tick)
 
     def tick(self) -> None:
-        """Do what is due, for at most a turn."""
+        """Handle due deadlines for at most `TURN_MS`."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -54,14 +54,14 @@ class CoordinatorTimer(Generic[K]):
             try:
                 self._due(key, now)
             except Exception:
-                log.exception("what was due failed, the next try is in %d ms: %s", RETRY_MS, key)
+                log.exception("a deadline's callback failed, the next try is in %d ms: %s", RETRY_MS, key)
                 if key not in self._timers:
                     self._timers.set(key, now.ms + RETRY_MS)
             now = self._now()
         self.arm(now)
 
     def close(self) -> None:
-        """No more ticks."""
+        """Cancel the timer for good."""
         self._closed = True
         if self._handle is not None:
             self._handle.cancel()

@@ -1,11 +1,11 @@
 """Deadlines of many members and groups in one heap.
 
-A key has at most one deadline. Moving a deadline further away, which every heartbeat does, costs one dict store: the
-entry in the heap stays where it is, and is put back with the true deadline when its turn comes. Cancelled entries
-leave the heap in the same way, or all at once when they are most of it.
+A key has at most one deadline. Every heartbeat moves a deadline further away; that costs one dict store. The heap entry
+stays where it is, and is put back with the true deadline when it comes up. Cancelled entries leave the heap in the same
+way, or all at once when most entries are cancelled.
 
-A deadline that is not after the last look counts as one millisecond after it. So who does all that is due always comes
-to an end, whatever is set meanwhile.
+A deadline not later than the time of the last `pop` is set to one millisecond after it. A loop that pops all due
+deadlines therefore ends, whatever is set meanwhile.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=tuple[str, ...])
 
-SLACK = 64  # entries of the heap that may be out of date before it is worth making anew
+SLACK = 64  # stale heap entries that are tolerated before the heap is rebuilt
 
 
 class TimerQueue(Generic[K]):
-    """Keys with deadlines in milliseconds; the caller says what time it is."""
+    """Keys with deadlines in milliseconds; the caller supplies the time."""
 
     def __init__(self) -> None:
         self._deadlines: dict[K, int] = {}
-        self._queued: dict[K, int] = {}  # the deadline that the heap has for a key; never later than the true one
+        self._queued: dict[K, int] = {}  # the deadline in the heap for a key; never later than the true one
         self._heap: list[tuple[int, K]] = []
         self._looked_ms: int | None = None
 
@@ -34,7 +34,7 @@ class TimerQueue(Generic[K]):
         return key in self._deadlines
 
     def set(self, key: K, deadline_ms: int) -> None:
-        """Set the deadline of a key, or move it. At the earliest it is just after the last look (`pop`)."""
+        """Set or move the deadline of a key. It is at least one millisecond after the last `pop`."""
         if self._looked_ms is not None and deadline_ms <= self._looked_ms:
             deadline_ms = self._looked_ms + 1
         self._deadlines[key] = deadline_ms
@@ -43,18 +43,18 @@ class TimerQueue(Generic[K]):
             self._queue(key, deadline_ms)
 
     def cancel(self, key: K) -> None:
-        """Forget the deadline of a key, if it has one."""
+        """Remove the deadline of a key, if it has one."""
         if self._deadlines.pop(key, None) is not None and len(self._heap) > 2 * len(self._deadlines) + SLACK:
             self._rebuild()
 
     def next_ms(self) -> int | None:
-        """When to look again: the next deadline or, at worst, somewhat before it. None: nothing is set."""
+        """Return when to look again: the time of the next deadline, or somewhat before it. None: nothing is set."""
         return self._heap[0][0] if self._heap and self._deadlines else None
 
     def pop(self, now_ms: int) -> K | None:
-        """The key whose deadline came first, and is forgotten; None: nothing is due yet.
+        """Remove and return the key with the earliest due deadline; None: nothing is due.
 
-        One at a time, because what is done about one may cancel the next.
+        One key at a time, because the handling of one may cancel the next.
         """
         heap = self._heap
         self._looked_ms = now_ms

@@ -1,4 +1,4 @@
-"""What the state machines of all coordinators have in common: they are told the time, and told later what is stored."""
+"""Types that the state machines of all coordinators share. Callers pass in the time and report durable writes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from klamm.protocol.errors import ErrorCode
 
 
 class Now(NamedTuple):
-    """The time, twice: ``ms`` never jumps and is for deadlines, ``wall_ms`` is for records."""
+    """The time from two clocks: ``ms`` never jumps and is for deadlines, ``wall_ms`` is for records."""
 
     ms: int
     wall_ms: int
 
 
 TimerKey = tuple[str, ...]
-"""What a deadline is for: the kind of it, then names."""
+"""The key of a deadline: its kind, then names."""
 
 Done = Callable[[ErrorCode, Now], None]
 """Called when records are as durable as acks=all makes them, or cannot be stored."""
 
 KeyValue = tuple[bytes, bytes | None]
-"""A record to be stored; a value of None is a tombstone."""
+"""A record to store; a value of None is a tombstone."""
 
 Records = Callable[[], Sequence[KeyValue]]
-"""Makes the records of one batch. What it raises makes the write a failed one."""
+"""Makes the records of one batch. An exception makes the write fail."""
 
 
 def coordinator_error(code: ErrorCode, *, too_large: ErrorCode) -> ErrorCode:
-    """What a client is told when its records cannot be stored, in the words of coordinators."""
+    """Return the coordinator's error code for a failed append, as clients receive it."""
     if code in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_ENOUGH_REPLICAS,

@@ -1,4 +1,4 @@
-"""How long a client waits for what it has written: then it is told that nobody knows."""
+"""Time limits on writes that a client waits for. After the timeout the outcome is unknown to the client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Outcome = ErrorCode | asyncio.Future[ErrorCode]
 
 
 class WriteTimeouts:
-    """Answers that wait for the disk, and their deadlines."""
+    """Results that wait for a durable write, and their deadlines."""
 
     def __init__(self, runtime: CoordinatorRuntime[Any], timeout_ms: Callable[[], int]) -> None:
         self._runtime = runtime
@@ -30,7 +30,7 @@ class WriteTimeouts:
         runtime.when((WRITE,), self._due)
 
     def limited(self, answer: CompletableResult[ErrorCode], now: Now) -> Outcome:
-        """The answer; after the timeout it is COORDINATOR_NOT_AVAILABLE."""
+        """Return the result; after the timeout it becomes COORDINATOR_NOT_AVAILABLE."""
         outcome = answer.value_or_future()
         if isinstance(outcome, asyncio.Future):
             self._number += 1

@@ -1,11 +1,11 @@
 """The transaction coordinator of a broker: the shell around the state machine.
 
-It knows which partition of ``__transaction_state`` a transactional id belongs to, appends what the machine wants
-stored, has the markers written, keeps its deadlines, and forgets ids that nobody uses. What it answers is answered when
-it is as durable as acks=all makes it: at once, unless a flush is due.
+It maps transactional ids to partitions of ``__transaction_state``, appends the machine's records, has markers written,
+keeps the machine's deadlines, and expires unused ids. A response is sent when its records are as durable as acks=all
+makes them: at once, unless a flush is due.
 
-After a crash everything comes from the log: a transaction whose outcome was decided is completed, and nobody is told an
-outcome that is not in the log.
+After a crash all state comes from the log: a decided transaction is completed, and no client learns an outcome that is
+not in the log.
 """
 
 from __future__ import annotations
@@ -56,15 +56,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXPIRED_TOGETHER = 200  # transactional ids, each a record; the loop turns before the next ones
+EXPIRED_TOGETHER = 200  # transactional ids, each a record; the loop serves other events before the next ones
 EXPIRY_PAUSE_MS = 50
 
 Outcome = tuple[ErrorCode, ProducerIdAndEpoch]
 
 
 class TransactionCoordinator:
-    """See the module's head. All methods run on the loop. Those that return a value or a future of one answer at once
-    unless a log has to be flushed first."""
+    """See the module's head. All methods run on the loop. Methods that return a value or a future return the value
+    unless a log has to be flushed first.
+    """
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class TransactionCoordinator:
         self._take_version(controller.image)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take a (changed) config."""
+        """Apply a new config."""
         self.runtime.config = config
         self.max_timeout_ms = config.integer("transaction.max.timeout.ms")
         self.verifies = config.flag("transaction.partition.verification.enable")
@@ -114,16 +115,16 @@ class TransactionCoordinator:
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read the log back, and to look at the clock."""
+        """Start to load the log, and set the first expiry."""
         self.runtime.start()
 
     def close(self) -> None:
-        """No more ticks; whoever comes is told to look elsewhere."""
+        """Stop: no more ticks or markers; later requests get NotCoordinator."""
         self.runtime.close()
         self.markers.close()
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Our topic may have come or gone; the version of the protocol may have changed."""
+        """Apply metadata changes: to the internal topic, and to the version of the transaction protocol."""
         self.runtime.on_image(old, new)
         if new.features is not old.features:
             self._take_version(new)
@@ -135,7 +136,7 @@ class TransactionCoordinator:
         return Replay(partition.name, partition.rules.max_decompressed_bytes)
 
     async def take(self, index: int, replay: Replay) -> None:
-        """In turns: what was decided is completed when all of the partition is here."""
+        """Take over the loaded transactions, in turns. Decided ones are completed once all of the partition is here."""
         now = self.now()
         alive = [found for found in replay.transactions.values() if found.state is not State.DEAD]
         async for transaction in in_turns(alive):
@@ -152,13 +153,13 @@ class TransactionCoordinator:
         )
 
     def unload(self, index: int | None) -> None:
-        """Forget the transactional ids of a partition; None: all."""
+        """Forget the transactional ids of a partition; None: of all."""
         for transactional_id in [transaction.transactional_id for transaction in self.state_machine]:
             if index is None or self.topic.index_of(transactional_id) == index:
                 self.state_machine.forget(transactional_id)
 
     def expire(self, now: Now) -> None:
-        """Forget transactional ids that nobody uses, some of them at a time."""
+        """Forget transactional ids that have been unused for too long, `EXPIRED_TOGETHER` at a time."""
         self.runtime.set_expiry(now)
         before_ms = self._trusted.now_ms() - self.runtime.config.integer("transactional.id.expiration.ms")
         expired = self.state_machine.expire(before_ms, now, EXPIRED_TOGETHER)
@@ -172,7 +173,7 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> Outcome:
-        """Raises what `InternalTopic.check` does."""
+        """Handle InitProducerId. Raises what `InternalTopic.check` does."""
         fresh_id = await self._fresh_id(transactional_id)
         now = self.now()
         answer: CompletableResult[Outcome] = CompletableResult()
@@ -185,7 +186,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, who: ProducerIdAndEpoch, partitions: frozenset[TopicPartition], version: int
     ) -> ErrorCode | asyncio.Future[ErrorCode]:
-        """Raises what `InternalTopic.check` does."""
+        """Handle AddPartitionsToTxn. Raises what `InternalTopic.check` does."""
         self._check(transactional_id)
         now = self.now()
         answer: CompletableResult[ErrorCode] = CompletableResult()
@@ -194,7 +195,7 @@ class TransactionCoordinator:
         return answer.value_or_future()
 
     def verify(self, transactional_id: str, who: ProducerIdAndEpoch, partition: TopicPartition) -> ErrorCode:
-        """Whether a partition is part of the transaction. Raises what `InternalTopic.check` does."""
+        """Return whether a partition is part of the transaction. Raises what `InternalTopic.check` does."""
         self._check(transactional_id)
         return self.state_machine.verify(transactional_id, who, partition)
 
@@ -207,10 +208,11 @@ class TransactionCoordinator:
         *,
         adds: bool,
     ) -> VerificationGuard | asyncio.Future[VerificationGuard | None] | None:
-        """What a transactional batch needs to be appended (KIP-890): the partition must be part of the transaction.
+        """Make sure that the partition of a transactional batch is part of the transaction, before the append
+        (KIP-890).
 
-        With version 2 of the protocol the batch itself `adds` it. Raises, also through the future, the error of the
-        coordinator as a KafkaError.
+        With version 2 of the protocol the batch itself `adds` the partition. Raises the coordinator's error as a
+        KafkaError, directly or through the future.
         """
         guard = partition.begin_verification(
             who.producer_id, who.producer_epoch, base_sequence, begins_at_zero=adds, now_ms=self.now().ms
@@ -228,7 +230,7 @@ class TransactionCoordinator:
         return guard
 
     async def end(self, transactional_id: str, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> Outcome:
-        """Raises what `InternalTopic.check` does."""
+        """Handle EndTxn. Raises what `InternalTopic.check` does."""
         fresh_id = await self._fresh_id(transactional_id, ends=True)
         now = self.now()
         answer: CompletableResult[Outcome] = CompletableResult()
@@ -239,7 +241,7 @@ class TransactionCoordinator:
         return await answer.wait()
 
     async def _fresh_id(self, transactional_id: str, *, ends: bool = False) -> int:
-        """A producer id, if the machine is going to need one. Raises what `InternalTopic.check` does."""
+        """Return a new producer id if the machine will need one. Raises what `InternalTopic.check` does."""
         self._check(transactional_id)
         fresh_id = NO_PRODUCER_ID
         while fresh_id == NO_PRODUCER_ID and self.state_machine.needs_producer_id(transactional_id, ends=ends):
@@ -252,10 +254,10 @@ class TransactionCoordinator:
         self.topic.check(transactional_id)
 
     def transactions(self) -> Iterator[Transaction]:
-        """All that are looked after here."""
+        """Return all transactions of this coordinator."""
         return iter(self.state_machine)
 
-    # -- what the machine asks for ------------------------------------------------------------------------------
+    # -- calls from the state machine -------------------------------------------------------------------------------
 
     def _store(self, transactional_id: str, transaction: Transaction | None, done: Done, now: Now) -> None:
         def records() -> list[KeyValue]:
@@ -285,5 +287,5 @@ def _refuse(code: ErrorCode) -> None:
 
 
 def _epoch(partition: Partition | None) -> int:
-    """The epoch of a coordinator is the leader epoch of its partition."""
+    """Return the coordinator epoch: the leader epoch of its partition."""
     return partition.leader_epoch if partition is not None else 0

@@ -1,4 +1,4 @@
-"""Why an EndTxn ends nothing: its producer is not the one that the coordinator knows, or it has come before."""
+"""Checks of EndTxn: a request that ends nothing has the wrong producer, or repeats an earlier one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from klamm.protocol.errors import ErrorCode
 
 
 def refusal(entry: TransactionMetadata, who: ProducerIdAndEpoch, version: int, *, commit: bool) -> ErrorCode | None:
-    """What an EndTxn that ends nothing is told: NONE when it has been carried out before. None: go on.
+    """Return the response code of an EndTxn that ends nothing: NONE when it was carried out before. None: go on.
 
-    The version is that of the request: the broker's own abort, for one, has bumped the epoch of a producer that knows
-    of no such thing, and is fenced.
+    The version is that of the request. After the broker's own abort the epoch is bumped; a producer that uses version 1
+    does not know this and is fenced.
     """
     if version >= EPOCH_BUMP_FROM:
         return _refusal_of_version_2(entry, who, commit=commit)
@@ -27,7 +27,9 @@ def refusal(entry: TransactionMetadata, who: ProducerIdAndEpoch, version: int, *
 
 
 def _refusal_of_version_2(entry: TransactionMetadata, who: ProducerIdAndEpoch, *, commit: bool) -> ErrorCode | None:
-    """A repeated request has the epoch before; one with the current epoch is about the next transaction."""
+    """Check an EndTxn of version 2: a repeated request has the previous epoch; the current epoch means the next
+    transaction.
+    """
     current = entry.current
     repeated = current.is_repeated_end(*who)
     if entry.pending is not None:
@@ -39,12 +41,12 @@ def _refusal_of_version_2(entry: TransactionMetadata, who: ProducerIdAndEpoch, *
     if current.producer_epoch != who.producer_epoch or current.state.is_preparing:
         return ErrorCode.PRODUCER_FENCED
     if current.state is State.ONGOING or not commit:
-        return None  # what has no partitions is aborted, too: the epoch is bumped
+        return None  # a transaction without partitions is aborted, too: the epoch is bumped
     return ErrorCode.INVALID_TXN_STATE
 
 
 def _repeated(current: Transaction, *, commit: bool) -> ErrorCode | None:
-    """The answer of a transaction that is decided, if it is."""
+    """Return the code for a transaction that is already decided; None: it is not."""
     if current.state is State.ONGOING:
         return None
     if current.state.is_preparing and commit == (current.state is State.PREPARE_COMMIT):

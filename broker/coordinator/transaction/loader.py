@@ -1,7 +1,7 @@
-"""Reading a partition of ``__transaction_state`` back: the last word of the log about each transactional id.
+"""Replay of a partition of ``__transaction_state``: the last record of each transactional id.
 
-A `Replay` takes the log piece by piece, in any thread, and knows nothing but bytes. A record that does not decode is
-skipped and counted: one bad record must not keep the others from going on.
+A `Replay` decodes the log piece by piece, in any thread, and knows nothing but bytes. A record that does not decode is
+skipped and counted: one bad record must not block the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Replay:
-    """What the log says so far."""
+    """The transactions found in the log so far."""
 
     def __init__(self, name: str, decompressed_limit: int) -> None:
         self.transactions: dict[str, Transaction] = {}
@@ -28,7 +28,7 @@ class Replay:
         self._limit = decompressed_limit
 
     def read(self, data: bytes, offset: int) -> int:
-        """Take the whole batches in ``data``, records from ``offset`` on; returns the offset to go on with."""
+        """Decode the whole batches in ``data`` from the record at ``offset`` on. Return the next offset to read."""
         for position, header in batches(data):
             if header.last_offset >= offset:
                 self._read_batch(data, header, position, offset)

@@ -1,8 +1,9 @@
-"""End transaction markers on their way into the partitions of a transaction.
+"""Writes end transaction markers to the partitions of a transaction.
 
-A marker counts when it is as durable as acks=all makes it. A partition that is gone needs none; one that has seen a
-newer epoch of the producer has been told by somebody else; one that is offline is left over, and tried again later.
-Offsets that a group committed in the transaction count, or are dropped, once their partition has its marker.
+A marker counts when it is as durable as acks=all makes it. A deleted partition needs no marker. A partition that has
+seen a newer epoch of the producer has its marker from another coordinator. An offline partition is left over and tried
+again later. Offsets that a group committed in the transaction are applied or dropped once their partition has its
+marker.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Unmarked = Callable[[frozenset[TopicPartition], Now], None]
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a producer's transaction ends, as the coordinator of that epoch has decided."""
+    """How a producer's transaction ends, as decided by the coordinator of that epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -42,7 +43,7 @@ class Ending:
 
 
 class _Round:
-    """Markers that are being written."""
+    """The markers of one `write` call, while they are being written."""
 
     __slots__ = ("done", "ending", "markers", "unmarked", "waiting")
 
@@ -57,13 +58,13 @@ class _Round:
 
 
 class EndsTransactions(Protocol):
-    """Keeps offsets that wait for the outcome of a transaction."""
+    """Holds offsets that wait for the outcome of a transaction."""
 
     def transaction_ended(self, index: int, producer_id: int, producer_epoch: int, *, commit: bool) -> None: ...
 
 
 class MarkerWriter:
-    """Writes markers into the partitions of this broker."""
+    """Writes markers to the partitions of this broker."""
 
     def __init__(
         self, partitions: PartitionManager, flusher: Flusher, offsets: EndsTransactions, now: Callable[[], Now]
@@ -75,7 +76,9 @@ class MarkerWriter:
         self._tasks = Tasks()
 
     def write(self, markers: Markers, coordinator_epoch: int, done: Unmarked, now: Now) -> None:
-        """Write all that can be written, many in turns; `done` is given the partitions that lack their marker still."""
+        """Write all markers that can be written; many are spread over turns. `done` receives the partitions still
+        without one.
+        """
         round_ = _Round(markers, coordinator_epoch, done)
         if len(markers.partitions) > MOST:
             self._tasks.start(self._write_in_turns(round_))
@@ -90,13 +93,14 @@ class MarkerWriter:
         self._settle(round_, self._now())
 
     def close(self) -> None:
-        """Stop; the next start goes on."""
+        """Stop. The next start writes the remaining markers."""
         self._tasks.cancel()
 
     def append(self, partition: Partition, ending: Ending, wall_ms: int) -> asyncio.Future[None] | None:
-        """Append the marker; the groups hear of it once it is durable.
+        """Append the marker. Pending group offsets are decided once it is durable.
 
-        Returns the flush that it waits for, or None: it is durable. Raises what `Partition.append_marker` does.
+        Returns the flush that it waits for, or None if it is durable already. Raises what `Partition.append_marker`
+        does.
         """
         self._append(partition, ending, wall_ms)
         return self._when_durable(partition, ending)
@@ -109,13 +113,13 @@ class MarkerWriter:
         try:
             self._append(partition, round_.ending, now.wall_ms)
         except (InvalidProducerEpoch, TransactionCoordinatorFenced) as error:
-            log.info("%s: needs no marker of %s: %s", partition.name, markers.transactional_id, error.message)
+            log.info("%s: needs no marker for %s: %s", partition.name, markers.transactional_id, error.message)
         except KafkaError as error:
-            log.warning("%s: no marker of %s yet: %s", partition.name, markers.transactional_id, error.message)
+            log.warning("%s: no marker for %s yet: %s", partition.name, markers.transactional_id, error.message)
             round_.unmarked.add(key)
             return
         except Exception:
-            log.exception("%s: no marker of %s yet", partition.name, markers.transactional_id)
+            log.exception("%s: no marker for %s yet", partition.name, markers.transactional_id)
             round_.unmarked.add(key)
             return
         flushed = self._when_durable(partition, round_.ending)
@@ -123,7 +127,7 @@ class MarkerWriter:
             round_.waiting[key] = flushed
 
     def _settle(self, round_: _Round, now: Now) -> None:
-        """Call `done` when what was written is durable."""
+        """Call `done` when the appended markers are durable."""
         unmarked, waiting, done = round_.unmarked, round_.waiting, round_.done
         if not waiting:
             done(frozenset(unmarked), now)
@@ -151,7 +155,7 @@ class MarkerWriter:
         )
 
     def _when_durable(self, partition: Partition, ending: Ending) -> asyncio.Future[None] | None:
-        """Decide the offsets that waited for the marker, now or after the flush that is returned."""
+        """Decide the offsets that waited for the marker, at once or after the flush that is returned."""
         if not partition.flush_pending:
             self._decide_offsets(partition, ending)
             return None

@@ -1,7 +1,7 @@
-"""Producer ids, handed out from durable blocks (KIP-730).
+"""Producer ids, allocated in durable blocks (KIP-730).
 
-A block of ids is written to the metadata store before its first id is given away, so a crash wastes the rest of a
-block and never gives an id twice. Concurrent callers share the allocation of the next block.
+A block of ids is written to the metadata store before its first id is used. A crash wastes the rest of a block and
+never gives an id twice. Concurrent callers share the allocation of the next block.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class ProducerIds:
         self._filling: asyncio.Task[None] | None = None
 
     async def next(self) -> int:
-        """An id that nobody else has or ever had. Raises what `allocate` raises."""
+        """Return a producer id that was never given out before. Raises what `allocate` raises."""
         while (producer_id := self.take()) == NO_PRODUCER_ID:
             assert self._filling is not None
             await asyncio.shield(self._filling)
         return producer_id
 
     def take(self) -> int:
-        """Such an id at once, or NO_PRODUCER_ID: the next block is on its way, ask again."""
+        """Return such an id, or NO_PRODUCER_ID while the next block is being allocated: ask again."""
         if self._next >= self._end:
             if self._filling is None:
                 self._filling = asyncio.get_running_loop().create_task(self._fill())
@@ -48,4 +48,4 @@ class ProducerIds:
     def _filled(self, task: asyncio.Task[None]) -> None:
         self._filling = None
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("no block of producer ids: %s", error)
+            log.warning("allocation of a block of producer ids failed: %s", error)

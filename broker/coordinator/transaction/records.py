@@ -1,8 +1,8 @@
-"""The records of ``__transaction_state``: what of a transactional id survives a restart.
+"""The records of ``__transaction_state``: the part of a transactional id that survives a restart.
 
-One record per transactional id, its key version 0, its value version 1, which has what version 2 of the protocol needs
-as tagged fields (KIP-890); version 0, of brokers before, is read, too. A tombstone forgets the id. The layouts are
-Kafka's: `klamm.protocol.coordinator_records.transaction`.
+Each transactional id has one record, with key version 0 and value version 1. Value version 1 has the fields of protocol
+version 2 (KIP-890) as tagged fields. Value version 0, written by older brokers, is read, too. A tombstone forgets the
+id. The layouts are Kafka's: `klamm.protocol.coordinator_records.transaction`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ VALUE_VERSION = 1
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """The key of an id; Malformed when it is too long for one."""
+    """Return the encoded key of a transactional id. Raises Malformed if the id is too long."""
     out = bytearray(PREFIX.pack(KEY_VERSION))
     TransactionLogKey.encode[KEY_VERSION](TransactionLogKey(transactional_id=transactional_id), out)
     return bytes(out)
 
 
 def transaction_value(transaction: Transaction) -> bytes:
-    """What is stored of it."""
+    """Return the encoded value of a transaction."""
     partitions: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         partitions.setdefault(topic, []).append(partition)
@@ -49,7 +49,7 @@ def transaction_value(transaction: Transaction) -> bytes:
 
 
 def decode(key: bytes | None, value: bytes | None) -> tuple[str, Transaction | None]:
-    """The id that a record is about, and its state; None for a tombstone. Raises Malformed."""
+    """Decode a record: the transactional id and its state, None for a tombstone. Raises Malformed."""
     if key is None:
         raise Malformed("a record of __transaction_state without a key")
     named = decode_key(TRANSACTION_KINDS, key).message

@@ -1,6 +1,6 @@
-"""The states of a transaction and every way from one to another.
+"""The states of a transaction and the transitions between them.
 
-`TRANSITIONS` is the one table: the machine refuses a step that is not in it, and docs/transactions.md shows it
+`TRANSITIONS` is the one table: the machine refuses any other transition, and docs/transactions.md shows the table
 (``python -m klamm.broker.coordinator.transaction.states > docs/transactions.md``). Source: Kafka's TransactionState.
 """
 
@@ -12,7 +12,7 @@ from klamm.broker.coordinator.runtime.state_table import StateTable, Transition
 
 
 class State(Enum):
-    """Where a transaction stands; the values are the names that tools see."""
+    """The state of a transaction; the values are the names that tools see."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -24,7 +24,7 @@ class State(Enum):
 
     @property
     def is_preparing(self) -> bool:
-        """The outcome is decided, and not yet told to every partition."""
+        """Whether the outcome is decided but some partitions lack their marker."""
         return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
     @property
@@ -41,7 +41,7 @@ NUMBERS: dict[State, int] = {
     State.COMPLETE_ABORT: 5,
     State.DEAD: 6,
 }
-"""How ``__transaction_state`` writes them. Kafka's 7, PrepareEpochFence, is never written."""
+"""The state numbers in ``__transaction_state``. Kafka's 7, PrepareEpochFence, is never written."""
 
 STATES: dict[int, State] = {number: state for state, number in NUMBERS.items()}
 
@@ -86,7 +86,7 @@ TABLE = StateTable(MEANINGS, TRANSITIONS)
 
 
 def render() -> str:
-    """docs/transactions.md: the states and their transitions."""
+    """Render docs/transactions.md: the states and their transitions."""
     return f"""# Transactions
 
 <!-- Written by `python -m klamm.broker.coordinator.transaction.states`; a test holds it current. -->

@@ -1,10 +1,10 @@
-"""One transactional id: what is known of it, and what each step makes of that.
+"""One transactional id: its state, and the transitions of that state.
 
-A `Transaction` is a value; a step makes a new one, which counts when its record is in ``__transaction_state``. Two
-versions of the protocol differ in the epochs. In version 1 a producer keeps its epoch until it, or its successor, asks
-for a new one (InitProducerId). In version 2 (KIP-890) every end of a transaction bumps the epoch, so a record or marker
-that comes late belongs to an epoch that is over, and can do no harm. When a producer id has no epoch left, the end of
-the transaction goes on with the next producer id. Source: Kafka's TransactionMetadata.
+A `Transaction` is a value. Each step makes a new one, which counts when its record is in ``__transaction_state``. The
+two versions of the protocol differ in epochs. In version 1 a producer keeps its epoch until it, or its successor, asks
+for a new one (InitProducerId). In version 2 (KIP-890) every end of a transaction bumps the epoch, so a late record or
+marker belongs to a past epoch and can do no harm. When a producer id has no epoch left, the end of the transaction
+switches to the next producer id. Source: Kafka's TransactionMetadata.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from klamm.broker.coordinator.transaction.states import TABLE, State
 NO_EPOCH = -1
 MAX_EPOCH = 2**15 - 1
 LAST_EPOCH = MAX_EPOCH - 1
-"""The last epoch that a client is given; the one above it is kept for fencing."""
+"""The last epoch that a client can get; the one above it is kept for fencing."""
 
 EPOCH_BUMP_FROM = 2
-"""The version of the protocol in which the end of a transaction bumps the epoch."""
+"""The protocol version in which the end of a transaction bumps the epoch."""
 
 TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The state of a transactional id. Times are wall milliseconds, -1: none.
+    """The state of a transactional id. Times are wall-clock milliseconds, -1: none.
 
-    `previous_producer_id` and `last_producer_epoch` tell a repeated request from one of a fenced producer;
-    `next_producer_id` is what a transaction that has used up its epochs goes on with. `client_version` is the version
-    of the protocol that ended or began it.
+    `previous_producer_id` and `last_producer_epoch` distinguish a repeated request from that of a fenced producer.
+    `next_producer_id` replaces a producer id that has used up its epochs. `client_version` is the protocol version that
+    began or ended the transaction.
     """
 
     transactional_id: str
@@ -50,29 +50,30 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether its producer id has no epoch left for a client."""
+        """Whether the producer id has no epoch left for a client."""
         return self.producer_epoch >= LAST_EPOCH
 
     @property
     def bumps_epochs(self) -> bool:
-        """Whether it was last used with version 2 of the protocol."""
+        """Whether the id was last used with version 2 of the protocol."""
         return self.client_version >= EPOCH_BUMP_FROM
 
     def step(self, state: State, **changes: object) -> Transaction:
-        """The same in another state. Only steps in the table are taken."""
+        """Return the transaction in another state. The table must permit the transition."""
         assert TABLE.permits(self.state, state), f"{self.transactional_id}: {self.state.value} -> {state.value}"
         return replace(self, state=state, previous_producer_id=self.producer_id, **changes)  # type: ignore[arg-type]
 
     @property
     def _bumped_epoch(self) -> int:
-        """The next epoch. The highest one, which no client should have, is not left."""
+        """The next epoch. It stays at the highest one, which no client should have."""
         return min(self.producer_epoch + 1, MAX_EPOCH)
 
     # InitProducerId
 
     def knows(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer that says who it is may go on (KIP-360): it is the current one, or it asks again after its
-        id was replaced and did not hear of it."""
+        """Return whether a producer with this identity may go on (KIP-360): it is the current one, or it repeats a
+        request because it missed the response that replaced its id.
+        """
         return (
             self.producer_epoch == NO_EPOCH
             or producer_id == self.producer_id
@@ -80,12 +81,14 @@ class Transaction:
         )
 
     def renewed(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Transaction | None:
-        """With a new epoch for a producer that starts; None when `expected_epoch` is that of a fenced one."""
+        """Return the transaction with a new epoch for a starting producer; None when `expected_epoch` is that of a
+        fenced one.
+        """
         epoch, last = self.producer_epoch + 1, NO_EPOCH
         if expected_epoch is not None:
             if self.producer_epoch in (NO_EPOCH, expected_epoch):
                 last = self.producer_epoch
-            elif expected_epoch == self.last_producer_epoch:  # it asks again: the answer was lost
+            elif expected_epoch == self.last_producer_epoch:  # it repeats the request: the response was lost
                 epoch, last = self.producer_epoch, self.last_producer_epoch
             else:
                 return None
@@ -93,7 +96,7 @@ class Transaction:
         return self._at_rest(self.producer_id, epoch, last, timeout_ms, now_ms)
 
     def rotated(self, producer_id: int, timeout_ms: int, now_ms: int, *, keeps_last_epoch: bool) -> Transaction:
-        """With a new producer id, because the old one has no epoch left."""
+        """Return the transaction with a new producer id, because the old one has no epoch left."""
         last = self.producer_epoch if keeps_last_epoch else NO_EPOCH
         return self._at_rest(producer_id, 0, last, timeout_ms, now_ms)
 
@@ -114,7 +117,7 @@ class Transaction:
     # AddPartitionsToTxn
 
     def with_partitions(self, partitions: frozenset[TopicPartition], version: int, now_ms: int) -> Transaction:
-        """With more partitions; the first ones begin the transaction."""
+        """Return the transaction with more partitions; the first ones begin it."""
         begins = self.state is not State.ONGOING
         return self.step(
             State.ONGOING,
@@ -127,9 +130,11 @@ class Transaction:
     # EndTxn
 
     def ended(self, version: int, now_ms: int, *, commit: bool, next_producer_id: int = NO_PRODUCER_ID) -> Transaction:
-        """With its outcome decided. Version 2 bumps the epoch; `next_producer_id` is for one without epochs left."""
+        """Return the transaction with its outcome decided. Version 2 bumps the epoch; `next_producer_id` is used when
+        no epoch is left.
+        """
         changes: dict[str, object] = {"updated_ms": now_ms, "client_version": version}
-        if self.state is not State.ONGOING:  # aborted without any partition
+        if self.state is not State.ONGOING:  # aborted without partitions
             changes["started_ms"] = now_ms
         if version >= EPOCH_BUMP_FROM:
             changes |= {
@@ -140,14 +145,16 @@ class Transaction:
         return self.step(State.PREPARE_COMMIT if commit else State.PREPARE_ABORT, **changes)
 
     def fenced(self, version: int, now_ms: int, *, next_producer_id: int = NO_PRODUCER_ID) -> Transaction:
-        """Aborted in an epoch that no client has: its producer took too long, or another one has taken its place."""
+        """Return the transaction aborted in an epoch that no client has: it timed out, or a new producer replaced its
+        producer.
+        """
         ended = self.ended(version, now_ms, commit=False, next_producer_id=next_producer_id)
         if version >= EPOCH_BUMP_FROM:
             return ended
         return replace(ended, producer_epoch=self._bumped_epoch, last_producer_epoch=NO_EPOCH)
 
     def completed(self, now_ms: int) -> Transaction:
-        """With all its markers written."""
+        """Return the transaction with all markers written."""
         state = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
         changes: dict[str, object] = {"partitions": frozenset(), "updated_ms": now_ms}
         if self.bumps_epochs and self.next_producer_id != NO_PRODUCER_ID:
@@ -155,10 +162,11 @@ class Transaction:
         return self.step(state, **changes)
 
     def is_repeated_end(self, producer_id: int, epoch: int) -> bool:
-        """Whether an EndTxn of version 2 was carried out already, and the producer has not heard of its new epoch.
+        """Return whether an EndTxn of version 2 was carried out already and the producer has missed its new epoch.
 
-        Kafka looks at the numbers alone. Here the end must have bumped the epoch: after one of version 1 the epoch
-        before is that of a producer which another has fenced, and which must not be given the epoch of that one.
+        Kafka compares only the numbers. Here the end must also have bumped the epoch: after an end of version 1 the
+        previous epoch belongs to a producer that another one has fenced, and the fenced one must not receive the epoch
+        of the other.
         """
         if not self.bumps_epochs:
             return False
@@ -168,7 +176,7 @@ class Transaction:
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is; -1 and -1 where there is an error."""
+    """The identity of a producer; -1 and -1 in an error response."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH

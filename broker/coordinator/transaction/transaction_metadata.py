@@ -1,4 +1,4 @@
-"""What the coordinator keeps of a transactional id."""
+"""The coordinator's entry for a transactional id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from klamm.broker.coordinator.transaction.transaction import TopicPartition, Tra
 
 
 class TransactionMetadata:
-    """A transactional id, and the state that it is about to enter, if any."""
+    """The current state of a transactional id, and the state it is about to enter, if any."""
 
     __slots__ = ("current", "pending", "unmarked")
 

@@ -1,7 +1,7 @@
-"""What the transaction coordinator tells a scrape: transactional ids by state, and what became of transactions.
+"""Metrics of the transaction coordinator: transactional ids by state, and the outcomes of transactions.
 
-Ids are counted when somebody asks; the rest are numbers that grow where things happen. A transaction that takes longer
-than its own timeout and has not ended is late: its partitions cannot be told, or nobody looks at the clock.
+Ids are counted at scrape time; the others are running counters. A transaction is late if it has not ended by its own
+timeout: its markers cannot be written, or its deadline was not handled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def register(metrics: Metrics, transactions: TransactionCoordinator) -> None:
-    """Let the metrics ask this coordinator."""
+    """Register the metrics of this coordinator."""
     machine = transactions.state_machine
 
     def by_state() -> Iterable[tuple[str, int]]:
@@ -41,7 +41,7 @@ def register(metrics: Metrics, transactions: TransactionCoordinator) -> None:
         ("klamm_transactions_aborted_total", "Transactions that were aborted.", lambda: machine.aborted_count),
         (
             "klamm_transactions_timed_out_total",
-            "Of these, transactions that took too long.",
+            "Transactions that were aborted because they took too long.",
             lambda: machine.timed_out_count,
         ),
     ):

@@ -1,12 +1,13 @@
 """The transactions of one broker: a state machine without clock, log or sockets.
 
-Requests come in with the time, answers go out through callbacks: at once, or when what they promise is in the log. A
-transactional id takes one step at a time; whoever comes in between is told CONCURRENT_TRANSACTIONS and tries again.
+Requests come in with the time. Responses go out through callbacks, at once or when the state they report is in the log.
+A transactional id takes one step at a time; a request that comes in between gets CONCURRENT_TRANSACTIONS and is retried
+by its client.
 
-An end of a transaction has three parts. `store` writes the decision: from then on it is made, and the client is
-answered. `write_markers` tells the partitions, which goes on until each has its marker. `store` again writes that this
-is so, and the next transaction may begin. After a crash `take` is given the last record of each id, and goes on from
-there. Source: Kafka's TransactionCoordinator; the differences in version 2 are those of KIP-890.
+The end of a transaction has three parts. `store` writes the decision; from then on it is final, and the client gets its
+response. `write_markers` writes markers, and is repeated until each partition has its own. A second `store` records
+that, and the next transaction may begin. After a crash `take` receives the last record of each id, and the machine goes
+on from there. Source: Kafka's TransactionCoordinator; the differences in version 2 are those of KIP-890.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from klamm.protocol.errors import ErrorCode
 TIMEOUT, RETRY = "timeout", "retry"  # of keys: (TIMEOUT, transactional id), (RETRY, transactional id)
 KINDS = (TIMEOUT, RETRY)
 RETRY_MS = 100
-"""How long to wait before a record or a marker that could not be written is tried again."""
+"""The pause before a failed write of a record or marker is tried again."""
 
 
 ErrorCallback = Callable[[ErrorCode], None]
@@ -44,19 +45,19 @@ ProducerIdCallback = Callable[[ErrorCode, ProducerIdAndEpoch], None]
 
 
 class Store(Protocol):
-    """Where records go: the new state of a transactional id, or None to forget it."""
+    """The storage of a transactional id's new state; None deletes the id."""
 
     def __call__(self, transactional_id: str, transaction: Transaction | None, done: Done, now: Now) -> None: ...
 
 
 class WriteMarkers(Protocol):
-    """Writes markers; `done` is given the partitions that have none yet."""
+    """Writes markers; `done` receives the partitions that have none yet."""
 
     def __call__(self, markers: Markers, done: Callable[[frozenset[TopicPartition], Now], None], now: Now) -> None: ...
 
 
 class Transactions:
-    """See the module's head. `version` is the newest version of the protocol that may be used."""
+    """See the module's head. `version` is the highest protocol version that may be used."""
 
     def __init__(
         self,
@@ -88,14 +89,14 @@ class Transactions:
         return entry.current if entry is not None else None
 
     def unmarked(self, transactional_id: str) -> frozenset[TopicPartition]:
-        """The partitions of a transaction; while it is being ended, those that lack their marker."""
+        """Return the partitions of a transaction; while it is ending, those that lack their marker."""
         entry = self._entries[transactional_id]
         return entry.unmarked if entry.current.state.is_preparing else entry.current.partitions
 
     # -- InitProducerId -----------------------------------------------------------------------------------------
 
     def needs_producer_id(self, transactional_id: str, *, ends: bool = False) -> bool:
-        """Whether InitProducerId or, with `ends`, EndTxn is going to need a fresh producer id."""
+        """Return whether InitProducerId or, with `ends`, EndTxn will need a new producer id."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             return not ends
@@ -110,7 +111,7 @@ class Transactions:
         now: Now,
         callback: ProducerIdCallback,
     ) -> None:
-        """A producer starts, or starts over (`expected`: who it was). Whoever had the id before is fenced."""
+        """Start or restart a producer; `expected` is the identity it had. The previous user of the id is fenced."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             assert fresh_id >= 0
@@ -165,7 +166,7 @@ class Transactions:
         now: Now,
         callback: ErrorCallback,
     ) -> None:
-        """Partitions become part of the transaction; the first ones begin it."""
+        """Add partitions to the transaction; the first ones begin it."""
         code, entry = self._find(transactional_id, who)
         if entry is None:
             callback(code)
@@ -178,7 +179,7 @@ class Transactions:
             self._step(entry, following, now, lambda code, _: callback(code))
 
     def verify(self, transactional_id: str, who: ProducerIdAndEpoch, partition: TopicPartition) -> ErrorCode:
-        """Whether a partition is part of the transaction (KIP-890): NONE, or why its records must not be appended."""
+        """Check that a partition is part of the transaction (KIP-890): NONE, or the reason to refuse its records."""
         code, entry = self._find(transactional_id, who)
         if entry is None:
             return code
@@ -207,7 +208,7 @@ class Transactions:
         *,
         commit: bool,
     ) -> None:
-        """The producer commits or aborts. It is told when that is decided, with the epoch to go on with."""
+        """Commit or abort. The callback runs when the outcome is decided, with the producer's next epoch."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             callback(ErrorCode.INVALID_PRODUCER_ID_MAPPING, NOBODY)
@@ -222,7 +223,7 @@ class Transactions:
         self._decide(entry, following, now, callback)
 
     def _fence(self, entry: TransactionMetadata, fresh_id: int, now: Now, callback: ProducerIdCallback) -> None:
-        """Abort a transaction whose producer must not go on."""
+        """Abort a transaction and fence its producer."""
         next_id = _next_id(entry.current, self.version, fresh_id)
         self._decide(entry, entry.current.fenced(self.version, now.wall_ms, next_producer_id=next_id), now, callback)
 
@@ -245,14 +246,14 @@ class Transactions:
         self._step(entry, following, now, decided)
 
     def _complete(self, entry: TransactionMetadata, partitions: frozenset[TopicPartition], now: Now) -> None:
-        """Write the markers that are missing, then the record that says so."""
+        """Write the missing markers, then the record that the transaction is complete."""
         current = entry.current
         assert current.state.is_preparing
         entry.unmarked = partitions
 
         def marked(unmarked: frozenset[TopicPartition], now: Now) -> None:
             if self._entries.get(current.transactional_id) is not entry:
-                return  # not looked after here any more
+                return  # unloaded meanwhile
             entry.unmarked = unmarked
             if unmarked:
                 self._timers.set((RETRY, current.transactional_id), now.ms + RETRY_MS)
@@ -279,7 +280,7 @@ class Transactions:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _step(self, entry: TransactionMetadata, following: Transaction, now: Now, done: Done) -> None:
-        """Take a step once it is in the log; nothing else may happen to this id before."""
+        """Take a step once it is in the log; until then no other step of this id may begin."""
         assert entry.pending is None
         entry.pending = following.state
 
@@ -292,7 +293,7 @@ class Transactions:
                 entry.current = following
                 if began:
                     self._set_timeout(following, now)
-            elif entry.current.producer_epoch == NO_EPOCH:  # of this id nothing is in the log
+            elif entry.current.producer_epoch == NO_EPOCH:  # the log has nothing of this id
                 del self._entries[following.transactional_id]
             done(types.coordinator_error(code, too_large=ErrorCode.UNKNOWN_SERVER_ERROR), now)
 
@@ -303,12 +304,12 @@ class Transactions:
         self._timers.set((TIMEOUT, transaction.transactional_id), now.ms + left_ms)
 
     def due(self, key: TimerKey, now: Now) -> None:
-        """A deadline of KINDS has come."""
+        """Handle a deadline of one of the KINDS."""
         kind, transactional_id = key
         entry = self._entries.get(transactional_id)
         if entry is None:
             return
-        if entry.pending is not None:  # what is under way may fail: look again
+        if entry.pending is not None:  # the write in progress may fail: check again later
             self._timers.set(key, now.ms + RETRY_MS)
         elif kind == RETRY and entry.current.state.is_preparing:
             self._complete(entry, entry.unmarked, now)
@@ -316,7 +317,7 @@ class Transactions:
             self._time_out(entry, key, now)
 
     def _time_out(self, entry: TransactionMetadata, key: TimerKey, now: Now) -> None:
-        """Abort a transaction that took too long; try again where that cannot be done yet."""
+        """Abort a transaction that took too long; retry if that is not possible yet."""
         fresh_id = NO_PRODUCER_ID
         if entry.current.is_exhausted:
             fresh_id = self._take_producer_id()
@@ -333,7 +334,7 @@ class Transactions:
         self._fence(entry, fresh_id, now, aborted)
 
     def expire(self, before_ms: int, now: Now, limit: int) -> list[str]:
-        """Forget ids that nobody has used since `before_ms`, at most `limit` of them; returns those that could be."""
+        """Remove at most `limit` ids that are unused since `before_ms`; return those that could be removed."""
         old = (
             entry
             for entry in self._entries.values()
@@ -358,14 +359,14 @@ class Transactions:
 
         self._store(transactional_id, None, forgotten, now)
 
-    # -- coming and going ---------------------------------------------------------------------------------------
+    # -- loading and unloading ---------------------------------------------------------------------------------------
 
     def take(self, transaction: Transaction, now: Now) -> None:
-        """Look after an id as the log has it; `resume` when all are here."""
+        """Take over an id from the log. Call `resume` when all are loaded."""
         self._entries[transaction.transactional_id] = TransactionMetadata(transaction)
 
     def resume(self, transactional_id: str, now: Now) -> None:
-        """Go on with a transaction that was taken over: a decided one is completed, another gets its time."""
+        """Continue a loaded transaction: complete a decided one, set the timeout of an ongoing one."""
         entry = self._entries.get(transactional_id)
         if entry is None:  # its topic was deleted meanwhile
             return
@@ -375,14 +376,14 @@ class Transactions:
             self._set_timeout(entry.current, now)
 
     def forget(self, transactional_id: str) -> None:
-        """Look after it no longer."""
+        """Drop an id and its deadlines."""
         self._entries.pop(transactional_id, None)
         for kind in KINDS:
             self._timers.cancel((kind, transactional_id))
 
 
 def _next_id(current: Transaction, version: int, fresh_id: int) -> int:
-    """The producer id to go on with after the end of a transaction, if its own has no epoch left."""
+    """Return the producer id that follows the end of a transaction, if the current one has no epoch left."""
     if version < EPOCH_BUMP_FROM or not current.is_exhausted:
         return NO_PRODUCER_ID
     assert fresh_id >= 0

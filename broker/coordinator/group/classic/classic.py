@@ -1,23 +1,23 @@
-"""Classic groups: who is a member, which generation it is, and who waits for what.
+"""Classic groups: members, generations, and waiting requests.
 
-A pure state machine. Every call takes the request and the time; answers go to the ``callback`` that comes with the
-request, at once or when the group has got that far; records go to ``store``, whose ``done`` says when they are
-durable. `tick` lets time pass. Nothing here reads a clock, waits, or knows of connections. `Joins` takes members in,
-`Rebalances` has the groups go from one generation to the next; the rest is here.
+A pure state machine. Every call takes the request and the time. Responses go to the ``callback`` of the request, at
+once or when the group has got that far. Records go to ``store``; its ``done`` reports when they are durable. `tick`
+lets time pass. Nothing here reads a clock, waits, or knows of connections. `Joins` admits members, `Rebalances` moves
+groups from one generation to the next; this module has the rest.
 
 The life of a generation::
 
-    JoinGroup ... JoinGroup      parked, until all members have joined or the rebalance timeout is over; a group that
+    JoinGroup ... JoinGroup      wait until all members have joined or the rebalance timeout is over; a group that
                                  was empty waits group.initial.rebalance.delay.ms for more, again for each newcomer
-    answers to JoinGroup         a generation and a protocol for all, the list of members for the leader
-    SyncGroup ... SyncGroup      parked, until the leader's comes: its assignment goes to the log
-    answers to SyncGroup         to each member its share; the group is stable
+    JoinGroup responses          a generation and a protocol for all, the list of members for the leader
+    SyncGroup ... SyncGroup      wait for the leader's SyncGroup: its assignment goes to the log
+    SyncGroup responses          each member gets its share; the group is stable
     Heartbeat ... Heartbeat      REBALANCE_IN_PROGRESS when the next round of JoinGroup begins
 
-Who does not show up is removed: without heartbeats after the session timeout, in a rebalance after the rebalance
-timeout, before the first answer after five minutes. Source: Kafka's GroupMetadataManager; KIP-62, 134, 345, 389, 394,
-559, 800, 814. Differs from it where a request is asked again or its member is removed while it is parked: the first
-one is answered, so nothing is parked for ever.
+A member is removed when it sends no heartbeat within the session timeout, does not join within the rebalance timeout,
+or does not get its first JoinGroup response within five minutes. Source: Kafka's GroupMetadataManager; KIP-62, 134,
+345, 389, 394, 559, 800, 814. One difference: when a waiting request is repeated, or its member is removed, the earlier
+request gets a response, so nothing waits for ever.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class ClassicGroups:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, client: Client, callback: JoinCallback, now: Now) -> None:
-        """JoinGroup: the answer comes when the group has its next generation."""
+        """Handle JoinGroup. The response comes when the group has its next generation."""
         self._joins.join(request, client, callback, now)
 
     def sync(self, request: SyncGroupRequest, callback: SyncCallback, now: Now) -> None:
-        """SyncGroup: the answer comes when the leader's assignment is in the log."""
+        """Handle SyncGroup. The response comes when the leader's assignment is in the log."""
         try:
             group, member = self._member_of(request.group_id, request.member_id, request.group_instance_id)
             _check_generation(group, request.generation_id)
@@ -99,7 +99,7 @@ class ClassicGroups:
         if group.state is State.PREPARING_REBALANCE:
             callback(SyncGroupResponse(error_code=REBALANCE_IN_PROGRESS))
         elif group.state is State.COMPLETING_REBALANCE:
-            group.answer_sync(member, SyncGroupResponse(error_code=REBALANCE_IN_PROGRESS))  # its earlier one
+            group.answer_sync(member, SyncGroupResponse(error_code=REBALANCE_IN_PROGRESS))  # the earlier request
             member.sync_callback = callback
             if member.member_id == group.leader:
                 self.rebalances.take_assignment(
@@ -122,7 +122,7 @@ class ClassicGroups:
         return HeartbeatResponse(error_code=REBALANCE_IN_PROGRESS if rebalancing else 0)
 
     def leave(self, request: LeaveGroupRequest, now: Now) -> LeaveGroupResponse:
-        """LeaveGroup as of version 3; the handler turns older ones into it and back."""
+        """Handle LeaveGroup in the form of version 3; the handler converts older versions."""
         if not request.group_id:
             return LeaveGroupResponse(error_code=int(ErrorCode.INVALID_GROUP_ID))
         group = self.groups.get(request.group_id)
@@ -140,7 +140,7 @@ class ClassicGroups:
         if group is not None and left:
             self.rebalances.go_on_without(group, f"{', '.join(left)} left", now)
         elif group is not None:
-            self.rebalances.complete_if_all_are_here(group, now)  # nobody waits for the pending ones that left
+            self.rebalances.complete_if_all_are_here(group, now)  # no longer wait for pending members that left
         return LeaveGroupResponse(members=answers)
 
     def check_commit(
@@ -153,7 +153,7 @@ class ClassicGroups:
         version: int,
         transactional: bool = False,
     ) -> None:
-        """Whether an OffsetCommit may enter; raises the error. A group that is not there has no generation."""
+        """Raise an error unless an OffsetCommit is allowed. A group that does not exist has no generation."""
         group = self.groups.get(group_id)
         if group is not None:
             group.check_commit(member_id, instance_id, generation_id, transactional=transactional)
@@ -163,7 +163,7 @@ class ClassicGroups:
             raise KafkaError(code, f"there is no group {group_id!r}")
 
     def commit_is_heartbeat(self, group_id: str, member_id: str, now: Now) -> None:
-        """A member that commits is alive."""
+        """Count a commit as a heartbeat of its member."""
         group = self.groups.get(group_id)
         member = group.members.get(member_id) if group is not None else None
         if group is not None and member is not None:
@@ -172,12 +172,12 @@ class ClassicGroups:
     # -- time ---------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Do what is due. Only for groups that have their timers to themselves; else see `due`."""
+        """Handle due deadlines. Only for groups with timers of their own; else see `due`."""
         while (key := self.timers.pop(now.ms)) is not None:
             self.due(key, now)
 
     def due(self, key: TimerKey, now: Now) -> None:
-        """A timer of this machine has come."""
+        """Handle a deadline of this machine."""
         group = self.groups.get(key[1])
         if group is None or group.state is State.DEAD:
             return
@@ -192,13 +192,13 @@ class ClassicGroups:
         member = group.members.get(member_id)
         if member_id in group.pending_members:
             group.pending_members.discard(member_id)
-            log.info("group %s: %s was given this id and has not joined with it", group.group_id, member_id)
+            log.info("group %s: %s got this id and has not joined with it", group.group_id, member_id)
             self.rebalances.complete_if_all_are_here(group, now)
         elif member is not None and (member.is_new or not member.waits):
             self.rebalances.drop(group, member_id, UNKNOWN_MEMBER_ID)
             self.rebalances.go_on_without(group, f"{member_id} was not heard of in time", now)
 
-    # -- members come and go ------------------------------------------------------------------------------------
+    # -- removal of members -------------------------------------------------------------------------------------------
 
     def _member_of(self, group_id: str, member_id: str, instance_id: str | None) -> tuple[ClassicGroup, Member]:
         if not group_id:
@@ -213,7 +213,7 @@ class ClassicGroups:
     def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, left: list[str]) -> int:
         member_id, instance_id = identity.member_id, identity.group_instance_id
         if not member_id and instance_id in group.static_members:
-            member_id = group.static_members[instance_id]  # an administrator knows only the instance
+            member_id = group.static_members[instance_id]  # an administrator knows only the instance id
         elif member_id not in group.pending_members:
             try:
                 group.check_member(member_id, instance_id)
@@ -225,28 +225,30 @@ class ClassicGroups:
         self.rebalances.drop(group, member_id, UNKNOWN_MEMBER_ID)
         return 0
 
-    # -- groups come and go -------------------------------------------------------------------------------------
+    # -- creation and removal of groups -------------------------------------------------------------------------------
 
     def simple(self, group_id: str, wall_ms: int) -> ClassicGroup:
-        """The group; an empty one without protocol type is made for offsets of consumers without group management."""
+        """Return the group, creating an empty one without protocol type: it holds offsets of consumers without group
+        management.
+        """
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, state_timestamp_ms=wall_ms)
         return group
 
     def take(self, group: ClassicGroup, now: Now) -> None:
-        """Look after a group that was read from the log; its members get a session timeout to show up."""
+        """Take over a group read from the log; its members get a session timeout to reappear."""
         self.groups[group.group_id] = group
         for member in group.members.values():
             self.rebalances.expect_heartbeat(group, member, now)
 
     def adopt(self, group: ClassicGroup, why: str, now: Now) -> None:
-        """Look after a group that was of the consumer protocol until now: everybody joins again."""
+        """Take over a group that used the consumer protocol until now: every member joins again."""
         self.take(group, now)
         self.rebalances.begin(group, why, now)
 
     def forget(self, group_id: str, code: int, wall_ms: int) -> None:
-        """Let go of a group; whoever waits gets the error."""
+        """Remove a group; waiting requests get the error."""
         group = self.groups.pop(group_id, None)
         if group is None:
             return

@@ -1,8 +1,8 @@
-"""One classic group and its members: what they are, without when things happen (that is `classic`).
+"""One classic group and its members: their state, without the timing (see `classic`).
 
-The leader is the member that computes the assignment; the first to join. Among the protocols that every member knows
-each member votes for the one it likes best, the most votes win. A static member (KIP-345) has a group instance id that
-outlives its member ids; who joins with it takes the place of the one before.
+The leader computes the assignment; it is the first member to join. Each member votes for the protocol it prefers among
+those that all members support; the protocol with most votes wins. A static member (KIP-345) has a group instance id
+that outlives its member ids; a member that joins with the same instance id replaces the one before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Protocols = Sequence[tuple[str, bytes]]
 
 
 class Client(NamedTuple):
-    """Who sends a request, as far as a group remembers it."""
+    """The sender of a request, as far as a group stores it."""
 
     client_id: str
     host: str
@@ -46,7 +46,7 @@ class Client(NamedTuple):
 
 
 class Member:
-    """One member. At most one JoinGroup and one SyncGroup of it are parked here."""
+    """One member. At most one JoinGroup and one SyncGroup of it wait here."""
 
     __slots__ = (
         "assignment",
@@ -83,13 +83,13 @@ class Member:
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = assignment
-        self.is_new = is_new  # has not had the answer to its first JoinGroup: it cannot send heartbeats
+        self.is_new = is_new  # has had no response to its first JoinGroup: it cannot send heartbeats
         self.join_callback: JoinCallback | None = None
         self.sync_callback: SyncCallback | None = None
 
     @property
     def waits(self) -> bool:
-        """A parked request is as good as a heartbeat."""
+        """Return whether a request of the member waits, which counts as a heartbeat."""
         return self.join_callback is not None or self.sync_callback is not None
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -130,11 +130,11 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        self.pending_members: set[str] = set()  # were given an id and have not come back with it yet
+        self.pending_members: set[str] = set()  # have got an id and have not joined with it yet
         self.pending_sync: set[str] = set()  # have their generation and have not asked for the assignment yet
         self.new_member_added = False
         self.subscribed_topics: frozenset[str] | None = None  # None: not known, or not a consumer group
-        self._supported: dict[str, int] = {}  # protocol -> how many members know it
+        self._supported: dict[str, int] = {}  # protocol -> number of members that support it
         self._awaiting_join = 0
 
     # -- state --------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class ClassicGroup:
 
     @property
     def awaiting_join(self) -> int:
-        """How many members have a JoinGroup parked."""
+        """The number of members with a waiting JoinGroup."""
         return self._awaiting_join
 
     @property
@@ -155,7 +155,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of its members; 0 if all are negative."""
+        """The longest rebalance timeout of the members; 0 if all are negative."""
         return max([0, *(member.rebalance_timeout_ms for member in self.members.values())])
 
     @property
@@ -163,13 +163,13 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether the group consumes the topic; a consumer group whose topics are not known may consume any."""
+        """Return whether the group consumes the topic; a consumer group with unknown topics may consume any."""
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics
 
     def next_generation(self, wall_ms: int) -> None:
-        """The join is over: those who are here are the members."""
+        """End the join phase and begin the next generation with the members that have joined."""
         self.generation_id += 1
         self.pending_sync.clear()
         self.protocol_name = self.select_protocol() if self.members else None
@@ -177,7 +177,7 @@ class ClassicGroup:
         self.go_to(State.COMPLETING_REBALANCE if self.members else State.EMPTY, wall_ms)
 
     def refresh_subscription(self) -> None:
-        """Find out which topics the members consume."""
+        """Compute the topics that the members consume."""
         self.subscribed_topics = None
         if not self.is_consumer_group or (self.members and self.protocol_name is None):
             return
@@ -211,13 +211,13 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def remove(self, member_id: str) -> Member | None:
-        """Take a member out. Its parked requests must have been answered."""
+        """Remove a member. Its waiting requests must have got their responses."""
         self.pending_members.discard(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:
             return None
-        assert not member.waits, f"{self.group_id}: {member_id} would never be answered"
+        assert not member.waits, f"{self.group_id}: {member_id} would never get a response"
         self._count(member.protocols, -1)
         if member.group_instance_id is not None and self.static_members.get(member.group_instance_id) == member_id:
             del self.static_members[member.group_instance_id]
@@ -226,7 +226,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, instance_id: str, old_id: str, new_id: str) -> Member:
-        """Let the static member go on under a new member id. Its parked requests must have been answered."""
+        """Give the static member a new member id. Its waiting requests must have got their responses."""
         member = self.members[old_id]
         assert not member.waits
         member.member_id = new_id
@@ -240,7 +240,7 @@ class ClassicGroup:
         return member
 
     def elect_leader_among_joined(self) -> bool:
-        """Whether somebody who has joined leads; another member takes over from a leader that has not."""
+        """Replace a leader that has not joined by a member that has. Return whether a joined member leads."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_callback is None:
@@ -251,7 +251,7 @@ class ClassicGroup:
         return True
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that a request comes from; raises UnknownMemberId or FencedInstanceId."""
+        """Return the member that sent a request. Raises UnknownMemberId or FencedInstanceId."""
         if instance_id is not None:
             current = self.static_members.get(instance_id)
             if current is None:
@@ -266,9 +266,9 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool = False
     ) -> None:
-        """Whether an OffsetCommit may enter; raises a KafkaError with the code for the answer.
+        """Raise a KafkaError with the response code unless an OffsetCommit is allowed.
 
-        One of a transaction need not be of a member: who fences it is the transaction coordinator.
+        A commit within a transaction need not come from a member: the transaction coordinator fences its producer.
         """
         if self.state is State.DEAD:
             raise CoordinatorNotAvailable(f"group {self.group_id} is dead")
@@ -277,7 +277,7 @@ class ClassicGroup:
         if generation_id < 0 and not member_id and instance_id is None:
             if transactional:
                 return
-            raise UnknownMemberId(f"group {self.group_id} has members, and the commit is of none of them")
+            raise UnknownMemberId(f"group {self.group_id} has members, and the commit comes from none of them")
         self.check_member(member_id, instance_id)
         if generation_id != self.generation_id:
             raise IllegalGeneration(f"group {self.group_id} is at generation {self.generation_id}")
@@ -312,17 +312,17 @@ class ClassicGroup:
             else:
                 del self._supported[name]
 
-    # -- parked requests ----------------------------------------------------------------------------------------
+    # -- waiting requests --------------------------------------------------------------------------------------------
 
     def set_join_callback(self, member: Member, callback: JoinCallback) -> None:
         if member.join_callback is None:
             self._awaiting_join += 1
-        else:  # the client gave up on the first one and asks again
+        else:  # the client gave up on the first one and repeats it
             member.join_callback(JoinGroupResponse(error_code=REBALANCE_IN_PROGRESS, member_id=member.member_id))
         member.join_callback = callback
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
-        """Answer the parked JoinGroup, if there is one."""
+        """Send the response of the waiting JoinGroup, if there is one."""
         callback, member.join_callback = member.join_callback, None
         if callback is not None:
             self._awaiting_join -= 1
@@ -330,7 +330,7 @@ class ClassicGroup:
 
     @staticmethod
     def answer_sync(member: Member, response: SyncGroupResponse) -> bool:
-        """Answer the parked SyncGroup; whether there was one."""
+        """Send the response of the waiting SyncGroup. Return whether there was one."""
         callback, member.sync_callback = member.sync_callback, None
         if callback is None:
             return False
@@ -338,19 +338,19 @@ class ClassicGroup:
         return True
 
     def answer_all(self, code: int) -> None:
-        """Answer whatever is parked with an error."""
+        """Send an error to all waiting requests."""
         for member in self.members.values():
             self.answer(member, code)
 
     def answer(self, member: Member, code: int) -> None:
-        """Answer what this member has parked with an error."""
+        """Send an error to this member's waiting requests."""
         self.answer_join(member, JoinGroupResponse(error_code=code, member_id=member.member_id))
         self.answer_sync(member, SyncGroupResponse(error_code=code))
 
-    # -- as others see it ---------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def joined_members(self) -> list[JoinGroupResponseMember]:
-        """What the leader is told."""
+        """Return the members as the leader's JoinGroup response lists them."""
         return [
             JoinGroupResponseMember(
                 member_id=member.member_id,

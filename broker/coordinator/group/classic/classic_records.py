@@ -1,4 +1,4 @@
-"""A classic group as a record of ``__consumer_offsets``, and back."""
+"""Conversion between a classic group and its record of ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from klamm.protocol.coordinator_records.group import GroupMetadataValue, MemberM
 
 
 def record_of(group: ClassicGroup, assignments: Mapping[str, bytes] | None = None) -> KeyValue:
-    """The record that keeps the group; see `metadata_value`."""
+    """Return the record of the group; see `metadata_value`."""
     return group_record(group.group_id, metadata_value(group, assignments))
 
 
 def metadata_value(group: ClassicGroup, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
-    """What the log keeps; ``assignments`` by member id where they are not the members' own yet."""
+    """Return the record's value. ``assignments``, by member id, replaces those of the members until it is stored."""
     return GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
@@ -41,7 +41,7 @@ def metadata_value(group: ClassicGroup, assignments: Mapping[str, bytes] | None 
 
 
 def from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """The group as the log has it: Stable, or Empty."""
+    """Return the group that the record describes: Stable, or Empty."""
     group = ClassicGroup(
         group_id,
         State.STABLE if value.members else State.EMPTY,

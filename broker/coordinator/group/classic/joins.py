@@ -1,6 +1,6 @@
-"""JoinGroup: who becomes a member of a classic group, or takes the place of one.
+"""JoinGroup: admits new members to a classic group, and replaces static members.
 
-See `classic` for the life of a generation. A member that joins is parked until the rebalance is over.
+See `classic` for the life of a generation. A JoinGroup waits until the rebalance is over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 
 
 class Joins:
-    """Takes members into `groups`."""
+    """Admits members to `groups`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Joins:
         self._limits = limits
 
     def join(self, request: JoinGroupRequest, client: Client, callback: JoinCallback, now: Now) -> None:
-        """JoinGroup: the answer comes when the group has its next generation."""
+        """Handle JoinGroup. The response comes when the group has its next generation."""
         member_id = request.member_id
         group = self._groups.get(request.group_id)
         if group is None and not member_id:
@@ -95,14 +95,14 @@ class Joins:
             return True
         member = group.members.get(member_id)
         if group.state is State.PREPARING_REBALANCE:
-            # Those who have joined count, not the members: when the limit was lowered the last to join stay outside.
+            # Count members that have joined, not all members: if the limit was lowered, the last to join are refused.
             return (member is not None and member.join_callback is not None) or group.awaiting_join < limit
         return member is not None or len(group.members) < limit
 
     def _join_first(
         self, group: ClassicGroup, request: JoinGroupRequest, client: Client, callback: JoinCallback, now: Now
     ) -> None:
-        """A client without a member id."""
+        """Join a client without a member id."""
         instance_id = request.group_instance_id
         member_id = f"{client.client_id if instance_id is None else instance_id}-{self._new_id()}"
         if instance_id is not None:
@@ -120,7 +120,7 @@ class Joins:
     def _join_again(
         self, group: ClassicGroup, request: JoinGroupRequest, client: Client, callback: JoinCallback, now: Now
     ) -> None:
-        """A client that has a member id."""
+        """Join a client with a member id."""
         member_id = request.member_id
         if member_id in group.pending_members and request.group_instance_id is None:
             self._add(group, request, client, member_id, callback, now)
@@ -135,7 +135,7 @@ class Joins:
         if group.state is State.EMPTY:
             callback(JoinGroupResponse(error_code=UNKNOWN_MEMBER_ID, member_id=member_id))
         elif unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not leads)):
-            # It has not got its answer, or joins for nothing. A leader that joins wants a new assignment.
+            # It missed its response, or joins without need. A leader that joins wants a new assignment.
             callback(joined(group, member, leads=leads))
         else:
             group.update(
@@ -156,7 +156,7 @@ class Joins:
         now: Now,
     ) -> None:
         if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
-            group.new_member_added = True  # the initial delay may begin again
+            group.new_member_added = True  # the initial delay may start again
         if not group.members:
             group.protocol_type = request.protocol_type
         member = Member(
@@ -170,7 +170,7 @@ class Joins:
             is_new=True,
         )
         group.add(member, callback)
-        # It does not know its id yet and cannot send heartbeats; and nobody tells when its connection breaks.
+        # The client does not know its id yet and cannot send heartbeats, and a broken connection goes unnoticed here.
         self._timers.set((MEMBER, group.group_id, member_id), now.ms + NEW_MEMBER_TIMEOUT_MS)
         self._rebalances.begin_or_complete(group, f"{member_id} joined: {request.reason or 'no reason given'}", now)
 
@@ -184,7 +184,7 @@ class Joins:
         callback: JoinCallback,
         now: Now,
     ) -> None:
-        """A static member has started anew: it takes the place of its former self, without a rebalance if it may."""
+        """Replace a static member that has restarted, if possible without a rebalance."""
         assert request.group_instance_id is not None
         old_leader = group.leader
         group.answer(group.members[old_id], int(ErrorCode.FENCED_INSTANCE_ID))
@@ -216,7 +216,7 @@ class Joins:
             elif client.version >= SKIP_ASSIGNMENT_FROM:
                 callback(joined(group, member, leads=leads, skip_assignment=leads))
             else:
-                # It must not take itself for the leader: there is nothing to assign.
+                # The client must not act as the leader: there is nothing to assign.
                 callback(joined(group, member, leads=False, leader=old_leader))
 
         self._store(group.group_id, lambda: [record_of(group)], stored, now)

@@ -1,4 +1,4 @@
-"""What the operator allows classic groups."""
+"""Limits of classic groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What the operator allows; Kafka's keys beginning with ``group.``."""
+    """Limits from the broker's config: Kafka's keys that begin with ``group.``."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000

@@ -1,4 +1,4 @@
-"""The rebalances of classic groups: from the first member that joins again to the assignment that all have.
+"""The rebalances of classic groups: from the first JoinGroup to the assignment of all members.
 
 See `classic` for the life of a generation.
 """
@@ -33,14 +33,14 @@ NOBODY_JOINED_PAUSE_MS = 100
 
 
 class Rebalances:
-    """What the groups wait for, and the steps from one state to the next."""
+    """The deadlines of groups, and the transitions from one state to the next."""
 
     def __init__(self, timers: TimerQueue[TimerKey], store: Store, limits: Callable[[], GroupLimits]) -> None:
         self.count = 0
         self._timers = timers
         self._store = store
         self._limits = limits
-        self._remaining_delay_ms: dict[str, int] = {}  # of groups in their initial rebalance
+        self._remaining_delay_ms: dict[str, int] = {}  # by group, during the initial rebalance
 
     def join_over(self, group: ClassicGroup, now: Now) -> None:
         if group.state is not State.PREPARING_REBALANCE:
@@ -68,12 +68,12 @@ class Rebalances:
             self.begin(group, why, now)
 
     def go_on_without(self, group: ClassicGroup, why: str, now: Now) -> None:
-        """Members are gone."""
+        """Rebalance after members have left."""
         if group.state is not State.EMPTY:
             self.begin_or_complete(group, why, now)
 
     def begin(self, group: ClassicGroup, why: str, now: Now) -> None:
-        """Everybody joins again."""
+        """Begin a rebalance: every member joins again."""
         log.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, why)
         if group.state is State.COMPLETING_REBALANCE:
             self._propagate(group, REBALANCE_IN_PROGRESS, now)
@@ -99,7 +99,7 @@ class Rebalances:
             self._complete_join(group, now)
 
     def _complete_join(self, group: ClassicGroup, now: Now) -> None:
-        """The next generation begins with those who have joined; static members keep their place until they expire."""
+        """Begin the next generation with the members that have joined; static members stay until they expire."""
         self._timers.cancel((JOIN, group.group_id))
         self._remaining_delay_ms.pop(group.group_id, None)
         absent = [
@@ -111,8 +111,8 @@ class Rebalances:
             log.info("group %s: %s has not joined in time", group.group_id, member.member_id)
             self.drop(group, member.member_id, UNKNOWN_MEMBER_ID)
         if group.members and not group.elect_leader_among_joined():
-            # Nobody has joined, and all are static: let their sessions decide. Without a rebalance timeout Kafka looks
-            # again at once, all the time.
+            # No member has joined, and all are static: only their sessions remove them. Without a rebalance timeout
+            # Kafka checks again at once, all the time.
             pause_ms = max(group.rebalance_timeout_ms, NOBODY_JOINED_PAUSE_MS)
             self._timers.set((JOIN, group.group_id), now.ms + pause_ms)
             return
@@ -140,7 +140,7 @@ class Rebalances:
 
         def stored(code: ErrorCode, now: Now) -> None:
             if group.state is not State.COMPLETING_REBALANCE or group.generation_id != generation_id:
-                return  # somebody joined meanwhile, and all were told
+                return  # a member joined meanwhile; all waiting requests have their responses
             if code is not ErrorCode.NONE:
                 self._propagate(group, metadata_error(code), now)
                 self.begin(group, f"the assignment cannot be stored: {code.name}", now)
@@ -153,7 +153,7 @@ class Rebalances:
         self._store(group.group_id, lambda: [record_of(group, assignments)], stored, now)
 
     def _propagate(self, group: ClassicGroup, code: int, now: Now) -> None:
-        """Answer every SyncGroup that is parked: with the assignment, or the error."""
+        """Send every waiting SyncGroup its response: the assignment, or the error."""
         for member in list(group.members.values()):
             if code:
                 member.assignment = b""
@@ -172,7 +172,7 @@ class Rebalances:
         self._timers.set((MEMBER, group.group_id, member.member_id), now.ms + member.session_timeout_ms)
 
     def drop(self, group: ClassicGroup, member_id: str, code: int) -> None:
-        """Take a member out, with its timer; what it has parked is answered with the error."""
+        """Remove a member and its timer; its waiting requests get the error."""
         self._timers.cancel((MEMBER, group.group_id, member_id))
         member = group.members.get(member_id)
         if member is not None:
@@ -180,7 +180,7 @@ class Rebalances:
         group.remove(member_id)
 
     def forget(self, group: ClassicGroup) -> None:
-        """Wait for nothing of this group any more."""
+        """Cancel all deadlines of a group."""
         for member_id in (*group.members, *group.pending_members):
             self._timers.cancel((MEMBER, group.group_id, member_id))
         self._timers.cancel((JOIN, group.group_id))
@@ -189,6 +189,6 @@ class Rebalances:
 
 
 def _ignore(code: ErrorCode, now: Now) -> None:
-    """The record that a group is empty may be missing: at worst its members come back at a load, and expire."""
+    """Accept a failed write of an empty group's record: at worst its members come back at a load, and expire."""
     if code is not ErrorCode.NONE:
         log.warning("the record of an empty group was not stored: %s", code.name)

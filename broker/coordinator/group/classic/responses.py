@@ -1,4 +1,4 @@
-"""What the members of a classic group are answered, and what is read out of their requests."""
+"""Responses to members of classic groups, and values taken from their requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def protocols_of(request: JoinGroupRequest) -> Protocols:
 
 
 def rebalance_timeout_of(request: JoinGroupRequest, client: Client) -> int:
-    """JoinGroup v0 has one timeout for both."""
+    """Return the rebalance timeout. JoinGroup v0 has one timeout for session and rebalance."""
     return request.session_timeout_ms if client.version == 0 else request.rebalance_timeout_ms
 
 
@@ -45,5 +45,5 @@ def assignment_of(group: ClassicGroup, member: Member) -> SyncGroupResponse:
 
 
 def metadata_error(code: ErrorCode) -> int:
-    """What a member is told when the record of its group cannot be stored."""
+    """Return the error code for a member when the record of its group cannot be stored."""
     return int(types.coordinator_error(code, too_large=ErrorCode.UNKNOWN_SERVER_ERROR))

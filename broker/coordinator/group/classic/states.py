@@ -1,7 +1,7 @@
-"""The states of a classic group and every way from one to another.
+"""The states of a classic group and the transitions between them.
 
-`TRANSITIONS` is the one table: the machine refuses a step that is not in it, and docs/groups.md shows it
-(``python -m klamm.broker.coordinator.group.classic.states > docs/groups.md``). Source: Kafka's ClassicGroupState.
+`TRANSITIONS` is the one table: the machine refuses any other transition, and docs/groups.md shows the table (``python
+-m klamm.broker.coordinator.group.classic.states > docs/groups.md``). Source: Kafka's ClassicGroupState.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from klamm.broker.coordinator.runtime.state_table import StateTable, Transition
 
 
 class State(Enum):
-    """Where a classic group stands; the values are the names that clients and tools see."""
+    """The state of a classic group; the values are the names that clients and tools see."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -59,7 +59,7 @@ TABLE = StateTable(MEANINGS, TRANSITIONS)
 
 
 def render() -> str:
-    """docs/groups.md: the states and their transitions."""
+    """Render docs/groups.md: the states and their transitions."""
     return f"""# Groups
 
 <!-- Written by `python -m klamm.broker.coordinator.group.classic.states`; a test holds it current. -->

@@ -1,11 +1,11 @@
-"""The server-side assignors of consumer groups: who is to have which partition.
+"""The server-side assignors of consumer groups.
 
-Both are functions of the members, with what each is subscribed to and was to have so far, and of the topics.
+Both are functions of the topics and of the members with their subscriptions and current targets.
 
-- `uniform` gives every member as many partitions as any other, as far as subscriptions allow, and lets everybody keep
-  what it has as far as that balance allows: with equal subscriptions nothing moves but what must.
-- `range` cuts each topic into one run of partitions per member, members in the same order for each topic, so that
-  topics with equal partition counts and subscribers are co-partitioned. It is not sticky.
+- `uniform` gives every member the same number of partitions, as far as subscriptions allow. Members keep their
+  partitions as far as that balance allows: with equal subscriptions only the necessary moves are made.
+- `range` divides each topic into one run of partitions per member, with members in the same order for each topic, so
+  that topics with equal partition counts and subscribers are co-partitioned. It is not sticky.
 
 Source: KIP-848; Kafka's UniformAssignor and RangeAssignor.
 """
@@ -35,7 +35,7 @@ _Partition = tuple[bytes, int]
 
 
 def uniform(members: Members, partition_counts: PartitionCounts) -> dict[str, Assignment]:
-    """Balanced and sticky."""
+    """Assign partitions, balanced and sticky."""
     if not members:
         return {}
     kept = _kept(members, partition_counts)
@@ -47,7 +47,7 @@ def uniform(members: Members, partition_counts: PartitionCounts) -> dict[str, As
 
 
 def range_(members: Members, partition_counts: PartitionCounts) -> dict[str, Assignment]:
-    """Co-partitioned."""
+    """Assign partitions, co-partitioned."""
     ordered = sorted(members, key=lambda member: _range_order(member, members[member]))
     result: dict[str, Assignment] = {member: {} for member in members}
     for topic, subscribers in sorted(_subscribers(members, ordered).items()):
@@ -65,12 +65,12 @@ ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": uniform, "range": range_}
 
 
 def _range_order(member: str, spec: MemberSpec) -> tuple[bool, str]:
-    """Static members first: their place does not change when they come back."""
+    """Sort static members first: their place does not change when they come back."""
     return (spec.instance_id is None, spec.instance_id if spec.instance_id is not None else member)
 
 
 def _kept(members: Members, partition_counts: PartitionCounts) -> dict[str, list[_Partition]]:
-    """What everybody has and may keep; a partition that two have belongs to the first."""
+    """Return the partitions that each member keeps; a partition that two members have stays with the first."""
     taken: set[_Partition] = set()
     kept: dict[str, list[_Partition]] = {}
     for member, spec in members.items():
@@ -93,7 +93,9 @@ def _free(
 
 
 def _balance_equal(members: Members, partition_counts: PartitionCounts, kept: dict[str, list[_Partition]]) -> None:
-    """All have the same topics: so many for each, one more for some, those first who have one more already."""
+    """Balance members with equal topics: the same quota for each, one more for some. Members that already have one more
+    come first.
+    """
     topics = next(iter(members.values())).topics
     quota, extra = divmod(sum(partition_counts[topic] for topic in topics), len(members))
     room: dict[str, int] = {}
@@ -114,10 +116,10 @@ def _balance_equal(members: Members, partition_counts: PartitionCounts, kept: di
 
 
 def _balance_unequal(members: Members, partition_counts: PartitionCounts, kept: dict[str, list[_Partition]]) -> None:
-    """Free partitions go to the least loaded subscriber; then partitions move while that makes it more even."""
+    """Give free partitions to the least loaded subscriber, then move partitions while that evens out the loads."""
     subscribers = _subscribers(members, members)
     load = {member: len(partitions) for member, partitions in kept.items()}
-    # Topics that few can have come first: the others can still make up for it.
+    # Topics with few subscribers come first: the other topics can still even out the loads.
     order = sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
     rank = {topic: number for number, topic in enumerate(order)}
     free = sorted(_free(subscribers, partition_counts, kept), key=lambda free: (rank[free[0]], free[1]))
@@ -138,7 +140,7 @@ def _balance_unequal(members: Members, partition_counts: PartitionCounts, kept: 
 
 
 def _subscribers(members: Members, ordered: Iterable[str]) -> dict[bytes, list[str]]:
-    """Who is subscribed to each topic, in this order."""
+    """Return the subscribers of each topic, in this order."""
     subscribers: dict[bytes, list[str]] = {}
     for member in ordered:
         for topic in members[member].topics:
@@ -149,14 +151,11 @@ def _subscribers(members: Members, ordered: Iterable[str]) -> dict[bytes, list[s
 def _even_out(
     topic: bytes, subscribers: list[str], by_topic: dict[str, dict[bytes, list[int]]], load: dict[str, int]
 ) -> bool:
-    """Move partitions of one topic from the most to the least loaded; whether any moved.
-
-    Every move lowers the sum of the squares of the loads, so this ends.
-    """
+    """Move partitions of one topic from the most to the least loaded members. Return whether any moved."""
     most = max((load[member] for member in subscribers if by_topic[member].get(topic)), default=0)
     if most - min(map(load.__getitem__, subscribers)) <= 1:
         return False
-    # Entries whose load is out of date are passed over: a member that gives or takes is put in again.
+    # Heap entries with a stale load are skipped: a member that gives or takes is pushed again.
     heaviest = [(-load[member], number) for number, member in enumerate(subscribers) if by_topic[member].get(topic)]
     lightest = [(load[member], number) for number, member in enumerate(subscribers)]
     heapify(heaviest)

@@ -1,7 +1,7 @@
-"""A change of a consumer group that does not count yet.
+"""A pending change of a consumer group.
 
-Whoever changes a group works on a copy of it. The copy takes the group's place when the records are in the log; what
-cannot be stored has changed nothing.
+A change is made on a copy of the group. The copy replaces the group when the records are in the log; if they cannot be
+stored, nothing has changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from klamm.broker.coordinator.runtime.types import KeyValue
 
 
 class Change:
-    """`group` as it is going to be, the `records` that say so, and what else happens when it counts."""
+    """`group` after the change, its `records`, and the effects that run once it counts."""
 
     __slots__ = ("_effects", "counts", "group", "records")
 
@@ -24,11 +24,11 @@ class Change:
         self._effects: list[Callable[[], None]] = []
 
     def then(self, effect: Callable[[], None]) -> None:
-        """Put something off, like a timer, until the records are in the log."""
+        """Defer an effect, like a timer, until the records are in the log."""
         self._effects.append(effect)
 
     def apply(self) -> None:
-        """The records are in the log, and `group` is the group: do what was put off, in order."""
+        """Run the deferred effects in order: the records are in the log, and `group` is the group."""
         self.counts = True
         for effect in self._effects:
             effect()

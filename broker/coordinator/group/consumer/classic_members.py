@@ -1,12 +1,12 @@
-"""Members that speak the classic protocol, in a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup mapped.
+"""Members of a consumer group that use the classic protocol: maps JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-    JoinGroup     is the heartbeat of such a member: its subscription, what it owns, and the next step to the target;
-                  the member's epoch is the generation in the answer, and nobody leads
-    SyncGroup     tells it what it has been assigned by that
-    Heartbeat     keeps its session, and sends it to JoinGroup when there is a step to make
-    LeaveGroup    removes it
+    JoinGroup     is such a member's heartbeat: its subscription, its owned partitions, and the next step to the target;
+                  the member's epoch is the generation in the response, and no member leads
+    SyncGroup     returns the assignment that resulted from JoinGroup
+    Heartbeat     keeps the session alive, and asks for a JoinGroup when there is a step to make
+    LeaveGroup    removes the member
 
-Each of the first two has a timeout, the member's rebalance timeout, after which it is fenced. Source: Kafka's
+JoinGroup and SyncGroup must arrive within the member's rebalance timeout, else it is fenced. Source: Kafka's
 GroupMetadataManager (classicGroupJoinToConsumerGroup and the like).
 """
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class ClassicMembers:
-    """The classic side of the consumer groups; its methods are those of `ClassicGroups`."""
+    """The classic side of consumer groups; its methods are those of `ClassicGroups`."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ClassicMembers:
     def _joining(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None, *, known: bool
     ) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """The member, and the static member whose place it takes, if it does."""
+        """Return the member, and the static member it replaces, if any."""
         if instance_id is not None:
             current = group.static_member(instance_id)
             if current is not None and current.member_id != member_id:
@@ -198,7 +198,7 @@ class ClassicMembers:
         )
 
     def leave(self, request: LeaveGroupRequest, now: Now) -> LeaveGroupResponse:
-        """LeaveGroup as of version 3. An administrator may remove static members of either protocol."""
+        """Handle LeaveGroup in the form of version 3. An administrator may remove static members of either protocol."""
         group = self._consumers.groups[request.group_id]
         answers: list[MemberResponse] = []
         gone: list[str] = []
@@ -222,7 +222,7 @@ class ClassicMembers:
         member_id, instance_id = identity.member_id, identity.group_instance_id
         try:
             if not member_id and instance_id in group.static_members:
-                member_id = group.static_members[instance_id]  # an administrator knows only the instance
+                member_id = group.static_members[instance_id]  # an administrator knows only the instance id
             else:
                 self._member(group, member_id, instance_id)
         except KafkaError as error:
@@ -234,7 +234,7 @@ class ClassicMembers:
 
     @staticmethod
     def _member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """The classic member that sends a request; raises UnknownMemberId, FencedInstanceId."""
+        """Return the classic member that sent a request. Raises UnknownMemberId, FencedInstanceId."""
         if instance_id is not None:
             current = group.static_member(instance_id)
             if current is None:

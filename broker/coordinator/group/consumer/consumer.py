@@ -1,23 +1,24 @@
-"""Consumer groups (KIP-848): heartbeats that carry everything, and partitions that move one owner at a time.
+"""Consumer groups (KIP-848): one request, the heartbeat, does everything, and each partition has one owner at a time.
 
-A pure state machine beside `classic`, made like it: every call takes the request and the time, records go to ``store``,
-the answer goes to ``callback`` when they are durable. One heartbeat does, in this order::
+A pure state machine like `classic`: every call takes the request and the time, records go to ``store``, the response
+goes to ``callback`` when they are durable. One heartbeat does, in this order::
 
-    the member           joins, comes back, or is checked by its epoch; says what it wants, if that has changed
-    the group epoch      grows if subscriptions or the topics behind them have changed
-    the target           is computed again if it is behind the group epoch, at most every ...assignment.interval.ms
+    the member           joins, comes back, or has its epoch checked; its new wishes are taken over
+    the group epoch      grows if subscriptions or the subscribed topics have changed
+    the target           is computed if it lags the group epoch, at most every ...assignment.interval.ms
     the member again     makes its next step towards the target (`consumer_member.reconcile`)
 
-The target of a large group is computed `elsewhere`, from what the group was like at one epoch
-(`TargetAssignmentBuilder`), while heartbeats are answered with the last one: as if the interval were longer. It is
-taken for that epoch when it is there, unless a newer one is known or the group is another. What has changed meanwhile
-has raised the group's epoch, so that the next heartbeat begins a new computation; who has left does not come back by
-it. A group makes progress even if it changes all the time.
+The target of a large group is computed `elsewhere`, from the group at one epoch (`TargetAssignmentBuilder`). Meanwhile
+heartbeats return the last target, as if the interval were longer. The result becomes the target for that epoch, unless
+a newer target is known or the group was replaced. A change made meanwhile has raised the group's epoch, so the next
+heartbeat starts a new computation; the result does not bring back members that have left. A group makes progress even
+if it changes all the time.
 
-All of it is a `Change`: it counts when its records are appended, in the same turn and in one batch. What cannot be
-appended has not happened. What is appended and does not become durable is in memory and may not be in the log: the
-shell is told by ``failed`` and reads the partition again. Source: Kafka's GroupMetadataManager; KIP-848, 1071, 1251,
-1263. Differs from it in that expressions are resolved at once; those of a group with very many, some heartbeats later.
+All of this is one `Change`: it counts when its records are appended, in the same loop iteration and in one batch. A
+change that cannot be appended has not happened. If an appended change does not become durable, memory may be ahead of
+the log: ``failed`` is called, and the shell reads the partition again. Source: Kafka's GroupMetadataManager; KIP-848,
+1071, 1251, 1263. One difference: expressions are resolved at once; in a group with very many, some are resolved by
+later heartbeats.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FENCE_AGAIN_MS = 500
-"""How long to wait before a member that could not be removed is removed again."""
+"""The pause before the removal of a member is tried again."""
 
 HeartbeatCallback = Callable[[ConsumerGroupHeartbeatResponse], None]
 
@@ -126,7 +127,7 @@ class ConsumerGroups:
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, client: Client, callback: HeartbeatCallback, now: Now
     ) -> None:
-        """ConsumerGroupHeartbeat: join, stay or leave."""
+        """Handle ConsumerGroupHeartbeat: join, stay or leave."""
         try:
             check_request(request, client, self.limits.assignors)
             if request.member_epoch < JOINING:
@@ -154,7 +155,7 @@ class ConsumerGroups:
         updated = _updated(member, request, client)
         if updated.topic_regex and updated.topic_regex not in group.regexes:
             regexes.compiled(updated.topic_regex)
-        # Nothing is refused from here on, and everything happens in one turn.
+        # No request is refused from here on, and all of this runs in one loop iteration.
         if replaced is None and updated == member and group.is_settled(member):
             change = Change(group)
         else:
@@ -181,17 +182,17 @@ class ConsumerGroups:
         return change, response
 
     def change(self, group: ConsumerGroup) -> Change:
-        """Begin to change a group. One that is not among `groups` yet may be changed itself."""
+        """Begin a change of a group. A group that is not in `groups` yet is changed in place."""
         return Change(group.copy() if group.group_id in self.groups else group)
 
     def _group(self, group_id: str, *, create: bool) -> ConsumerGroup:
-        """The group; a new one is not among `groups` until its change counts. Raises GroupIdNotFound."""
+        """Return the group; a new one is not in `groups` until its change counts. Raises GroupIdNotFound."""
         group = self.groups.get(group_id)
         if group is None:
             if not create:
                 raise GroupIdNotFound(f"there is no consumer group {group_id!r}")
             classic = self._classic.groups.get(group_id)
-            if classic is None or classic.state is State.EMPTY:  # who was only given a member id comes back with it
+            if classic is None or classic.state is State.EMPTY:  # a pending member will join with its id
                 group = ConsumerGroup(group_id, self.limits.assignors[0])
             else:
                 group = self.migration.upgraded(classic)
@@ -199,14 +200,12 @@ class ConsumerGroups:
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         if len(group.members) >= self.limits.max_size and member_id not in group.members:
-            raise GroupMaxSizeReached(
-                f"group {group.group_id!r} has the {self.limits.max_size} members that it may have"
-            )
+            raise GroupMaxSizeReached(f"group {group.group_id!r} is full: it has {self.limits.max_size} members")
 
     def _member(
         self, group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest, owned: Owned | None
     ) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """Who sends the request, and the static member whose place it takes, if it does. Raises a KafkaError."""
+        """Return the sender of the request, and the static member it replaces, if any. Raises a KafkaError."""
         instance_id, joins = request.instance_id, request.member_epoch == JOINING
         if instance_id is not None:
             current = group.static_member(instance_id)
@@ -215,7 +214,7 @@ class ConsumerGroups:
             if current is not None and current.member_id != member_id:
                 if not joins:
                     raise fenced(member_id, current)
-                # One of the classic protocol does not say that it has left: who migrates takes its place.
+                # A classic static member does not announce that it leaves; a migrating client may replace it.
                 if current.epoch != LEFT_FOR_A_WHILE and current.classic is None:
                     raise UnreleasedInstanceId(f"{current.member_id!r} still holds the instance id {instance_id!r}")
                 return successor(current, member_id), current
@@ -229,7 +228,9 @@ class ConsumerGroups:
         return member, None
 
     def replace_static(self, change: Change, old: ConsumerMember, member: ConsumerMember) -> None:
-        """A static member has come back under another member id: it takes over all that its former self had."""
+        """Replace a static member that has come back under a new member id. The new one takes over target and
+        partitions.
+        """
         group = change.group
         target = group.target.get(old.member_id, {})
         change.then(lambda: self.sessions.cancel(group, old.member_id))
@@ -248,7 +249,7 @@ class ConsumerGroups:
             )
         )
 
-    # -- members go ---------------------------------------------------------------------------------------------
+    # -- removal of members -------------------------------------------------------------------------------------------
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest, now: Now) -> tuple[Change, ConsumerGroupHeartbeatResponse]:
         group = self.groups.get(request.group_id)
@@ -274,7 +275,7 @@ class ConsumerGroups:
         return change, ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
 
     def remove(self, change: Change, member_ids: Iterable[str], why: str, now: Now) -> None:
-        """Members are gone: what they had is free, and the others get a new epoch."""
+        """Remove members: their partitions become free, and the group gets a new epoch."""
         group = change.group
         for member_id in member_ids:
             change.then(partial(log.info, "group %s: %s %s", group.group_id, member_id, why))
@@ -291,7 +292,7 @@ class ConsumerGroups:
     # -- time ---------------------------------------------------------------------------------------------------
 
     def due(self, key: TimerKey, now: Now) -> None:
-        """A timer of this machine has come: the member is fenced."""
+        """Handle a deadline of this machine: fence the member."""
         group = self.groups.get(key[1])
         if group is None or key[2] not in group.members:
             return
@@ -305,36 +306,36 @@ class ConsumerGroups:
         self.commit(change, on_stored, now)
 
     def topics_changed(self, names: frozenset[str], created: frozenset[str]) -> None:
-        """These topics are new, gone, or have other partitions: the next heartbeat of a group looks at them."""
+        """Mark the groups of created, deleted or grown topics as stale; their next heartbeat checks the topics."""
         for group in self.groups.values():
             if (created and group.regexes) or not names.isdisjoint(group.topic_names):
                 group.stale = True
 
-    # -- groups come and go -------------------------------------------------------------------------------------
+    # -- creation and removal of groups -------------------------------------------------------------------------------
 
     def take(self, group: ConsumerGroup, now: Now) -> None:
-        """Look after a group that was read from the log; its members get a session timeout to show up."""
+        """Take over a group read from the log; its members get a session timeout to reappear."""
         self.groups[group.group_id] = group
         for member in group.members.values():
             self.sessions.expect_heartbeat(group, member, now)
             self.sessions.expect_revocation(group, member, now)
 
     def forget(self, group_id: str) -> None:
-        """Look after a group no longer."""
+        """Drop a group and its deadlines."""
         group = self.groups.pop(group_id, None)
         if group is not None:
             for member_id in group.members:
                 self.sessions.cancel(group, member_id)
 
     def delete(self, group_id: str, done: Callable[[int], None], now: Now) -> None:
-        """Remove a group that nobody is in; ``done`` as with `commit`."""
+        """Delete a group without members; ``done`` as with `commit`."""
         change = Change(self.groups[group_id])
         change.records += stored.group_tombstones(change.group)
         change.then(lambda: self.forget(group_id))
         self.commit(change, done, now)
 
     def commit(self, change: Change, done: Callable[[int], None], now: Now) -> None:
-        """Append; from then on the change counts. ``done`` gets the error code for the client, 0 for none."""
+        """Append the change; from then on it counts. ``done`` gets the error code for the client, 0 for none."""
         group_id = change.group.group_id
 
         def appended() -> None:
@@ -354,14 +355,14 @@ class ConsumerGroups:
 
 
 def successor(old: ConsumerMember, member_id: str) -> ConsumerMember:
-    """The member that takes the place of a static member."""
+    """Return the member that replaces a static member."""
     return old._replace(
         member_id=member_id, epoch=JOINING, previous_epoch=JOINING, state=MemberState.STABLE, revoking={}
     )
 
 
 def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
-    """The member with what the request says; null means as before."""
+    """Return the member with the request's values; null leaves a value unchanged."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return member._replace(
         instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
@@ -379,7 +380,7 @@ def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cli
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the client says everything, as it does when it does not know what has arrived."""
+    """Return whether the request has all fields, as clients send it when they may have missed a response."""
     return (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)

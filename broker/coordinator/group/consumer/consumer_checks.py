@@ -1,6 +1,6 @@
-"""What the members of consumer groups may say: requests that make sense, epochs that are current, commits that count.
+"""Checks of requests from members of consumer groups: valid fields, current epochs, permitted commits.
 
-Functions of a request, a group and a member; each raises the error for the answer. Source: KIP-848, KIP-1251.
+Functions of a request, a group and a member. Each raises the error for the response. Source: KIP-848, KIP-1251.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EPOCH_COMMIT_FROM = 9
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, client: Client, assignors: Sequence[str]) -> None:
-    """Raise unless the request makes sense by itself."""
+    """Raise unless the request is valid by itself."""
     epoch = request.member_epoch
     _check_names(request, client)
     if not request.member_id and (client.version >= OWN_MEMBER_ID_FROM or epoch > 0 or epoch == LEAVING):
@@ -80,14 +80,14 @@ def check_commit(
     version: int | None,
     partitions: Iterable[tuple[bytes, int]],
 ) -> None:
-    """Whether an OffsetCommit, or with no `version` a TxnOffsetCommit, may enter; raises the error.
+    """Raise an error unless an OffsetCommit, or with no `version` a TxnOffsetCommit, is allowed.
 
-    A commit from before the last step of the member is as good, if the member had the partitions then (KIP-1251).
+    An earlier epoch of the member is accepted if it had the partitions at that epoch (KIP-1251).
     """
     if epoch < 0 and not group.members:
         return  # a consumer without group management, or an administrator
     if version is None and epoch < 0 and not member_id:
-        return  # who fences it is the transaction coordinator
+        return  # the transaction coordinator fences this producer
     member = known(group, member_id)
     if member.classic is None and version is not None and version < EPOCH_COMMIT_FROM:
         raise UnsupportedVersion("members of the consumer protocol commit with OffsetCommit v9 or newer")
@@ -100,7 +100,7 @@ def check_commit(
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    """Whether an OffsetFetch may read; raises the error."""
+    """Raise an error unless an OffsetFetch is allowed."""
     if member_id is None and epoch < 0:
         return
     member = known(group, member_id or "")
@@ -109,7 +109,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
 
 
 def known(group: ConsumerGroup, member_id: str) -> ConsumerMember:
-    """The member; raises UnknownMemberId."""
+    """Return the member. Raises UnknownMemberId."""
     member = group.members.get(member_id)
     if member is None:
         raise UnknownMemberId(f"group {group.group_id!r} has no member {member_id!r}")
@@ -117,12 +117,14 @@ def known(group: ConsumerGroup, member_id: str) -> ConsumerMember:
 
 
 def fenced(member_id: str, current: ConsumerMember) -> FencedInstanceId:
-    """The error for a member whose instance id is another's now."""
+    """Return the error for a member if another member now has its instance id."""
     return FencedInstanceId(f"instance {current.instance_id!r} is {current.member_id!r} now, not {member_id!r}")
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
-    """Raise FencedMemberEpoch, unless the client is at the member's epoch or has missed the last answer."""
+    """Raise FencedMemberEpoch unless the client has the member's epoch, or the previous one because it missed a
+    response.
+    """
     if epoch > member.epoch:
         size = "greater"
     elif epoch < member.epoch and (epoch != member.previous_epoch or not member.owns_at_most(owned)):

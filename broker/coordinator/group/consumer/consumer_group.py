@@ -1,10 +1,10 @@
-"""One consumer group (KIP-848): its members, its epochs, what everybody is to have and who has what.
+"""One consumer group (KIP-848): its members, its epochs, target and current assignments.
 
     group epoch        grows with every change of members, subscriptions or topics
-    assignment epoch   the group epoch that the target assignment was computed for; follows
-    member epoch       the assignment epoch that a member has got to; follows
+    assignment epoch   the group epoch that the target assignment was computed for; follows the group epoch
+    member epoch       the assignment epoch that a member has reached; follows the assignment epoch
 
-Nothing here decides when things happen (that is `consumer`) or is written (`consumer_records`).
+This module has no timing (see `consumer`) and no record formats (see `consumer_records`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_HASH = 0
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that an expression matched, and when that was found out."""
+    """The topics that an expression matched, and the time of the match."""
 
     topics: frozenset[str]
     version: int
@@ -74,14 +74,14 @@ class ConsumerGroup:
         self.regexes: dict[str, ResolvedRegex] = {}
         self.unresolved: dict[str, None] = {}  # expressions to be matched with the topics
         self.stale = False  # topics have changed since the hash was computed
-        self.computing: TargetAssignmentBuilder | None = None  # what a target is computed from elsewhere
+        self.computing: TargetAssignmentBuilder | None = None  # the computation of a target that runs elsewhere
         self._owners: dict[tuple[bytes, int], str] = {}
         self._topic_members: Counter[str] = Counter()  # how many are subscribed to a topic by name
         self._regex_members: Counter[str] = Counter()  # and by an expression
         self._names: frozenset[str] | None = None
 
     def copy(self) -> ConsumerGroup:
-        """The same group, to be changed; what it shares with this one are values."""
+        """Return a copy that may be changed; the values it shares with this one are immutable."""
         other = ConsumerGroup(self.group_id, self.default_assignor)
         for name in self.__slots__:
             value = getattr(self, name)
@@ -101,7 +101,7 @@ class ConsumerGroup:
     # -- members ------------------------------------------------------------------------------------------------
 
     def put(self, member: ConsumerMember) -> None:
-        """Add a member, or replace its former self."""
+        """Add a member, or replace an earlier state of it."""
         old = self.members.get(member.member_id)
         assert old is None or old.state is member.state or MEMBERS.permits(old.state, member.state), (
             f"{self.group_id}: {old.state} -> {member.state}"
@@ -130,7 +130,7 @@ class ConsumerGroup:
         return member
 
     def _subscribe(self, member: ConsumerMember, change: int) -> None:
-        """Count a member among those that want its topics, or no longer."""
+        """Count a member as a subscriber of its topics: `change` is 1 or -1."""
         counted = [(self._topic_members, name) for name in member.topic_names]
         if member.topic_regex:
             counted.append((self._regex_members, member.topic_regex))
@@ -153,7 +153,7 @@ class ConsumerGroup:
                     del self._owners[topic, index]
 
     def is_settled(self, member: ConsumerMember) -> bool:
-        """Whether the member, and the group as far as it knows, is where it is to be."""
+        """Return whether the member and its group have nothing left to do."""
         return (
             member.member_id in self.members
             and member.is_reconciled(self.assignment_epoch)
@@ -163,7 +163,7 @@ class ConsumerGroup:
         )
 
     def is_free(self, topic: bytes, index: int, member_id: str) -> bool:
-        """Whether the member may have the partition now."""
+        """Return whether the member may have the partition now."""
         return self._owners.get((topic, index), member_id) == member_id
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
@@ -172,7 +172,7 @@ class ConsumerGroup:
 
     @property
     def classic_members(self) -> Iterator[ConsumerMember]:
-        """Those that speak the classic protocol."""
+        """The members that use the classic protocol."""
         return (member for member in self.members.values() if member.classic is not None)
 
     # -- subscriptions ------------------------------------------------------------------------------------------
@@ -206,20 +206,20 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The one that most members ask for."""
+        """The assignor that most members ask for."""
         votes = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
         return votes.most_common(1)[0][0] if votes else self.default_assignor
 
 
 def names_of(member: ConsumerMember, regexes: Mapping[str, ResolvedRegex]) -> frozenset[str]:
-    """The topics of one member, by name and by expression."""
+    """Return the topics of one member, by name and by expression."""
     resolved = regexes.get(member.topic_regex) if member.topic_regex else None
     return member.topic_names | resolved.topics if resolved is not None else member.topic_names
 
 
 def hash_of(names: Iterable[str], topics: Mapping[str, TopicImage]) -> int:
-    """What the subscribed topics are like; 0 for none. Kafka hashes in another way, which costs a group that moves
-    between the two one epoch and no partition.
+    """Return a hash of the subscribed topics; 0 for none. Kafka's hash differs: a group that moves between Kafka and
+    Klamm gets one more epoch and keeps its partitions.
     """
     found = sorted(name for name in names if name in topics)
     if not found:

@@ -1,11 +1,12 @@
-"""One member of a consumer group (KIP-848), and how it gets from what it has to what it is to have.
+"""One member of a consumer group (KIP-848), and its steps from the current to the target assignment.
 
     STABLE                 has its target assignment, as far as it is known
-    UNREVOKED_PARTITIONS   was told to give up partitions and has not confirmed that yet: keeps its epoch
+    UNREVOKED_PARTITIONS   must give up partitions and has not confirmed that yet: keeps its epoch
     UNRELEASED_PARTITIONS  is at the new epoch and waits for partitions that others have not given up yet
 
-`reconcile` makes one step: first a member gives up what it is not to have, then its epoch moves on, then it gets what
-is free. A partition has one owner at any time. Source: Kafka's CurrentAssignmentBuilder.
+`reconcile` makes one step. First a member gives up partitions that are not in its target, then its epoch advances, then
+it gets the free partitions of its target. A partition has one owner at any time. Source: Kafka's
+CurrentAssignmentBuilder.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Owned = Mapping[bytes, Collection[int]]
 
 
 class MemberState(IntEnum):
-    """The numbers are those of the records."""
+    """The state of a member; the numbers are those of the records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -35,14 +36,14 @@ class MemberState(IntEnum):
 
 
 class ClassicProtocols(NamedTuple):
-    """What a member that speaks the classic protocol came with."""
+    """The protocols and session timeout of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class ConsumerMember(NamedTuple):
-    """Immutable: a changed member is a new one, and what has changed is what has to be stored."""
+    """A member. It is immutable: a change makes a new one, and the difference must be stored."""
 
     member_id: str
     instance_id: str | None = None
@@ -64,13 +65,13 @@ class ConsumerMember(NamedTuple):
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def owns_at_most(self, owned: Owned | None) -> bool:
-        """Whether a client that says it owns these can be this member one epoch ago."""
+        """Return whether a client that reports these partitions can be this member at its previous epoch."""
         if owned is None:
             return False
         return all(index in self.assigned.get(topic, ()) for topic, indexes in owned.items() for index in indexes)
 
     def held(self) -> Epochs:
-        """All that nobody else can have: assigned, or not given up yet."""
+        """Return all partitions that no other member can have: assigned, or not given up yet."""
         if not self.revoking:
             return self.assigned
         held = {topic: dict(indexes) for topic, indexes in self.assigned.items()}
@@ -88,9 +89,10 @@ def reconcile(
     owned: Owned | None,
     is_free: Callable[[bytes, int], bool],
 ) -> ConsumerMember:
-    """The member after the next step; the same one if there is none to make. ``owned`` None: as it was told.
+    """Return the member after its next step; the same one if there is no step. ``owned`` None: unchanged.
 
-    ``subscribed`` are the ids of its topics: one that it has just left is taken from it before there is a new target.
+    ``subscribed`` has the ids of its topics. The partitions of a topic that it has just left are revoked before there
+    is a new target.
     """
     if member.state is MemberState.UNREVOKED_PARTITIONS and _still_owns(member.revoking, owned):
         return _without_unsubscribed(member, subscribed)
@@ -142,7 +144,7 @@ def _next(
 
 
 def _without_unsubscribed(member: ConsumerMember, subscribed: Collection[bytes]) -> ConsumerMember:
-    """Take the partitions of topics that the member is not subscribed to any more."""
+    """Revoke the partitions of topics that the member is no longer subscribed to."""
     gone = {topic: indexes for topic, indexes in member.assigned.items() if topic not in subscribed}
     if not gone:
         return member

@@ -1,7 +1,7 @@
-"""The records of a consumer group: what of it is written, and the group as it is read back.
+"""The records of a consumer group: encoded, and decoded back into a group.
 
-Each record is of one aspect, so that a heartbeat which changes little writes little. The group's epoch, its regular
-expressions and the target assignment are of the group; what a member wants and what it has are of the member.
+Each record has one aspect, so a heartbeat that changes little writes little. The group's records are its epoch, its
+regular expressions and the target assignment; a member's records are its subscription and its current assignment.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _regex_key(group_id: str, regex: str) -> bytes:
     return encode_key(REGEX, ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex))
 
 
-# -- to write ---------------------------------------------------------------------------------------------------
+# -- encoding --------------------------------------------------------------------------------------------------------
 
 
 def epoch_record(group: ConsumerGroup) -> KeyValue:
@@ -163,7 +163,7 @@ def regex_tombstone(group_id: str, regex: str) -> KeyValue:
 
 
 def group_tombstones(group: ConsumerGroup) -> list[KeyValue]:
-    """Nothing of the group is left; the record of topics may be there from an older Kafka."""
+    """Return tombstones for all records of a group; an older Kafka may have written the record of topics."""
     group_id = group.group_id
     records = [record for member_id in group.members for record in member_tombstones(group_id, member_id)]
     records += [regex_tombstone(group_id, regex) for regex in group.regexes]
@@ -172,7 +172,7 @@ def group_tombstones(group: ConsumerGroup) -> list[KeyValue]:
 
 
 def all_records(group: ConsumerGroup) -> Iterator[KeyValue]:
-    """The whole group, for one that is made out of a classic group."""
+    """Return all records of a group that was converted from a classic group."""
     for member in group.members.values():
         yield member_record(group.group_id, member)
     yield epoch_record(group)
@@ -183,18 +183,18 @@ def all_records(group: ConsumerGroup) -> Iterator[KeyValue]:
         yield current_record(group.group_id, member)
 
 
-# -- to read ----------------------------------------------------------------------------------------------------
+# -- decoding --------------------------------------------------------------------------------------------------------
 
 
 def from_records(group_id: str, parts: Parts, assignor: str) -> ConsumerGroup | None:
-    """The group as the log has it; None when nothing but left-overs of it is there."""
+    """Return the group that the log describes; None if only remains of it are there."""
     metadata = parts.get((EPOCH, ""))
     if not isinstance(metadata, ConsumerGroupMetadataValue):
         return None
     group = ConsumerGroup(group_id, assignor)
     group.epoch = metadata.epoch
     group.metadata_hash = metadata.metadata_hash
-    group.stale = True  # topics may have changed while nobody looked
+    group.stale = True  # topics may have changed since
     targeted = parts.get((TARGET_EPOCH, ""))
     if isinstance(targeted, ConsumerGroupTargetAssignmentMetadataValue):
         group.assignment_epoch = targeted.assignment_epoch
@@ -241,7 +241,7 @@ def _member(member_id: str, value: ConsumerGroupMemberMetadataValue, current: Me
 
 
 def _epochs(stored: list[TopicPartitions], epoch: int) -> Epochs:
-    """Epochs of partitions are newer than the rest of the record: without them, that of the member."""
+    """Decode assigned partitions. Older records lack epochs of partitions; then each gets that of the member."""
     found: dict[bytes, dict[int, int]] = {}
     for topic in stored:
         epochs = topic.assignment_epochs or []

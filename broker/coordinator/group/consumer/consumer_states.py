@@ -1,7 +1,7 @@
-"""The states of a consumer group (KIP-848), of its members, and every way from one to another.
+"""The states of a consumer group (KIP-848) and of its members, with the transitions between them.
 
-A group's state follows from its epochs and members; a member's is stored. Both tables are shown in docs/groups.md and
-held against what the machine does by its tests. Source: Kafka's ConsumerGroup.ConsumerGroupState and MemberState.
+A group's state follows from its epochs and members; a member's is stored. docs/groups.md shows both tables, and tests
+check the machine against them. Source: Kafka's ConsumerGroup.ConsumerGroupState and MemberState.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from klamm.broker.coordinator.runtime.state_table import StateTable, Transition
 
 
 class GroupState(Enum):
-    """The values are the names that clients and tools see."""
+    """The state of a group; the values are the names that clients and tools see."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -53,7 +53,7 @@ GROUPS: StateTable[GroupState] = StateTable(GROUP_MEANINGS, ())
 
 
 def render() -> str:
-    """The part of docs/groups.md."""
+    """Render the part of docs/groups.md about consumer groups."""
     return f"""
 ## Consumer groups
 

@@ -1,4 +1,4 @@
-"""What the operator allows consumer groups."""
+"""Limits and settings of consumer groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What holds for one group; Kafka's keys beginning with ``group.consumer.`` or, for the group, ``consumer.``."""
+    """Settings of one group; Kafka's keys beginning with ``group.consumer.`` or, for a single group, ``consumer.``."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -16,7 +16,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLimits:
-    """What holds for all groups."""
+    """Limits for all groups."""
 
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")

@@ -1,7 +1,7 @@
-"""How a consumer group comes to rest: its epoch, its target assignment, and the next step of each member towards it.
+"""The reconciliation of a consumer group: its epoch, its target assignment, and the steps of its members.
 
-The epoch grows when subscriptions, or the topics they are about, have changed. The target is computed for an epoch: at
-once for a small group, `elsewhere` for a large one. A member steps towards the target with each of its heartbeats.
+The epoch grows when subscriptions, or the subscribed topics, have changed. The target is computed for an epoch: at once
+for a small group, `elsewhere` for a large one. With each heartbeat a member makes a step towards the target.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MATCHES = 5_000
-"""Topic names that are matched with expressions in one heartbeat, though at least with one expression."""
+"""Topic names that one heartbeat matches with expressions; at least one expression is matched."""
 
 Elsewhere = Callable[[Callable[[], TargetAssignmentResult], Callable[[TargetAssignmentResult | None, Now], None]], None]
-"""Runs the first off the loop, and calls the second on it with the result, or None for a failure."""
+"""Runs the first off the loop, then calls the second on the loop with the result, or None for a failure."""
 Commit = Callable[[Change, Callable[[int], None], Now], None]
 
 
 class Reconciler:
-    """See the module's head. `commit` makes a change count that no request waits for. With `asks_rights` expressions
-    are matched only for a member, within `matching_only`."""
+    """See the module's head. `commit` applies a change that no request waits for. With `asks_rights` expressions are
+    matched only for a member, within `matching_only`.
+    """
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Reconciler:
     def advance(
         self, change: Change, member: ConsumerMember, updated: ConsumerMember, owned: Owned | None, now: Now
     ) -> ConsumerMember:
-        """All that a heartbeat does once it is known whose it is; ``updated`` is the member with what it asks for."""
+        """Do the work of a heartbeat; ``updated`` is the member with the values of the request."""
         group = change.group
         known = member.member_id in group.members
         elects = updated.server_assignor != member.server_assignor
@@ -86,14 +87,14 @@ class Reconciler:
         return self._step(change, updated, owned, now, known=known)
 
     def rights_changed(self) -> None:
-        """Have each group match its expressions again with its next heartbeat: members may see other topics now."""
+        """Make each group match its expressions again at its next heartbeat: members may see other topics now."""
         for group in self._groups.values():
             if group.regexes:
                 group.stale = True
 
     @contextmanager
     def matching_only(self, may_match: Callable[[str], bool]) -> Iterator[None]:
-        """While this is entered, expressions match only topics that the member which sends a heartbeat may describe."""
+        """Match expressions, inside this context, only with topics that the member that sends a heartbeat may describe."""
         self._may_match = may_match
         try:
             yield
@@ -101,13 +102,14 @@ class Reconciler:
             self._may_match = None
 
     def resolve(self, change: Change, now: Now) -> bool:
-        """Match the expressions that are new, or all when topics have changed; whether that gave anything new. After
-        `MATCHES` the next heartbeats go on."""
+        """Match new expressions, or all if topics have changed. Return whether any result changed. After `MATCHES`
+        names the rest is left to the next heartbeats.
+        """
         group, records = change.group, change.records
         if self.asks_rights and self._may_match is None:
             if group.stale:
                 group.unresolved = dict.fromkeys(group.used_regexes())
-            return False  # the next heartbeat tells of a member with its rights
+            return False  # the next heartbeat has a member with its rights
         used, changed = group.used_regexes(), False
         for regex in [regex for regex in group.regexes if regex not in used]:
             group.set_regex(regex, None)
@@ -129,7 +131,7 @@ class Reconciler:
             before = group.regexes.get(regex)
             try:
                 found = regexes.matching(regex, names)
-            except KafkaError as error:  # Kafka has accepted it, or a newer version of the library
+            except KafkaError as error:  # accepted by Kafka, or by a newer version of the library
                 log.error("group %s: %s", group.group_id, error.message)
                 found = frozenset()
             if before is None or before.topics != found:
@@ -154,7 +156,7 @@ class Reconciler:
         log.info("group %s: epoch %d, members=%d", group.group_id, group.epoch, len(group.members))
 
     def assign(self, change: Change, now: Now) -> None:
-        """Compute the target assignment, if it is behind and the last one is not too fresh."""
+        """Compute the target assignment if it lags the group epoch and the last one is old enough."""
         group = change.group
         if group.epoch == group.assignment_epoch or not self._may_assign(group, now):
             return
@@ -167,7 +169,7 @@ class Reconciler:
         change.then(lambda: self._elsewhere(builder.compute, partial(self._computed, builder)))
 
     def _computed(self, builder: TargetAssignmentBuilder, computed: TargetAssignmentResult | None, now: Now) -> None:
-        """A target was computed elsewhere; None: that failed, and the next heartbeat begins again."""
+        """Apply a target that was computed elsewhere. None: it failed, and the next heartbeat starts again."""
         group = self._groups.get(builder.group_id)
         if group is None or group.computing is not builder:
             return
@@ -180,8 +182,9 @@ class Reconciler:
     def _take_target(
         self, change: Change, builder: TargetAssignmentBuilder, computed: TargetAssignmentResult, now: Now
     ) -> None:
-        """The target is for the epoch of the plan. Who has left since gets nothing; a static member that has come back
-        under another member id gets what its former self would have."""
+        """Set the target for the builder's epoch. Members that have left since get nothing. A static member that has
+        come back under a new member id gets the assignment of its old one.
+        """
         group, records = change.group, change.records
         target: dict[str, Target] = {}
         for former_id, assignment in computed.target.items():
@@ -208,7 +211,7 @@ class Reconciler:
         return not 0 <= since_ms < self._settings(group.group_id).assignment_interval_ms
 
     def is_behind(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> bool:
-        """Whether the member would get another epoch now."""
+        """Return whether the member would get another epoch now."""
         if group.stale or member.epoch < group.assignment_epoch:
             return True
         return group.epoch > group.assignment_epoch and self._may_assign(group, now)
@@ -216,7 +219,7 @@ class Reconciler:
     def _step(
         self, change: Change, member: ConsumerMember, owned: Owned | None, now: Now, *, known: bool
     ) -> ConsumerMember:
-        """Let the member go on towards the target."""
+        """Make the member's next step towards the target."""
         group = change.group
         if known and group.is_settled(member):
             return member
@@ -241,7 +244,7 @@ def _wishes(member: ConsumerMember) -> tuple[frozenset[str], str]:
 
 
 def _wants_more(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> bool:
-    """Whether the change of a subscription is one for the group: an expression without topics is none."""
+    """Return whether the changed subscription has other topics; a new expression that matches none does not count."""
     if before.topic_regex != after.topic_regex and not before.topic_regex:
         before = before._replace(topic_regex=after.topic_regex)
         if group.names_of(after) != after.topic_names:

@@ -1,4 +1,4 @@
-"""Topics by regular expression: RE2, as in Kafka, which cannot be made to run for ever. Imported with its first use."""
+"""Topic matching with RE2 expressions, as in Kafka: no expression can run for ever. RE2 is imported on first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from klamm.protocol.errors import ErrorCode, KafkaError
 
-MAX_MEMORY_BYTES = 8 << 20  # of one expression, compiled
+MAX_MEMORY_BYTES = 8 << 20  # of one compiled expression
 
 
 @cache
@@ -22,7 +22,7 @@ def _options() -> Any:
 
 
 def compiled(regex: str) -> Any:
-    """Raises InvalidRegularExpression."""
+    """Return the compiled expression. Raises InvalidRegularExpression."""
     import re2
 
     try:
@@ -32,11 +32,11 @@ def compiled(regex: str) -> Any:
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"{regex!r} is no regular expression of RE2: {text}",
+            f"{regex!r} is not a valid RE2 expression: {text}",
         ) from None
 
 
 def matching(regex: str, names: Iterable[str]) -> frozenset[str]:
-    """The names that the whole expression matches. Raises InvalidRegularExpression."""
+    """Return the names that the whole expression matches. Raises InvalidRegularExpression."""
     matches = compiled(regex).fullmatch
     return frozenset(name for name in names if matches(name))

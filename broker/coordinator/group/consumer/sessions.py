@@ -1,4 +1,4 @@
-"""How long the members of consumer groups are waited for; who does not show up is fenced."""
+"""Deadlines of members of consumer groups; a member that misses one is fenced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm.broker.coordinator.runtime.types import Now, TimerKey
 
 SESSION, REVOKE, JOIN, SYNC = "consumer-session", "consumer-revoke", "consumer-join", "consumer-sync"
 WHY_FENCED = {
-    SESSION: "was not heard of in time",
+    SESSION: "sent no heartbeat in time",
     REVOKE: "did not give up its partitions in time",
     JOIN: "did not join again in time",
     SYNC: "did not sync in time",
@@ -21,21 +21,21 @@ KINDS = frozenset(WHY_FENCED)
 
 
 class Sessions:
-    """Deadlines of members: of each kind one, by group and member."""
+    """Deadlines of members: one of each kind per group and member."""
 
     def __init__(self, timers: TimerQueue[TimerKey], settings: Callable[[str], GroupSettings]) -> None:
         self._timers = timers
         self._settings = settings
 
     def expect_heartbeat(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        """Begin the session of a member anew."""
+        """Restart the session timeout of a member."""
         timeout_ms = member.classic.session_timeout_ms if member.classic is not None else None
         if timeout_ms is None:
             timeout_ms = self._settings(group.group_id).session_timeout_ms
         self._timers.set((SESSION, group.group_id, member.member_id), now.ms + timeout_ms)
 
     def expect_revocation(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        """Wait until the member has given up its partitions, if there are any to give up."""
+        """Set the deadline for giving up partitions, if the member has any to give up."""
         key = (REVOKE, group.group_id, member.member_id)
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             self._timers.set(key, now.ms + member.rebalance_timeout_ms)
@@ -43,13 +43,13 @@ class Sessions:
             self._timers.cancel(key)
 
     def expect_join(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        """Wait for the JoinGroup of a classic member, unless it is waited for already."""
+        """Set the deadline for the JoinGroup of a classic member, unless it is set already."""
         key = (JOIN, group.group_id, member.member_id)
         if key not in self._timers:
             self._timers.set(key, now.ms + member.rebalance_timeout_ms)
 
     def expect_sync(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        """A classic member has joined: wait for its SyncGroup."""
+        """Set the deadline for the SyncGroup of a classic member that has joined."""
         self.expect_heartbeat(group, member, now)
         self._timers.cancel((JOIN, group.group_id, member.member_id))
         self._timers.set((SYNC, group.group_id, member.member_id), now.ms + member.rebalance_timeout_ms)
@@ -59,6 +59,6 @@ class Sessions:
         self.expect_heartbeat(group, member, now)
 
     def cancel(self, group: ConsumerGroup, member_id: str) -> None:
-        """A member is gone."""
+        """Cancel all deadlines of a member."""
         for kind in KINDS:
             self._timers.cancel((kind, group.group_id, member_id))

@@ -1,7 +1,7 @@
-"""The target assignment of a consumer group on its way: what it is computed from, and what was computed.
+"""The computation of a consumer group's target assignment.
 
-A `TargetAssignmentBuilder` is what the group was like at one epoch. It is made on the loop and shares with the group
-only what never changes, so that `compute` may run in any thread while the group goes on.
+A `TargetAssignmentBuilder` is a snapshot of the group at one epoch. It is made on the loop and shares only immutable
+values with the group, so `compute` may run in any thread while the group goes on.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from klamm.broker.metadata.image import TopicImage
 
 SMALL = 2000
-"""Members, subscriptions and partitions of a small group, together."""
+"""The largest sum of members, subscriptions and partitions in a small group."""
 
 
 class TargetAssignmentResult(NamedTuple):
-    """The assignment of every member, and the records of those whose assignment is another than before."""
+    """The assignment of every member, and records for the members with a changed assignment."""
 
     target: dict[str, Assignment]
     records: dict[str, KeyValue]
 
 
 class TargetAssignmentBuilder(NamedTuple):
-    """What the target assignment for one epoch is computed from."""
+    """The input of the target assignment for one epoch."""
 
     group_id: str
     epoch: int
@@ -47,7 +47,7 @@ class TargetAssignmentBuilder(NamedTuple):
         )
 
     def is_small(self) -> bool:
-        """Whether the target can be computed at once, within some milliseconds."""
+        """Return whether the target can be computed within some milliseconds."""
         left = SMALL
         known: set[str] = set()
         for member in self.members.values():
@@ -59,7 +59,7 @@ class TargetAssignmentBuilder(NamedTuple):
         return sum(len(self.topics[name].partitions) for name in known if name in self.topics) <= left
 
     def compute(self) -> TargetAssignmentResult:
-        """Let the assignor work. Takes long for a large group."""
+        """Run the assignor. Takes long for a large group."""
         ids: dict[frozenset[str], frozenset[bytes]] = {}
         specs = {}
         for member_id, member in self.members.items():
