@@ -1,1 +1,1 @@
-"""The partitions of this broker, and where their logs are."""
+"""The partitions of this broker, and the locations of their logs."""

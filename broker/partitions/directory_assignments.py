@@ -1,12 +1,11 @@
-"""In which log directory each partition was made, kept with the metadata.
+"""The log directory in which each partition was created, kept with the metadata.
 
-A log directory that is gone takes everything it knew along, so that its partitions would begin again, empty. What is
-written here, once a partition has been made and before it is served, tells them from partitions that were never made:
-those are (the process died between the two), the others are offline until the directory is back (docs/faults.md,
-storage rows 12, 33). Directories are named by the ``directory.id`` of their ``meta.properties``, as their paths may
-change.
+Without this record, the partitions of a lost log directory would be created again, empty. The record is written after a
+partition is created and before it is served. A partition without a record was never served (the process died between
+the two), so it is created. A partition with a record is offline until its directory is back (docs/faults.md, storage rows 12
+and 33). Directories are named by the ``directory.id`` of their ``meta.properties``, as their paths may change.
 
-One node per topic and broker, below the topic's, so that it goes when the topic goes:
+There is one node per topic and broker, below the topic's node, so that it is deleted with the topic:
 ``{"version": 1, "directories": {"<directory.id>": [0, 2], "<directory.id>": [1]}}``.
 """
 
@@ -32,9 +31,9 @@ Directories = Mapping[int, str]  # by partition
 
 
 class DirectoryAssignments:
-    """``of`` is what is stored: by topic, the directory of each partition. A deleted topic leaves with `forget`.
+    """The stored assignments. ``of`` has, by topic, the directory of each partition; `forget` removes a deleted topic.
 
-    What could not be stored is tried again by `retry`, and by the next start.
+    A failed write is repeated by `retry`, and by the next start.
     """
 
     def __init__(self, controller: Controller, logs: LogManager) -> None:
@@ -44,11 +43,11 @@ class DirectoryAssignments:
         self.of: dict[str, Directories] = {}
 
     def load(self) -> None:
-        """Read everything; blocks. Topics whose deletion is under way are left out. Raises KafkaStorageError."""
+        """Read all assignments; blocks. Leaves out topics that are being deleted. Raises KafkaStorageError."""
         self.of = self._controller.with_store_now(self._read)
 
     def save_now(self, topics: Collection[TopicImage]) -> None:
-        """Make durable where the partitions of these topics are; blocks."""
+        """Store the directories of these topics' partitions durably; blocks."""
         changed = self._changed(topics)
         try:
             self._controller.with_store_now(lambda store: self._write(store, changed))
@@ -56,7 +55,7 @@ class DirectoryAssignments:
             self._failed(topics, error)
 
     async def save(self, topics: Collection[TopicImage]) -> None:
-        """The same on the loop."""
+        """Store the directories of these topics' partitions durably, from the loop."""
         changed = self._changed(topics)
         try:
             await self._controller.with_store(lambda store: self._write(store, changed))
@@ -64,11 +63,11 @@ class DirectoryAssignments:
             self._failed(topics, error)
 
     def save_later(self, topics: Iterable[TopicImage]) -> None:
-        """Leave it to `retry`."""
+        """Leave these topics to `retry`."""
         self._unsaved.update((topic.name, topic) for topic in topics)
 
     async def retry(self, topic_ids: Container[bytes]) -> None:
-        """Save what was not, of topics that are still there."""
+        """Repeat failed writes, for topics that still exist."""
         if self._unsaved:
             unsaved, self._unsaved = self._unsaved, {}
             await self.save([topic for topic in unsaved.values() if topic.topic_id in topic_ids])
@@ -78,11 +77,11 @@ class DirectoryAssignments:
         self._unsaved.pop(topic, None)
 
     def _failed(self, topics: Collection[TopicImage], error: KafkaError) -> None:
-        log.warning("where the partitions are was not written down, topics=%d: %s", len(topics), error.message)
+        log.warning("directory assignments were not stored, topics=%d: %s", len(topics), error.message)
         self.save_later(topics)
 
     def _changed(self, topics: Iterable[TopicImage]) -> dict[str, Directories]:
-        """Where the partitions of these topics are, of those topics for which something else is on record."""
+        """Return the directories of partitions, for topics with a change since the last write."""
         changed: dict[str, Directories] = {}
         for topic in topics:
             recorded = self.of.get(topic.name, {})
@@ -120,7 +119,7 @@ class DirectoryAssignments:
 
 
 def encoded(directories: Directories) -> bytes:
-    """The value of the node."""
+    """Return the value of the node."""
     partitions: dict[str, list[int]] = {}
     for index, directory in sorted(directories.items()):
         partitions.setdefault(directory, []).append(index)

@@ -1,13 +1,13 @@
-"""One partition as its leader sees it: the log, how far it is committed, and those who wait for more.
+"""One partition as its leader sees it: the log, the high watermark, and the fetches that wait for more.
 
 ``log start offset <= last stable offset <= high watermark <= log end offset`` at all times. On one node the high
-watermark follows the log end at once, except while a flush that ``klamm.acks.fsync`` or ``flush.messages`` asks for is
-under way: then it waits for the disk, and so do the acknowledgements (one flush serves all the appends before it).
+watermark follows the log end at once, except during a flush that ``klamm.acks.fsync`` or ``flush.messages`` requires:
+then the high watermark and the acknowledgements wait for the disk (one flush serves all the appends before it).
 
-Everything here runs on the loop and none of it awaits: an append and the wake-up of its readers change together.
+All methods run on the loop without an await: an append and the wake-up of its readers happen together.
 
-What is at the files in the background (compaction, a move) goes by their names, so whatever renames the directory ends
-it first: `file_work`.
+Background work on the files (compaction, a move) uses their paths, so code that renames the directory ends that work
+first: `file_work`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 class FileWork(Protocol):
-    """Something in the background that is at the files of a partition."""
+    """Background work on the files of a partition."""
 
     async def end(self) -> None:
-        """Let it end, done or not; returns when it is not at the files any more."""
+        """End the work, complete or not. Returns when it no longer uses the files."""
 
 
 async def end_file_work(work: Iterable[FileWork]) -> None:
-    """Return when none of it is at its files any more."""
+    """End all of this work. Returns when none of it uses the files."""
     await asyncio.gather(*[each.end() for each in work])
 
 
@@ -103,12 +103,12 @@ class Partition:
         self.is_moving = False  # to another log directory
         self.file_work: set[FileWork] = set()
         if log is not None:
-            log.set_high_watermark(log.log_end_offset)  # what is on disk is committed: one replica
+            log.set_high_watermark(log.log_end_offset)  # all records on disk are committed: one replica
         self.waiters: set[Callable[[Partition, int], None]] = set()
         self.configure(values)
 
     def configure(self, values: Mapping[str, object]) -> None:
-        """Take the topic's config (Kafka's topic keys, typed)."""
+        """Apply the topic's config (Kafka's topic keys, typed)."""
         self.rules = append_rules(values)
         minimum = values["min.insync.replicas"]
         flush_ms = values["flush.ms"]
@@ -121,17 +121,17 @@ class Partition:
         )
 
     def set_replicas(self, count: int, in_sync_count: int) -> None:
-        """How many replicas there are, and how many of them are in sync."""
+        """Set the number of replicas, and of those in sync."""
         self.replica_count = count
         self.in_sync_count = in_sync_count
         self.lacks_replicas = in_sync_count < self._needed_in_sync()
 
     def _needed_in_sync(self) -> int:
-        """As in Kafka 4, min.insync.replicas asks for no more replicas than the partition has."""
+        """Return the in-sync replicas that min.insync.replicas requires: as in Kafka 4, at most the replica count."""
         return min(self.min_insync_replicas, self.replica_count)
 
     def check_replicas(self) -> None:
-        """Refuse what all replicas are to have while too few of them are in sync. Raises NotEnoughReplicas."""
+        """Refuse an append with acks=all while too few replicas are in sync. Raises NotEnoughReplicas."""
         if self.lacks_replicas:
             raise NotEnoughReplicas(
                 f"{self.name} has {self.in_sync_count} of {self._needed_in_sync()} replicas in sync"
@@ -153,30 +153,32 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """What is below it is committed. The log keeps it: what cuts the log moves it, too."""
+        """Records below this offset are committed. The log holds it, because truncation of the log moves it, too."""
         return self.log.high_watermark if self.log is not None else -1
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read_committed readers stop: the high watermark, or the first record of a transaction that is open."""
+        """The offset at which read_committed readers stop: the high watermark, or the start of the first open
+        transaction.
+        """
         return self.log.last_stable_offset if self.log is not None else -1
 
     def online_log(self) -> Log:
-        """The log; raises KafkaStorageError while the partition is offline."""
+        """Return the log. Raises KafkaStorageError while the partition is offline."""
         log = self.log
         if log is None:
             raise KafkaStorageError(f"{self.name} is offline: {self.offline_reason}")
         return log
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Refuse a client whose metadata is older or newer than ours (KIP-320); -1 is not checked."""
+        """Refuse a client with older or newer metadata than the broker's (KIP-320); -1 is not checked."""
         if epoch < 0 or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
             raise FencedLeaderEpoch(f"{self.name}: epoch {epoch} is older than the current {self.leader_epoch}")
         raise UnknownLeaderEpoch(f"{self.name}: epoch {epoch} is newer than the current {self.leader_epoch}")
 
-    # -- the two verbs ------------------------------------------------------------------------------------------
+    # -- append and read --------------------------------------------------------------------------------------------
 
     def append_records(
         self,
@@ -188,11 +190,11 @@ class Partition:
         guard: VerificationGuard | None = None,
         valid: ValidBatch | None = None,
     ) -> AppendResult:
-        """Validate one batch and append it. After it ``flush_pending`` tells whether the ack must wait for a flush.
+        """Validate one batch and append it. Afterwards ``flush_pending`` says whether the ack must wait for a flush.
 
         A transactional batch that begins a transaction here needs the `guard` of `begin_verification`. Raises the
-        errors of `validate` and of `Log.append`; `NotAtOnce` unless what `validate` has made of it in a thread is
-        given as `valid`.
+        errors of `validate` and of `Log.append`; also `NotAtOnce`, unless `valid` has the result of `validate` from a
+        thread.
         """
         log = self.log
         if log is None:
@@ -216,9 +218,9 @@ class Partition:
     def append_coordinator_records(
         self, records: bytearray, *, now_ms: int, guard: VerificationGuard | None = None
     ) -> AppendResult:
-        """Append a batch that the broker has made itself (a coordinator's); otherwise as `append`.
+        """Append a batch made by a coordinator of this broker; otherwise like `append`.
 
-        One with a producer id is part of its transaction: `guard` as with `append`.
+        A batch with a producer id is part of that producer's transaction: `guard` as with `append`.
         """
         log = self.online_log()
         batch = valid_own(records, self.rules, now_ms)
@@ -238,7 +240,7 @@ class Partition:
         transaction_version: int,
         now_ms: int,
     ) -> AppendResult:
-        """End the transaction of a producer, as its coordinator has decided; otherwise as `append`.
+        """End a producer's transaction by its coordinator's decision; otherwise like `append`.
 
         Raises InvalidProducerEpoch, TransactionCoordinatorFenced, KafkaStorageError.
         """
@@ -254,9 +256,10 @@ class Partition:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, begins_at_zero: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """Before a transactional batch: the guard to hand to `append` once the coordinator has said that the
-        transaction is open and has this partition in it. None: the producer has this transaction open here, nobody
-        need be asked. `now_ms` is monotonic. Raises KafkaStorageError, InvalidProducerEpoch."""
+        """Return the guard of a transactional batch. Pass it to `append` once the coordinator has confirmed that the
+        transaction is open and includes this partition. None: the producer has this transaction open here, so no
+        verification is needed. `now_ms` is monotonic. Raises KafkaStorageError, InvalidProducerEpoch.
+        """
         log = self.online_log()
         open_epoch = log.producers.open_epoch(producer_id)
         if open_epoch is not None:
@@ -276,13 +279,13 @@ class Partition:
                 self.wake(size_bytes)
 
     def fetch_records(self, offset: int, *, max_bytes: int, min_one: bool, up_to: int) -> LogRead:
-        """Whole batches from ``offset`` to below the offset ``up_to``. Raises what `Log.read` does."""
+        """Read whole batches from ``offset`` to below the offset ``up_to``. Raises what `Log.read` does."""
         return self.online_log().read_records(offset, max_bytes=max_bytes, max_offset=up_to, min_one=min_one)
 
-    # -- waiting ------------------------------------------------------------------------------------------------
+    # -- waiters ----------------------------------------------------------------------------------------------------
 
     def flushed(self, up_to: int) -> None:
-        """A flush has reached the disk up to the offset ``up_to``: what it covers becomes visible."""
+        """Advance the high watermark: a flush has reached the disk up to the offset ``up_to``."""
         log = self.log
         assert log is not None
         if up_to >= log.log_end_offset:
@@ -292,13 +295,15 @@ class Partition:
             self.wake(0)
 
     def wake(self, size_bytes: int) -> None:
-        """Tell every waiter that ``size_bytes`` more can be read (0: look for yourself)."""
+        """Notify every waiter that ``size_bytes`` more can be read (0: another change)."""
         for waiter in tuple(self.waiters):
             waiter(self, size_bytes)
 
     @property
     def offline_reason(self) -> str | None:
-        """Why it answers KAFKA_STORAGE_ERROR: it has no log, or its log has failed. None while it is online."""
+        """The reason for KAFKA_STORAGE_ERROR: the partition has no log, or its log has failed. None while it
+        is online.
+        """
         return self._no_log_reason if self.log is None else self.log.local.offline_reason
 
     @property
@@ -306,20 +311,20 @@ class Partition:
         return self.offline_reason is not None
 
     def go_online(self, log: Log) -> None:
-        """Begin to serve a log that could not be made before."""
+        """Start to serve a log that could not be created before."""
         self.log = log
         log.set_high_watermark(log.log_end_offset)
         self.wake(0)
 
     def go_offline(self, reason: str) -> None:
-        """Stop serving; waiters look again and are told."""
+        """Stop serving. Waiters read again and get the error."""
         self.log = None
         self._no_log_reason = reason
         self.wake(0)
 
 
 def append_rules(values: Mapping[str, object]) -> AppendRules:
-    """What `validate` needs of a topic's config."""
+    """Return the part of a topic's config that `validate` needs."""
     compression = str(values["compression.type"])
     level = values.get(f"compression.{compression}.level")
     numbers = {name: value for name, value in values.items() if isinstance(value, int)}

@@ -1,15 +1,15 @@
-"""All partitions of this broker: found by name or topic id, made and removed as the metadata says.
+"""All partitions of this broker: found by name or topic id, created and removed as the metadata changes.
 
-The hot paths look up ``topics[name].partitions[index]``, two dict hits and a list index. Changes come from the
-controller in three steps: `prepare` makes the logs of new partitions (in a thread, as it syncs directories) and what
-serves them, `on_image` swaps the topics in on the loop without an await, so no request sees half a change, and `settle`
-does what may follow: partitions take their configs, and those of removed topics go offline. Their logs are renamed
-and deleted in a thread, as soon as nothing in the background is at their files (`removal.py`); a crash half-way is
-finished by the next start. What is done for each partition takes turns: a change may be one of ten thousand.
+The hot paths look up ``topics[name].partitions[index]``: two dict lookups and a list index. Changes come from the
+controller in three steps. `prepare` creates the logs of new partitions (in a thread, as it syncs directories) and the
+objects that serve them. `on_image` swaps the topics in on the loop without an await, so no request sees half a change.
+`settle` does the rest: partitions apply their configs, and those of removed topics go offline. A thread renames and
+deletes their logs, as soon as no background work uses the files (`removal.py`); after a crash half-way the next start
+finishes that. Work for each partition is done in turns: a change may have ten thousand of them.
 
-The logs are the log manager's (`logs`). A partition whose log cannot be opened, found or made is offline: it answers
-KAFKA_STORAGE_ERROR and keeps its place, the others are served. `directory_assignments.py` remembers where each was
-made.
+The logs belong to the log manager (`logs`). A partition with a log that cannot be opened, found or created is offline:
+it answers KAFKA_STORAGE_ERROR and keeps its place, the others are served. `directory_assignments.py` records where each
+was created.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOPICS = 10
-"""Topics that are made or configured in one turn, if they have few partitions."""
+"""Topics that are created or configured in one turn, if they have few partitions."""
 
 
 class HostedTopic:
-    """One topic of this broker: its partitions by index and its counters."""
+    """A topic on this broker: its partitions by index and its counters."""
 
     __slots__ = ("internal", "metrics", "name", "partitions", "topic_id")
 
@@ -59,7 +59,7 @@ class HostedTopic:
 
 
 class PartitionManager:
-    """What this broker serves; see the module's head for the steps of a change."""
+    """The topics and partitions of this broker; see the module's head for the steps of a change."""
 
     def __init__(
         self, logs: LogManager, config: BrokerConfig, metrics: Metrics, executor: Executor, record: DirectoryAssignments
@@ -72,14 +72,14 @@ class PartitionManager:
         self._executor = executor
         self._directory_assignments = record
         self._image: MetadataImage
-        self._ready: dict[bytes, list[Partition]] = {}  # of topics that are about to come, or to grow
+        self._ready: dict[bytes, list[Partition]] = {}  # partitions of topics that are about to be created or extended
         self._gone: list[HostedTopic] = []
         self._to_configure: set[str] = set()
         self._removals = LogRemovals(logs, executor)
         metrics.gauge("klamm_offline_partitions", "Partitions that answer KAFKA_STORAGE_ERROR.", self.offline_count)
         recovery_gauges.register(metrics, logs.log_dirs)
 
-    # -- looking up ---------------------------------------------------------------------------------------------
+    # -- lookup -------------------------------------------------------------------------------------------------------
 
     def get_partition(self, topic: str, index: int) -> Partition | None:
         found = self.topics.get(topic)
@@ -92,24 +92,24 @@ class PartitionManager:
             yield from topic.partitions
 
     def with_flush_rule(self) -> Iterator[Partition]:
-        """Those that `flush.ms` or `flush.messages` want on the disk."""
+        """Return the partitions with `flush.ms` or `flush.messages`."""
         for topic in self.topics.values():
             if topic.partitions and topic.partitions[0].has_flush_rule:
                 yield from topic.partitions
 
     def compacted(self) -> Iterator[tuple[Partition, Log]]:
-        """Those that are to be compacted, as far as they are online."""
+        """Return the online partitions of compacted topics, with their logs."""
         for topic in self.topics.values():
             for partition in topic.partitions:
                 storage_log = partition.log
                 if storage_log is not None:
-                    if not storage_log.local.config.compacted:  # so it is for all of the topic
+                    if not storage_log.local.config.compacted:  # the same for all partitions of the topic
                         break
                     if storage_log.local.offline_reason is None:
                         yield partition, storage_log
 
     def rolled(self) -> list[Partition]:
-        """Those that have begun a new segment, until all before it are durable."""
+        """Return partitions with rolled segments that are not durable yet."""
         found: list[Partition] = []
         for log_dir, storage_log in self.logs.rolled():
             key = parse_partition_directory(storage_log.name)
@@ -126,21 +126,21 @@ class PartitionManager:
         return found
 
     def offline_partitions(self, topic: str) -> frozenset[int]:
-        """Indexes of the topic's partitions that are offline."""
+        """Return the indexes of the topic's offline partitions."""
         found = self.topics.get(topic)
         if found is None:
             return frozenset()
         return frozenset(partition.index for partition in found.partitions if partition.is_offline)
 
     def has_offline(self) -> bool:
-        """Whether there is any."""
+        """Return whether any partition is offline."""
         return any(partition.is_offline for partition in self)
 
     def offline_count(self) -> int:
         return sum([partition.is_offline for partition in self])
 
     def sizes(self) -> Iterator[tuple[str, int, int, int, int]]:
-        """(topic, partition, bytes, log start offset, log end offset) for the metrics."""
+        """Return (topic, partition, bytes, log start offset, log end offset) for the metrics."""
         for partition in self:
             storage_log = partition.log
             if storage_log is not None:
@@ -152,15 +152,15 @@ class PartitionManager:
                     storage_log.log_end_offset,
                 )
 
-    # -- starting -----------------------------------------------------------------------------------------------
+    # -- startup ------------------------------------------------------------------------------------------------------
 
     def load_logs(
         self, image: MetadataImage, while_recovering: Callable[[], AbstractContextManager[object]] = nullcontext
     ) -> None:
-        """Open (and, after a crash, recover) the logs on disk; then take the image. Blocks; only for the start.
+        """Open (and, after a crash, recover) the logs on disk, then apply the image. Blocks; only for startup.
 
-        What takes long goes on inside of `while_recovering`, and `klamm_remaining_logs_to_recover` tells how far it is.
-        Raises LogDirError, and KafkaStorageError when the metadata cannot be read.
+        The long part runs inside of `while_recovering`; `klamm_remaining_logs_to_recover` shows its progress. Raises
+        LogDirError, and KafkaStorageError when the metadata cannot be read.
         """
         self._image = image
         self._directory_assignments.load()
@@ -189,7 +189,7 @@ class PartitionManager:
     # -- changes ------------------------------------------------------------------------------------------------
 
     async def prepare(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Make the logs that ``new`` needs, before it is swapped in."""
+        """Create the logs that ``new`` needs, before it is swapped in."""
         changed = [topic for name, topic in new.topics.items() if old.topics.get(name) is not topic]
         if changed:
             loop = asyncio.get_running_loop()
@@ -208,7 +208,7 @@ class PartitionManager:
         return len(found.partitions) if found is not None and found.topic_id == topic.topic_id else 0
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Serve what ``new`` says from now on."""
+        """Serve the topics of ``new`` from now on."""
         self._image = new
         gone = [
             topic
@@ -224,7 +224,7 @@ class PartitionManager:
                     self._to_configure.add(name)
 
     async def settle(self) -> None:
-        """Let every partition know what follows from the image; wait until the logs of removed topics are gone."""
+        """Apply the rest of the image to every partition, and wait until the logs of removed topics are gone."""
         names, self._to_configure = self._to_configure, set()
         async for name in in_turns(names, TOPICS):
             await self._configure(name)
@@ -234,19 +234,19 @@ class PartitionManager:
         await self.removed()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """The broker's own config has changed: every topic resolves its values again, before the change settles."""
+        """Apply a new broker config: every topic resolves its values again, before the change settles."""
         self._config = config
         self.logs.set_producer_expiration(config.integer("producer.id.expiration.ms"))
         self._to_configure |= self.topics.keys()
 
     def on_log_moved(self, partition: Partition, storage_log: Log, source: LogDir, target: LogDir) -> None:
-        """The log of a partition is another one now, in another log dir, with the same records. On the loop."""
+        """Exchange the log of a partition for its copy in another log directory, with the same records. On the loop."""
         self.logs.on_log_moved(partition.key, storage_log, source, target)
         partition.log = storage_log
         partition.wake(0)
 
     async def on_move_ended(self, partition: Partition, *, is_deleted: bool) -> None:
-        """Write down where it is. `is_deleted`: nothing is left of it where it was."""
+        """Store the partition's directory. `is_deleted`: its old directory has nothing left of it."""
         if is_deleted:
             self.logs.on_move_ended(partition.key)
         topic = self._image.topics.get(partition.topic)
@@ -254,7 +254,7 @@ class PartitionManager:
             await self._directory_assignments.save([topic])
 
     async def retry(self) -> None:
-        """Make the partitions that could not be made before: there may be space again."""
+        """Create the partitions that could not be created before: there may be space again."""
         if pending := self.logs.pending():
             loop = asyncio.get_running_loop()
             for item, storage_log in await loop.run_in_executor(self._executor, self.logs.make, pending):
@@ -274,7 +274,7 @@ class PartitionManager:
         partition.configure(values)
         storage_log.local.configure(LogConfig.from_values(values))
         self._directory_assignments.save_later([topic])
-        log.info("%s: made, and served from now on", partition.name)
+        log.info("%s: created, and served from now on", partition.name)
 
     def _swap_in(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         for topic in topics:
@@ -296,7 +296,7 @@ class PartitionManager:
             found.partitions += ready
 
     def _served(self, topic: TopicImage, partition: PartitionImage, values: Mapping[str, object]) -> Partition:
-        """A partition whose log was made, or was not."""
+        """Make the partition object, with or without a log."""
         state = self.logs.state(TopicPartition(topic.name, partition.index))
         served = Partition(
             topic.name,
@@ -324,7 +324,7 @@ class PartitionManager:
                 partition.log.local.configure(config)
 
     def _take_out(self, topic: TopicImage) -> None:
-        """Nobody finds the topic any more."""
+        """Remove the topic from the lookup tables."""
         found = self.topics.pop(topic.name, None)
         self.topics_by_id.pop(topic.topic_id, None)
         if found is None:
@@ -334,7 +334,7 @@ class PartitionManager:
         self._directory_assignments.forget(topic.name)
 
     async def _remove(self, partitions: Iterable[Partition]) -> None:
-        """Whoever still has one of them is told; begin to delete the logs."""
+        """Take partitions offline, which fails their waiters, and begin to delete their logs."""
         removed: Removed = []
         work: list[FileWork] = []
         async for partition in in_turns(partitions):
@@ -344,8 +344,8 @@ class PartitionManager:
         self._removals.begin(removed, work)
 
     async def removed(self) -> None:
-        """Wait until the logs of removed topics are gone from the disk; raises KafkaStorageError for those that stay.
+        """Wait until the logs of removed topics are gone from the disk. Raises KafkaStorageError if some stay.
 
-        Then the topic stays marked for deletion, and the next start tries again.
+        In that case the topic stays marked for deletion, and the next start tries again.
         """
         await self._removals.wait()

@@ -1,4 +1,4 @@
-"""How far the recovery of the logs is, in the metrics."""
+"""Metrics of the progress of log recovery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def register(metrics: Metrics, log_dirs: Sequence[LogDir]) -> None:
-    """Add the gauges of these log directories."""
+    """Register the gauges of these log directories."""
 
     def remaining_logs() -> Iterator[Sample]:
         for log_dir in log_dirs:

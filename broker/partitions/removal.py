@@ -1,4 +1,4 @@
-"""The end of the logs of deleted partitions: begun on the loop, carried out in the disk thread."""
+"""Deletion of the logs of deleted partitions: started on the loop, carried out in the disk thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LogRemovals:
-    """Verbs: `begin` to delete, `wait` until all that was begun is gone from the disk."""
+    """Verbs: `begin` to delete, `wait` until all those logs are gone from the disk."""
 
     def __init__(self, logs: LogManager, executor: Executor) -> None:
         self._logs = logs
@@ -22,16 +22,18 @@ class LogRemovals:
         self._under_way: list[asyncio.Task[None]] = []
 
     def begin(self, removed: Removed, work: Iterable[FileWork] = ()) -> None:
-        """Delete the logs, as soon as the `work` is not at their files any more."""
+        """Delete the logs, as soon as the `work` no longer uses their files."""
         self._under_way.append(asyncio.get_running_loop().create_task(self._delete_after(removed, work)))
 
     async def _delete_after(self, removed: Removed, work: Iterable[FileWork]) -> None:
-        """What works on the files goes by their names, which a topic that is made again has, too: it ends first."""
+        """Delete the logs after the `work` has ended: it uses paths, and a topic that is created again has the same
+        paths.
+        """
         await end_file_work(work)
         await asyncio.get_running_loop().run_in_executor(self._executor, self._logs.delete, removed)
 
     async def wait(self) -> None:
-        """Return when all of it is deleted; raises KafkaStorageError for those that stay."""
+        """Wait until all of it is deleted. Raises KafkaStorageError if some logs stay."""
         while self._under_way:
             under_way, self._under_way = self._under_way, []
             for result in await asyncio.gather(*under_way, return_exceptions=True):
