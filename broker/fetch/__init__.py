@@ -1,1 +1,1 @@
-"""What fetches share: sessions, and those that wait for the same data."""
+"""Fetch sessions, and fetches that wait for the same data."""

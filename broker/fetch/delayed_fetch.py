@@ -1,8 +1,8 @@
-"""Fetches that are answered later: when enough has come, when something changed, or when their time is over.
+"""Fetches that wait: for enough data, for a change, or for their time limit.
 
-A fetch that waits registers with its partitions. Each append tells how much more can be read; a read_committed reader
-counts what was appended only when the last stable offset moves. The first of timer and appends has the partitions read
-once more and gives the answer. When the connection is gone the future is cancelled, and the wait ends.
+A waiting fetch registers with its partitions. Each append reports how much more can be read; a read_committed reader
+counts appended bytes only when the last stable offset moves. The first of timer and appends makes the fetch read its
+partitions once more and send the response. When the connection closes, the future is cancelled, and the wait ends.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ class DelayedFetch:
         self._future.add_done_callback(self._on_done)
 
     def wait(self) -> asyncio.Future[FetchResponse]:
-        """Answer when ``min_bytes`` have come, something changed, or ``max_wait_ms`` are over."""
+        """Return the future of the response: when ``min_bytes`` have come, something changed, or ``max_wait_ms`` are
+        over.
+        """
         self._start_waiting()
         return self._future
 
     def answer_in_turns(self) -> asyncio.Future[FetchResponse]:
-        """Read many partitions, and answer or wait: the whole way of a fetch that would keep the loop for too long."""
+        """Read many partitions in turns, then respond or wait: for a fetch that would hold the loop for too long."""
         asyncio.ensure_future(self._begin_in_turns()).add_done_callback(self._hand_over)
         return self._future
 
     def complete(self, found: SharedReads | None = None) -> None:
-        """Read once more and answer. Only the first call does, by the timer or after an append."""
+        """Read once more and respond. Only the first call does so, from the timer or after an append."""
         if self._is_completing or self._future.done():
             return
         self._is_completing = True
@@ -101,7 +103,7 @@ class DelayedFetch:
             partition.waiters.discard(self._on_append)
 
     def _on_append(self, partition: Partition, size_bytes: int) -> None:
-        """Called by a partition: ``size_bytes`` more can be read; 0 says that it changed in another way."""
+        """Count appended bytes. A partition calls this: ``size_bytes`` more can be read; 0 means another change."""
         if size_bytes and self._held_back:
             size_bytes = self._now_stable(partition, size_bytes)
             if not size_bytes:
@@ -112,7 +114,7 @@ class DelayedFetch:
             self._broker.ready_fetches.add(self)
 
     def _now_stable(self, partition: Partition, size_bytes: int) -> int:
-        """Return how much of what was appended since the last stable offset moved can be read by now."""
+        """Return how many bytes appended since the last stable offset moved can be read now."""
         stable, held_back = self._held_back[partition]
         held_back += size_bytes
         if partition.last_stable_offset == stable:

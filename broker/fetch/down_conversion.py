@@ -1,4 +1,4 @@
-"""Batches as message sets, for clients that know nothing newer. Large ones are converted in a thread."""
+"""Down-conversion of batches to message sets, for old clients. Large regions are converted in a thread."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Incremental fetch sessions (KIP-227): the broker remembers which partitions a fetcher wants.
 
-A full fetch with epoch 0 opens a session; from then on a request names only what changed, and a response carries
-only partitions that have records, an error, or another high watermark or log start offset than the last response
-told. Partitions that had records move to the end of the order, so that none starves behind a busy one.
+A full fetch with epoch 0 opens a session. From then on a request names only changes, and a response carries only
+partitions that have records, an error, or another high watermark or log start offset than in the last response.
+Partitions that had records move to the end of the order, so that a busy one does not starve the others.
 
-The cache is bounded by ``max.incremental.fetch.session.cache.slots``: a new session takes the place of one that
-nobody used for two minutes, else of a smaller one that is older than that, else there is none (session id 0,
-and the client goes on with full fetches). Sessions live in memory only; after a restart a client is told
+The cache is bounded by ``max.incremental.fetch.session.cache.slots``. A new session replaces one that has been unused
+for two minutes; else a smaller one that was opened more than two minutes ago; else there is no session (session id 0,
+and the client goes on with full fetches). Sessions live in memory only; after a restart a client gets
 FETCH_SESSION_ID_NOT_FOUND and opens a new one.
 """
 
@@ -31,7 +31,7 @@ Key = tuple[str, bytes, int]
 
 
 class FetchedPartition:
-    """One partition of a fetch, with what the last response of its session told about it."""
+    """One partition of a fetch, with the offsets that the last response of its session reported."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -62,7 +62,7 @@ class FetchedPartition:
         self.last_fetched_epoch = request.last_fetched_epoch
 
     def take_over(self, known: FetchedPartition) -> None:
-        """Remember what the session has been told about this partition."""
+        """Copy the offsets that the session has reported for this partition."""
         self.high_watermark = known.high_watermark
         self.log_start_offset = known.log_start_offset
 
@@ -82,17 +82,17 @@ class FetchSession:
         self.created_ms = self.used_ms = now_ms
 
     def served(self, key: Key) -> None:
-        """This partition had records: it goes to the end of the order."""
+        """Move a partition that had records to the end of the order."""
         partition = self.partitions.pop(key, None)
         if partition is not None:
             self.partitions[key] = partition
 
 
 class FetchSessions:
-    """All the sessions of this broker; the least recently used first."""
+    """All sessions of this broker, the least recently used first."""
 
     def __init__(self, slots: int, *, now_ms: Callable[[], int], random_id: Callable[[], int]) -> None:
-        """``random_id`` gives positive 31-bit integers."""
+        """Hold at most `slots` sessions; ``random_id`` returns positive 31-bit integers."""
         self._slots = slots
         self._now_ms = now_ms
         self._random_id = random_id
@@ -104,9 +104,10 @@ class FetchSessions:
     def resolve(
         self, request: FetchRequest, version: int, wanted: dict[Key, FetchedPartition] | None = None
     ) -> tuple[FetchSession | None, bool, Collection[FetchedPartition]]:
-        """(session, incremental?, the partitions to read). Raises the three session errors.
+        """Return the session, whether the fetch is incremental, and the partitions to read. Raises the three session
+        errors.
 
-        `wanted` are the partitions of the request, by `named`; without it they are looked up here.
+        `wanted` has the partitions of the request, by `named`; without it they are looked up here.
         """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch == FINAL_EPOCH:
@@ -171,7 +172,7 @@ class FetchSessions:
 
 
 def named(request: FetchRequest) -> dict[Key, FetchedPartition]:
-    """The partitions in a request, each once; in any thread."""
+    """Return the partitions in a request, each once; in any thread."""
     return {
         (topic.topic, topic.topic_id, partition.partition): FetchedPartition(topic.topic, topic.topic_id, partition)
         for topic in request.topics
@@ -182,7 +183,7 @@ def named(request: FetchRequest) -> dict[Key, FetchedPartition]:
 def _merge(
     partitions: dict[Key, FetchedPartition], request: FetchRequest, wanted: dict[Key, FetchedPartition] | None
 ) -> None:
-    if wanted is not None:  # made before, as they are many
+    if wanted is not None:  # made in a thread, as they are many
         for key in wanted.keys() & partitions.keys():
             wanted[key].take_over(partitions[key])
         partitions |= wanted

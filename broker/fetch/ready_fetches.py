@@ -1,4 +1,4 @@
-"""Fetches that waited for the same are answered together."""
+"""Waiting fetches that are completed together."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from klamm.protocol.messages.fetch import PartitionData
 
 SharedReads: TypeAlias = "dict[object, tuple[PartitionData, int]]"
-"""What one of them has found in a partition, with the number of records, by all that it depends on."""
+"""Results of reads: the data of a partition and its record count, by all values that they depend on."""
 
 
 class ReadyFetches:
-    """Those that the appends of this turn of the loop have woken. What several of them ask for is read once."""
+    """The fetches completed by appends of this loop iteration. A read that several of them need is done once."""
 
     __slots__ = ("_fetches",)
 
@@ -22,13 +22,14 @@ class ReadyFetches:
         self._fetches: list[DelayedFetch] = []
 
     def add(self, fetch: DelayedFetch) -> None:
-        """Have it answered when the appends of this turn are done."""
+        """Complete the fetch after the appends of this iteration."""
         if not self._fetches:
             asyncio.get_running_loop().call_soon(self._answer)
         self._fetches.append(fetch)
 
     def _answer(self) -> None:
-        fetches, self._fetches = self._fetches, []  # an answer may let its connection append, and wake others
+        # a response may let its connection append, which completes other fetches
+        fetches, self._fetches = self._fetches, []
         found: SharedReads | None = {} if len(fetches) > 1 else None
         for fetch in fetches:
             fetch.complete(found)

@@ -1,1 +1,1 @@
-"""Requests that a connection repeats, answered without decoding them again."""
+"""Memos of repeated requests: a connection's repeated request gets its response without being decoded."""

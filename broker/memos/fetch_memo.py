@@ -1,11 +1,11 @@
 """Fetch requests that repeat an earlier one of their connection at another offset.
 
-A reader of one partition sends the same bytes again and again, but for the correlation id and the offset. Such a
-request need not be decoded, nor its answer be encoded: the fields are those of before, and the answer is, but for a few
-numbers. What can be read is asked each time.
+A reader of one partition sends the same bytes again and again, except for the correlation id and the offset. Such a
+request need not be decoded, nor its response be encoded: the request fields are known, and the response differs in a
+few numbers only. The partition is read each time.
 
-This is for one partition without a session, of which there are records to send at once. To all else
-`FetchMemo.answer` says None, with nothing done, and it goes the way of all other requests (`apis/fetch.py`).
+A memo is for one partition without a session, with records to send at once. For any other request `FetchMemo.answer`
+returns None without effect, and the request takes the normal way (`apis/fetch.py`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ZSTD_FROM = 10
 TAGS_FROM = 12
 TOPIC_IDS_FROM = 13
 
-REQUEST_HEAD = struct.Struct(">ii")  # api key and version in one, correlation id; what follows is compared
-RESPONSE_HEAD = struct.Struct(">ii")  # size of what follows it, correlation id
+REQUEST_HEAD = struct.Struct(">ii")  # api key and version in one, correlation id; the bytes after it are compared
+RESPONSE_HEAD = struct.Struct(">ii")  # size of the rest, correlation id
 SIZE_BYTES = 4
 OFFSET = struct.Struct(">q")
 OFFSETS = struct.Struct(">qqq")  # high watermark, last stable offset, log start offset
@@ -44,7 +44,7 @@ READ_COMMITTED = 1
 FETCH = int(ApiKey.FETCH)
 ENCODE_REQUEST, ENCODE_RESPONSE = request_class(FETCH).encode, response_class(FETCH).encode
 
-MAX_MEMOIZED = 100  # of one connection over its whole life: what changes all the time is not worth it
+MAX_MEMOIZED = 100  # of one connection over its whole life: requests that always differ are not worth it
 MAX_FRAME_BYTES = 4096  # is kept as long as the connection
 
 
@@ -56,7 +56,9 @@ def memoize(
     frame: memoryview,
     body: int,
 ) -> None:
-    """After a request, whose body is at that position in its frame: the connection knows it, if it is of the kind."""
+    """Store a memo of a request of this kind in its connection. The request's body begins at position `body` of the
+    frame.
+    """
     topics, version = request.topics, context.api_version
     if version < LOG_START_FROM or len(topics) != 1 or len(topics[0].partitions) != 1 or response.session_id:
         return
@@ -79,10 +81,10 @@ def memoize(
     meter = context.charge.meter if context.charge is not None else None
     if (
         isinstance(memo, FetchMemo) and memo.meter is meter and memo.matches(whole)
-    ):  # and something else stood in the way
+    ):  # the memo fits; another reason prevented its use
         return
     if whole[body:] != ENCODE_REQUEST[version](request, bytearray()):
-        return  # it is not written as usual
+        return  # the client encodes it in another way
     at = body + _offset_position(request, version)
     kind = FetchMemo if meter is None else CountedFetch
     connection.memo = memo = kind(broker, request, version, whole, at, memoized_count + 1)
@@ -90,7 +92,7 @@ def memoize(
 
 
 def _offset_position(request: FetchRequest, version: int) -> int:
-    """Where in the encoded body the offset is."""
+    """Return the position of the offset in the encoded body."""
     encode, row = ENCODE_REQUEST[version], request.topics[0].partitions[0]
     asked, row.fetch_offset = row.fetch_offset, 0
     body = encode(request, bytearray())
@@ -101,7 +103,7 @@ def _offset_position(request: FetchRequest, version: int) -> int:
 
 
 class FetchMemo:
-    """What one connection has sent, and the answer."""
+    """The request of one connection, and its response."""
 
     __slots__ = (
         "_api_key_and_version",
@@ -157,7 +159,7 @@ class FetchMemo:
         self.meter: Meter | None = None
 
     def _encoded(self, offset: int) -> tuple[bytearray, bytes]:
-        """The answer up to the size of the records, and from their end."""
+        """Encode the response: the part before the size of the records, and the part after the records."""
         records = b"records"
         data = PartitionData(
             partition_index=self._index,
@@ -176,7 +178,9 @@ class FetchMemo:
         return prefix, bytes(head[at + len(records) :])
 
     def answer(self, connection: Connection, frame: memoryview, started: float) -> Response | None:
-        """The reply, if this repeats what is known and nothing is in its way; else None, and nothing is done."""
+        """Return the response if the request repeats the memo's and can be served at once; else None,
+        without effect.
+        """
         if len(frame) != self._size:
             return None
         whole = frame.tobytes()
@@ -197,7 +201,7 @@ class FetchMemo:
                 return None
             if self._committed and log.local.segments.aborted(offset, found.next_offset):
                 return None
-        except Exception:  # it will be raised again where it becomes an answer
+        except Exception:  # the normal way raises it again and makes a response of it
             return None
         response = self._prefix[:]
         size = region.size
@@ -218,7 +222,7 @@ class FetchMemo:
         return Response(response, [(records_at, region)])
 
     def matches(self, frame: bytes) -> bool:
-        """Whether it is the same but for the correlation id and the offset."""
+        """Return whether the frame is the same, except for the correlation id and the offset."""
         at = self._at
         return (
             len(frame) == self._size
@@ -228,7 +232,7 @@ class FetchMemo:
         )
 
     def _partition(self) -> Partition | None:
-        """None when it cannot be read from just so."""
+        """Return the partition; None if it cannot be read without further checks."""
         partitions = self._broker.partitions
         by_id = self._version >= TOPIC_IDS_FROM
         topic = partitions.topics_by_id.get(self._topic_id) if by_id else partitions.topics.get(self._name)

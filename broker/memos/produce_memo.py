@@ -1,11 +1,12 @@
-"""Produce requests that repeat an earlier one of their connection: other records, everything around them the same.
+"""Produce requests that repeat an earlier one of their connection, with other records.
 
-A producer of small batches sends the same bytes around each of them, but for the correlation id. Such a request need
-not be decoded, nor its answer be encoded: the fields are those of before, and the answer is, but for the offsets.
-Whether the topic is still the same and the partition can take it is asked each time.
+A producer of small batches sends the same bytes around each of them, except for the correlation id. Such a request need
+not be decoded, nor its response be encoded: the request fields are known, and the response differs in its offsets only.
+Each request checks that the topic is still the same and the partition can be appended to.
 
-This is for one batch for one partition, acks=1 or all, without transaction and without waiting for a flush. To all else
-`ProduceMemo.answer` says None, with nothing done, and it goes the way of all other requests (`apis/produce.py`).
+A memo is for one batch for one partition, acks=1 or all, without transaction and without waiting for a flush. For any
+other request `ProduceMemo.answer` returns None without effect, and the request takes the normal way
+(`apis/produce.py`).
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ if TYPE_CHECKING:
 
 TAGS_FROM = 9
 
-REQUEST_HEAD = struct.Struct(">ii")  # api key and version in one, correlation id; what follows is compared
+REQUEST_HEAD = struct.Struct(">ii")  # api key and version in one, correlation id; the bytes after it are compared
 CORRELATION_ID = struct.Struct(">i")
-RESPONSE_HEAD = struct.Struct(">iix")  # size of what follows it, correlation id, no tags
+RESPONSE_HEAD = struct.Struct(">iix")  # size of the rest, correlation id, no tags
 SIZE_BYTES = 4
 OFFSETS = struct.Struct(">qqq")  # base_offset, log_append_time_ms, log_start_offset
-NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request: what follows the records
+NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request; they follow the records
 NO_RECORDS = b"\1" + NO_TAGS
 
 PRODUCE = int(ApiKey.PRODUCE)
 ENCODE_REQUEST, ENCODE_RESPONSE = request_class(PRODUCE).encode, response_class(PRODUCE).encode
 
 MAX_PARTITION_MEMOS = 64  # of one connection
-MAX_MEMOIZED = 1000  # over its whole life: what changes all the time is not worth it
+MAX_MEMOIZED = 1000  # over its whole life: requests that always differ are not worth it
 
 
 def memoize(
@@ -65,7 +66,9 @@ def memoize(
     frame: memoryview,
     body: int,
 ) -> None:
-    """After a request, whose body is at that position in its frame: the connection knows it, if it is of the kind."""
+    """Store a memo of a request of this kind in its connection. The request's body begins at position `body` of the
+    frame.
+    """
     topics = request.topic_data
     version = context.api_version
     if version < TAGS_FROM or request.transactional_id is not None or request.acks not in (-1, 1):
@@ -79,7 +82,7 @@ def memoize(
     head = _until_records(request, version)
     end = body + len(head)
     if frame[body:end] != head:
-        return  # it is not written as usual, and what looks like the records may be something else
+        return  # the client encodes it in another way; the supposed records may be something else
     (key, _) = REQUEST_HEAD.unpack_from(frame)
     meter = context.charge.meter if context.charge is not None else None
     if not isinstance(memo, ProduceMemo) or not memo.fits(key, end, meter):
@@ -92,7 +95,7 @@ def memoize(
 
 
 class PartitionMemo:
-    """What is around the records for one partition, and the answer, with its offsets at `offsets_position`."""
+    """The bytes before the records of one partition, and the response, with its offsets at `offsets_position`."""
 
     __slots__ = (
         "acks",
@@ -122,11 +125,11 @@ class PartitionMemo:
             for offset in (0, -1)
         ]
         self.offsets_position = next(i for i, byte in enumerate(other) if byte != self.answer[i])
-        self.topic: HostedTopic | None = None  # that `partition` is one of, for as long as there is this topic
+        self.topic: HostedTopic | None = None  # the topic of `partition`, as long as it exists
         self.partition: Partition
 
     def find(self, topic: HostedTopic, version: int) -> bool:
-        """Look `partition` up; whether it may be written to."""
+        """Look `partition` up. Return whether it may be written to."""
         try:
             self.partition = writable(topic, self.index, version, self.client_id, self.acks)
         except KafkaError:
@@ -143,7 +146,7 @@ class PartitionMemo:
 
 
 class ProduceMemo:
-    """What one connection has sent, all in one version and with the records at the same position."""
+    """The requests of one connection with the same version and position of the records."""
 
     __slots__ = ("_by_head", "_clock", "_end", "_key", "_metrics", "_topics", "_version", "memoized_count")
 
@@ -155,7 +158,7 @@ class ProduceMemo:
         by_id = version >= TOPIC_IDS_FROM
         self._topics: Mapping[Any, HostedTopic]
         self._topics = broker.partitions.topics_by_id if by_id else broker.partitions.topics
-        self._end = end  # of what is known; the size of the records follows
+        self._end = end  # of the known bytes; the size of the records follows
         self._by_head: dict[bytes, PartitionMemo] = {}
         self.memoized_count = memoized_count
 
@@ -164,7 +167,7 @@ class ProduceMemo:
 
     def add(self, frame: memoryview, context: RequestContext, request: ProduceRequest) -> None:
         head = frame[REQUEST_HEAD.size : self._end].tobytes()
-        if head in self._by_head:  # and something else stood in the way
+        if head in self._by_head:  # the memo fits; another reason prevented its use
             return
         self.memoized_count += 1
         if len(self._by_head) == MAX_PARTITION_MEMOS:
@@ -172,7 +175,9 @@ class ProduceMemo:
         self._by_head[head] = PartitionMemo(context, request)
 
     def answer(self, connection: Connection, frame: memoryview, started: float) -> Response | None:
-        """The reply, if this repeats what is known and nothing is in its way; else None, and nothing is done."""
+        """Return the response if the request repeats a known one and can be served at once; else None,
+        without effect.
+        """
         frame_size = len(frame)
         end = self._end
         if frame_size <= end + 1:
@@ -191,7 +196,7 @@ class ProduceMemo:
                     return None
         stop = start + size - 1
         if not size or stop + 3 != frame_size or frame[stop] or frame[stop + 1] or frame[stop + 2]:
-            return None  # there are tags behind the records
+            return None  # tags follow the records
         version = self._version
         topic = self._topics.get(memo.topic_key)
         if topic is None or (topic is not memo.topic and not memo.find(topic, version)):
@@ -253,7 +258,7 @@ class CountedProduce(ProduceMemo):
 
 
 def _until_records(request: ProduceRequest, version: int) -> bytearray:
-    """The request as it is usually written, up to the size of the records."""
+    """Encode the request in the usual way, up to the size of the records."""
     topic = request.topic_data[0]
     data = [PartitionProduceData(index=topic.partition_data[0].index, records=b"")]
     bare = ProduceRequest(
