@@ -1,1 +1,1 @@
-"""What the broker does by itself: flushes, retention, compaction, scrubbing, moves."""
+"""Background work of the broker: flushes, retention, compaction, scrubbing, moves."""

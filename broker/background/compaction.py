@@ -1,18 +1,18 @@
-"""Compacting logs while the broker runs: which and when is decided in `storage.compaction.cleanable`, how in
-`storage.compaction.cleaner`.
+"""Compaction of logs while the broker runs. `storage.compaction.cleanable` decides which and when,
+`storage.compaction.cleaner` does the work.
 
-As many logs at once as ``log.cleaner.threads`` says, which share the memory and the rate that are allowed; those with
-the largest dirty part first. All of a log is made durable (the markers above, too, which tell how transactions have
-ended) and the recovery points written (so that after a power cut no gap above one is ever the cleaner's), then a worker
-process started for it writes the new segments, and each is swapped in when it is there: renamed in the disk thread,
-taken into the list on the loop.
+Up to ``log.cleaner.threads`` logs are compacted at once and share the permitted memory and rate; logs with the largest
+dirty part come first. First the whole log is made durable, including later markers, which decide earlier transactions.
+Then the recovery points are written, so that after a power cut a gap above one never comes from the cleaner. Then a new
+worker process writes the new segments. Each is swapped in when it is ready: renamed in the disk thread, added to the
+segment list on the loop.
 
-Whatever is to rename the files of a log (a deletion, a move) ends its compaction first, as Apache Kafka does
-(`LogCleaner.abortCleaning`): the worker is killed, a swap that has begun is finished. Records are never at stake: what
-was made of a log that was cut since is not swapped in, and a job begins without what an earlier one left.
+Code that renames the files of a log (a deletion, a move) ends its compaction first, as Apache Kafka does
+(`LogCleaner.abortCleaning`): the worker is killed, a swap that has begun is finished. Records are never at risk:
+segments made from a log that was truncated since are not swapped in, and a job first removes remains of an earlier one.
 
-A log with a batch that cannot be read, or a worker that fails on it for any other reason than the disk's or an early
-end, is uncleanable until the next start: logged once, and counted in `klamm_uncleanable_partitions`.
+A log is uncleanable until the next start if it has a batch that cannot be read, or if the worker fails on it for a
+reason other than a disk error or a kill. That is logged once, and counted in `klamm_uncleanable_partitions`.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LINE_BYTES = 16 << 20
-"""An answer of the worker at most: it names all segments that were made into one."""
+"""The longest answer of the worker: it names all segments that were merged into one."""
 
 
 MIN_PAUSE_MS = 100
 
 
 class Damaged(Exception):
-    """A log cannot be compacted as it is."""
+    """The log cannot be compacted as it is."""
 
 
 class Failed(Exception):
-    """It did not work this time."""
+    """The compaction failed; it may succeed later."""
 
 
 Swap: TypeAlias = Callable[[Cleaned], Awaitable[None]]
@@ -68,9 +68,9 @@ Swap: TypeAlias = Callable[[Cleaned], Awaitable[None]]
 
 
 async def run_worker(job: Job, swap: Swap) -> Result:
-    """Do the job in a process of its own; `swap` is awaited for what is ready. Raises Damaged or Failed.
+    """Run the job in a process of its own; `swap` is awaited for each finished segment. Raises Damaged or Failed.
 
-    However it ends, the process has ended, too.
+    However this function ends, the process has ended, too.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -88,7 +88,7 @@ async def run_worker(job: Job, swap: Swap) -> Result:
     assert process.stdin is not None and process.stdout is not None
     answer = None
     try:
-        process.stdin.write(encode_job(job))  # and left open: its end is the worker's
+        process.stdin.write(encode_job(job))  # left open: the worker ends when it closes
         async for line in process.stdout:
             if not line.endswith(b"\n"):
                 break
@@ -114,7 +114,7 @@ async def run_worker(job: Job, swap: Swap) -> Result:
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Await the end of it, even when cancelled meanwhile: that is raised then."""
+    """Wait for the end of the work even if cancelled meanwhile; the cancellation is raised afterwards."""
     task = asyncio.get_running_loop().create_task(work)
     try:
         return await asyncio.shield(task)
@@ -128,7 +128,7 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
 
 
 class _Run:
-    """The compaction of one log that is under way."""
+    """A running compaction of one log."""
 
     def __init__(self, partition: Partition, task: asyncio.Task[None]) -> None:
         self.task = task
@@ -144,7 +144,7 @@ class _Run:
 
 
 class Compaction:
-    """Verb: `round`, compact whatever is due."""
+    """Verb: `round`, compact all logs that are due."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Compaction:
         return len(self._uncleanable)
 
     def expose(self, metrics: Metrics) -> None:
-        """Let the scrape see what is done and what cannot be."""
+        """Register the metrics of compaction."""
         metrics.gauge(
             "klamm_uncleanable_partitions", "Partitions that cannot be compacted.", lambda: self.uncleanable_count
         )
@@ -179,7 +179,7 @@ class Compaction:
 
     @property
     def pause_ms(self) -> int:
-        """How long to wait after a round, or while some are compacted, before looking again."""
+        """The pause after a round, and between checks while logs are being compacted."""
         return max(MIN_PAUSE_MS, self._config().integer("log.cleaner.backoff.ms"))
 
     async def round(self) -> None:
@@ -195,7 +195,7 @@ class Compaction:
                     return
                 pause_s = self.pause_ms / 1000
                 done, _ = await asyncio.wait(running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-                if not done:  # one may take hours: to the others this is another round
+                if not done:  # one may take hours: for the other logs a new round begins
                     tried = set(running.values())
                 for task in done:
                     del running[task]
@@ -212,7 +212,7 @@ class Compaction:
         return config.integer("log.cleaner.threads") if config.flag("log.cleaner.enable") else 0
 
     async def _next_due(self, tried: set[Log]) -> tuple[Partition, Log, Cleanable] | None:
-        """The log with the largest dirty part, of those that are due; looked for in turns."""
+        """Return the due log with the largest dirty part; searches in turns."""
         now_ms = self._retention.now_ms()
         due: dict[Partition, Cleanable] = {}
         async for partition, storage_log in in_turns(self._partitions.compacted()):
@@ -220,7 +220,7 @@ class Compaction:
             if found is not None:
                 due[partition] = found
         for partition in sorted(due, key=lambda each: due[each].ratio, reverse=True):
-            current = partition.log  # things may have changed since
+            current = partition.log  # the log may have changed since
             found = self._cleanable(partition, current, tried, now_ms) if current is not None else None
             if current is not None and found is not None:
                 return partition, current, found
@@ -236,7 +236,7 @@ class Compaction:
             await self._compact(partition, log_dir, storage_log, found)
         except Damaged as error:
             self._uncleanable.add(storage_log)
-            log.error("%s: cannot be compacted, left alone from now on: %s", storage_log.name, error)
+            log.error("%s: cannot be compacted, skipped until the next start: %s", storage_log.name, error)
             await self._discard(partition, log_dir, storage_log)
         except (Failed, KafkaError) as error:
             await self._discard(partition, log_dir, storage_log)
@@ -244,7 +244,7 @@ class Compaction:
                 log.warning("%s: compaction failed, to be tried again: %s", storage_log.name, error)
 
     def _cleanable(self, partition: Partition, storage_log: Log, tried: set[Log], now_ms: int) -> Cleanable | None:
-        """What of a log is due now."""
+        """Return the part of a log that is due now."""
         if partition.log is not storage_log or storage_log in tried or storage_log in self._uncleanable:
             return None
         if partition.is_moving or storage_log.local.offline_reason is not None:
@@ -262,7 +262,7 @@ class Compaction:
         await loop.run_in_executor(self._disk, discard_cleaned, log_dir, partition.key, storage_log)
         await loop.run_in_executor(self._disk, _make_durable, storage_log, log_dir, found.first_uncleanable)
         if storage_log.local.recovery_point < found.first_uncleanable:
-            raise Failed("its indexes are not on the disk")
+            raise Failed("its indexes are not durable")
         job = self._job(storage_log, found)
 
         async def swap(group: Cleaned) -> None:
@@ -286,7 +286,7 @@ class Compaction:
         )  # fmt: skip
 
     async def _carry_out(self, storage_log: Log, group: Cleaned) -> None:
-        """Swap a segment in that the log has made room for."""
+        """Swap in a segment; `begin_swap` has prepared the log."""
         files = await asyncio.get_running_loop().run_in_executor(self._disk, storage_log.local.swap_files, group)
         storage_log.local.finish_swap()
         self._retention.delete_files_later(storage_log, files)
@@ -315,7 +315,7 @@ class Compaction:
 
 
 def _make_durable(storage_log: Log, log_dir: LogDir, up_to: int) -> None:
-    storage_log.local.flush()  # all of it: how transactions below ended may be told above
+    storage_log.local.flush()  # all of it: later markers decide earlier transactions
     if storage_log.local.recovery_point < up_to:  # no room for its indexes, so none for compacted segments
         raise KafkaStorageError(f"{storage_log.name}: indexes below offset {up_to} are not durable yet")
     log_dir.checkpoint()

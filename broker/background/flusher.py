@@ -1,12 +1,12 @@
 """Group commit: one flush of a log serves every append that waits for it.
 
-`flush` asks for a partition; whatever was asked for while the previous round ran is synced by the next one, in threads:
-syncs that run at once share the commits of the filesystem's journal. The future is done when the bytes appended before
-the call are on the disk, and fails with KafkaStorageError when they are not: such an append is never acknowledged
+`flush` requests a flush of a partition. Requests made during one round are served by the next one, in threads:
+concurrent syncs share the commits of the filesystem's journal. The future completes when the bytes appended before the
+call are on the disk, and fails with KafkaStorageError when they are not: such an append is never acknowledged
 (docs/faults.md, storage row 26).
 
-`flush_rolled` is another matter: segments that are complete go to the disk in a thread of their own, however large
-they are, and nobody waits. Recovery points move by that, where neither `flush.messages` nor `flush.ms` is set.
+`flush_rolled` is separate: complete segments, however large, go to the disk in a thread of their own, and no append
+waits for them. This advances recovery points where neither `flush.messages` nor `flush.ms` is set.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class Flusher:
-    """Collects the partitions that want a flush and syncs them round by round in the ``threads`` of ``executor``;
-    complete segments in ``background``."""
+    """Collects flush requests and syncs them round by round in the ``threads`` of ``executor``; complete segments in
+    ``background``.
+    """
 
     def __init__(self, executor: Executor, background: Executor | None = None, *, threads: int = 1) -> None:
         self._executor = executor
@@ -39,7 +40,7 @@ class Flusher:
         self._task: asyncio.Task[None] | None = None
 
     def flush(self, partition: Partition) -> asyncio.Future[None]:
-        """Done when everything appended so far is on the disk; several callers share one future."""
+        """Return a future that completes when everything appended so far is on the disk; callers share it."""
         future = self._asked.get(partition)
         if future is None:
             loop = asyncio.get_running_loop()
@@ -50,7 +51,7 @@ class Flusher:
         return future
 
     async def flush_rolled(self, partitions: Iterable[Partition]) -> None:
-        """Make all segments but the active ones durable; what becomes visible and acknowledged has no part in it."""
+        """Make all segments but the active ones durable. The high watermark and acknowledgements do not change."""
         loop = asyncio.get_running_loop()
         for partition in partitions:
             storage_log = partition.log
@@ -66,7 +67,7 @@ class Flusher:
                 partition.go_offline(outcome.message)
 
     async def drain(self) -> None:
-        """Wait for the rounds that were asked for."""
+        """Wait for the requested rounds."""
         while self._task is not None:
             await self._task
 
@@ -102,7 +103,7 @@ class Flusher:
 
 
 def _sync(targets: list[tuple[Partition, int]]) -> dict[Partition, int | KafkaError]:
-    """In a thread: flush each log; how far each is on the disk, or why it is not."""
+    """Flush each log, in a thread. Return the offset up to which each is on the disk, or the error."""
     synced: dict[Partition, int | KafkaError] = {}
     for partition, up_to in targets:
         storage_log = partition.log
@@ -119,6 +120,6 @@ def _sync(targets: list[tuple[Partition, int]]) -> dict[Partition, int | KafkaEr
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """Nobody may be left to await a failed flush (a closed connection): its exception counts as seen."""
+    """Mark the exception of a failed flush as seen: its caller (a closed connection) may be gone."""
     if not future.cancelled():
         future.exception()

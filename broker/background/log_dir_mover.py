@@ -1,16 +1,16 @@
-"""Moving partitions between the log directories of this broker while they are served (KIP-113).
+"""Moves partitions between the log directories of this broker while they are served (KIP-113).
 
-One partition moves at a time, the others wait in the order in which they were asked for. What is done, and what a crash
-leaves, is told in `storage.copies.future_log`; here is who does it: copying in a thread of its own, in chunks, at most
-``replica.alter.log.dirs.io.max.bytes.per.second``; opening and deleting in the disk thread; the exchange on the loop,
-in one step without an await, so that no request sees half of it. A partition that moves is not compacted meanwhile,
-one that is deleted ends its move first.
+One partition moves at a time; the others wait in the order of their requests. `storage.copies.future_log` describes the
+steps of a move and the state after a crash. Here is where they run. A thread of its own copies in chunks, at most
+``replica.alter.log.dirs.io.max.bytes.per.second``. The disk thread opens and deletes. The exchange is one step on the
+loop, without an await, so that no request sees half of it. A moving partition is not compacted; a deleted one ends its
+move first.
 
-Until the exchange every acknowledgement rests on the source, which is whole and stays. After it, on the copy: its first
-flush makes all of it durable, and only then is the source deleted.
+Until the exchange every acknowledgement rests on the source, which is complete and stays. After it, on the copy: its
+first flush makes all of it durable, and only then is the source deleted.
 
-A move that fails is given up, with an ERROR in the log: the copy is removed, the partition stays where it is. One that
-the end of the process interrupts goes on at the next start (`resume`).
+A move that fails is given up, with an ERROR in the log: the copy is removed, the partition stays where it is. A move
+interrupted by the end of the process continues at the next start (`resume`).
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ THROTTLE = MOVE_RATE
 CHUNK_BYTES = 4 << 20
 """Copied at a time."""
 TAIL_BYTES = 4 << 20
-"""A larger active segment is rolled, so that it can be copied as it is."""
+"""A larger active segment is rolled, so that it can be copied as a closed one."""
 MOST_ROLLS = 8
 MOST_TRIES = 5
 LAST_BYTES = 256 << 10
-"""As much may be left for the loop to copy, at the exchange."""
+"""The most that may be left for the loop to copy, at the exchange."""
 MOST_ROUNDS = 1000
 PAUSE_S = 1.0
-"""How long a move waits that may copy nothing."""
+"""The pause of a move at a rate of zero."""
 
 
 class FutureReplica(NamedTuple):
-    """A copy under way, for DescribeLogDirs."""
+    """A copy in progress, for DescribeLogDirs."""
 
     partition: Partition
     log_dir: LogDir
@@ -72,11 +72,11 @@ class FutureReplica(NamedTuple):
 
 
 class _Stopped(Exception):
-    """The broker ends; the next start goes on."""
+    """The broker is stopping; the next start continues the move."""
 
 
 class _Cancelled(Exception):
-    """The partition is to go elsewhere, stays, or is no more."""
+    """The partition has another target, stays, or was deleted."""
 
 
 class _Move:
@@ -108,7 +108,9 @@ class _Move:
 
 
 class LogDirMover:
-    """Verbs: `check` and `alter` a place, `resume` at the start, `stop` at the end; `futures` are under way."""
+    """Verbs: `check_move` and `move_partition`, `resume` at startup, `stop` at shutdown; `future_replicas` are in
+    progress.
+    """
 
     def __init__(
         self,
@@ -129,10 +131,10 @@ class LogDirMover:
         self._is_stopping = False
         self._copied_until = 0.0
 
-    # -- what is asked
+    # -- requests
 
     def check_move(self, path: str, topic: str, index: int) -> tuple[Partition, LogDir]:
-        """The partition and the log directory that are named; raises what AlterReplicaLogDirs answers otherwise."""
+        """Return the named partition and log directory. Raises the errors of AlterReplicaLogDirs."""
         target = next((each for each in self._partitions.logs.log_dirs if str(each.path) == path), None)
         if target is None:
             raise LogDirNotFound(f"log dir {path!r} is not found in the config")
@@ -145,7 +147,7 @@ class LogDirMover:
         return partition, target
 
     async def move_partition(self, partition: Partition, target: LogDir) -> None:
-        """Let the partition move to `target`; returns when that has begun. Raises a KafkaError."""
+        """Start to move the partition to `target`. Raises a KafkaError."""
         move = self._moves.get(partition)
         if move is not None:
             if move.target is target and not move.is_cancelled:
@@ -156,8 +158,8 @@ class LogDirMover:
         if source_dir is target:
             return
         if (left := self._partitions.logs.state(partition.key).previous_directory) is not None:
-            raise KafkaStorageError(f"{partition.name}: what it left in {left.path} is not deleted yet")
-        partition.is_moving = True  # no compaction begins from now on, and one that is under way ends
+            raise KafkaStorageError(f"{partition.name}: its remains in {left.path} are not deleted yet")
+        partition.is_moving = True  # no compaction begins from now on, and a running one ends
         try:
             await end_file_work(partition.file_work)
             copy = await self._in_disk_thread(future_log.begin, source, partition.key, target)
@@ -182,7 +184,7 @@ class LogDirMover:
                 yield FutureReplica(move.partition, move.target, move.copy.copied_bytes, move.copy.lag)
 
     async def resume(self) -> None:
-        """Begin the moves again that were interrupted; what was copied is not trusted."""
+        """Start interrupted moves again, with new copies: the old ones are not trusted."""
         for target in self._partitions.logs.log_dirs:
             futures, target.futures = target.futures, []
             for key, directory in futures:
@@ -197,7 +199,7 @@ class LogDirMover:
                     log.error("%s: does not move to %s: %s", key, target.path, error.message)
 
     async def stop(self) -> None:
-        """Let go of what is under way, so that the next start goes on with it."""
+        """Stop all moves, so that the next start continues them."""
         self._is_stopping = True
         if self._task is not None:
             await self._task
@@ -206,7 +208,7 @@ class LogDirMover:
         if self._copier is not None:
             self._copier.shutdown()
 
-    # -- one after the other
+    # -- one move after the other
 
     async def _run(self) -> None:
         try:
@@ -221,15 +223,15 @@ class LogDirMover:
             await self._carry_out(move)
             log.info("%s: is in %s now", partition.name, move.target.path)
         except _Stopped:
-            with suppress(KafkaError):  # then the next start finds two, and settles which stays
+            with suppress(KafkaError):  # the next start then finds two, and decides which stays
                 await self._in_disk_thread(future_log.set_aside, move.copy, move.target)
         except _Cancelled:
-            log.info("%s: does not move to %s any more", partition.name, move.target.path)
+            log.info("%s: the move to %s was cancelled", partition.name, move.target.path)
             await self._drop(move)
         except Exception as error:
             reason = describe(error) if isinstance(error, OSError) else str(error)
             if not isinstance(error, OSError | KafkaError):
-                log.exception("%s: moving it failed", partition.name)
+                log.exception("%s: the move failed", partition.name)
             log.error("%s: does not move to %s: %s", partition.name, move.target.path, reason)
             await self._drop(move)
         finally:
@@ -255,15 +257,15 @@ class LogDirMover:
         self._ended(move)
 
     async def _drop(self, move: _Move) -> None:
-        if move.is_exchanged:  # then the source is what is left over: the next start sees to it
+        if move.is_exchanged:  # the source is then the one to delete: the next start does so
             return
         try:
             await self._in_disk_thread(future_log.drop, move.copy, move.target)
         except KafkaError as error:
-            log.error("%s: what was copied of it stays in %s: %s", move.partition.name, move.target.path, error.message)
+            log.error("%s: its partial copy stays in %s: %s", move.partition.name, move.target.path, error.message)
 
     def _check(self, move: _Move) -> None:
-        """Whether to go on; between any two steps."""
+        """Raise an exception if the move must not go on; called between any two steps."""
         if self._is_stopping:
             raise _Stopped
         if move.is_cancelled or move.partition.log is not move.copy.source:
@@ -277,7 +279,7 @@ class LogDirMover:
         for _ in range(MOST_TRIES):
             if await self._copy(move):
                 break
-            log.info("%s: its segments were replaced while it was copied, beginning again", move.partition.name)
+            log.info("%s: its segments were replaced while it was copied, starting again", move.partition.name)
             source = move.copy.source
             await self._drop(move)
             self._check(move)
@@ -294,8 +296,8 @@ class LogDirMover:
             await self._partitions.on_move_ended(move.partition, is_deleted=is_deleted)
 
     async def _copy(self, move: _Move) -> bool:
-        """Bring the copy up to the source; whether the source is still the log that was copied. Then no await may come
-        before the exchange.
+        """Bring the copy up to the source. Return whether the source is still the log that was copied. The exchange
+        must follow without an await.
         """
         copy, source = move.copy, move.copy.source
         for _ in range(MOST_ROLLS):
@@ -321,7 +323,7 @@ class LogDirMover:
                 while copy.catch_up(LAST_BYTES):
                     pass
                 return True
-        raise KafkaStorageError(f"it is written to faster than it can be copied: bytes_left={copy.behind_bytes}")
+        raise KafkaStorageError(f"appends are faster than the copy: bytes_left={copy.behind_bytes}")
 
     def _exchange(self, move: _Move) -> None:
         taken = move.copy.replace_current_log()

@@ -1,10 +1,9 @@
-"""Deleting old segments while the broker runs: what may go is decided in `storage.log.retention`, here is who does
-what.
+"""Deletion of old segments while the broker runs. `storage.log.retention` decides what may go; this module does it.
 
-On the loop: look at the logs, move log starts, take segments out of the lists; each is one step without an await. In
-the disk thread, before: the log starts are made durable; after: the files get the suffix `.deleted`, and are removed
-when `file.delete.delay.ms` has passed, on a full disk at once. A start finishes what a crash left half-way: segments
-below the log start go in the next round, `.deleted` files at once.
+On the loop: examine logs, advance log starts, remove segments from the lists; each is one step without an await. Before
+that, the disk thread makes the log starts durable. After it, the disk thread gives the files the suffix `.deleted`, and
+removes them when `file.delete.delay.ms` has passed, on a full disk at once. After a crash half-way the next start
+finishes the work: segments below the log start go in the next round, `.deleted` files at once.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class _DelayedDeletion(NamedTuple):
 
 
 class Retention:
-    """Verbs: `check` all logs, `drop` what is below the log start of some, `sweep` files whose delay has passed."""
+    """Verbs: `delete_old_segments` of all logs, `drop` segments below new log starts, `delete_due_files`."""
 
     def __init__(self, partitions: PartitionManager, clock: Clock, disk: Executor | None) -> None:
         self._partitions = partitions
@@ -50,11 +49,11 @@ class Retention:
         self._delayed_deletions: deque[_DelayedDeletion] = deque()
 
     def now_ms(self) -> int:
-        """The wall clock, as far as it is believed when data is at stake."""
+        """Return the wall clock, as far as it is trusted when data is at stake."""
         return self._time.now_ms()
 
     async def delete_old_segments(self) -> None:
-        """Let every log lose what `retention.ms`, `retention.bytes` and its log start say."""
+        """Delete the segments that `retention.ms`, `retention.bytes` and the log starts allow."""
         now_ms = self.now_ms()
         found: dict[Partition, Breach] = {}
         async for partition in in_turns(self._partitions):
@@ -68,23 +67,23 @@ class Retention:
                 log_deleted(partition.log, breach)
 
     async def drop(self, log_starts: Mapping[Partition, int]) -> None:
-        """Let the logs begin at these offsets, durably first, then in memory, and let the segments below go.
+        """Advance log starts to these offsets, durably first, then in memory, and delete the segments below.
 
-        On a full disk that lets nothing be written, segments go first, which gives it space; where a log begins is told
-        by the names of its files then. Raises KafkaStorageError for the log starts that are not durable after that:
-        they have not moved, but to where a segment begins.
+        On a disk too full for any write, segments are deleted first to make space; until then the names of the files
+        give the log start. Raises KafkaStorageError for log starts that are not durable after that: these have moved no
+        further than to the start of a segment.
         """
         try:
             await self._make_durable(log_starts)
         except NoSpace as error:
-            log.warning("%s: segments are deleted before it is written where logs begin", error.message)
+            log.warning("%s: segments are deleted before the log starts are stored", error.message)
             whole = {partition: _segment_start(partition, offset) for partition, offset in log_starts.items()}
             await self._delete_below(whole, at_once=True)
             await self._make_durable(log_starts)
         await self._delete_below(log_starts)
 
     async def _make_durable(self, log_starts: Mapping[Partition, int]) -> None:
-        """A partition may move to another log directory meanwhile: then it is that one's checkpoint that counts."""
+        """Store the log starts. A partition may move meanwhile: the checkpoint of its new log directory then counts."""
         places = {each: self._partitions.logs.directory_of(each.key) for each in log_starts if each.log is not None}
         while places:
             wanted: dict[LogDir, dict[TopicPartition, int]] = {}
@@ -95,7 +94,9 @@ class Retention:
             places = {each: log_dir for each, log_dir in found.items() if log_dir is not places[each]}
 
     async def _delete_below(self, log_starts: Mapping[Partition, int], *, at_once: bool = False) -> None:
-        """Move log starts in memory; segments below them leave the list, and their files the disk after the delay."""
+        """Advance log starts in memory; segments below leave the list at once, and their files the disk after the
+        delay.
+        """
         loop = asyncio.get_running_loop()
         for partition, offset in log_starts.items():
             storage_log = partition.log
@@ -111,16 +112,16 @@ class Retention:
                     await loop.run_in_executor(self._disk, storage_log.local.unlink_files, files)
                 else:
                     self.delete_files_later(storage_log, files)
-            except KafkaError as error:  # found again below the log start after the next start
+            except KafkaError as error:  # after the next start they are below the log start, and go
                 log.warning("%s", error.message)
 
     def delete_files_later(self, storage_log: Log, files: list[Path]) -> None:
-        """Remove these when ``file.delete.delay.ms`` has passed."""
+        """Remove these files when ``file.delete.delay.ms`` has passed."""
         due = self._clock.monotonic() + storage_log.local.config.file_delete_delay_ms / 1000
         self._delayed_deletions.append(_DelayedDeletion(due, storage_log, files))
 
     async def delete_due_files(self) -> None:
-        """Remove the files whose delay has passed."""
+        """Remove the files with a delay that has passed."""
         now = self._clock.monotonic()
         due = [deletion for deletion in self._delayed_deletions if deletion.due <= now]
         if due:
@@ -140,7 +141,7 @@ def _due(partition: Partition, now_ms: int) -> Breach | None:
 
 
 def _segment_start(partition: Partition, offset: int) -> int:
-    """Where the segment that holds `offset` begins, or the log, if that is above."""
+    """Return the start of the segment that holds `offset`, or the log start, if that is above."""
     storage_log = partition.log
     if storage_log is None:
         return 0

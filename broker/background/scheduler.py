@@ -1,7 +1,7 @@
-"""What a broker does on its own, by the clock: checkpoints, flushes by time, retention, compaction, scrubbing, expiry
-of idle producers.
+"""Periodic jobs of the broker: checkpoints, flushes by time, retention, compaction, scrubbing, expiry of idle
+producers.
 
-Everything that may block runs in the disk thread; a failure is logged and tried again at the next turn.
+All blocking work runs in the disk thread. A failure is logged, and the job runs again in the next period.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ log = logging.getLogger(__name__)
 
 MIN_PAUSE_MS = 10
 FAILURE_PAUSE_MS = 60_000
-"""How long to wait when the period itself cannot be told."""
+"""The pause after a failure to compute the period itself."""
 FIRST_CHECK_MS = 30_000
-"""When retention first looks, as Apache Kafka does: a broker that is often restarted would never delete anything."""
+"""The first retention check, as in Apache Kafka: without it, a broker that is often restarted would never delete."""
 LONGEST_FLUSH_TICK_MS = 1000
 ROLLED_TICK_MS = 1000
-"""How often to look for logs that have begun a new segment."""
+"""The period of checks for logs that have begun a new segment."""
 SWEEP_TICK_MS = 1000
-"""How often to look for deleted files whose delay has passed."""
+"""The period of checks for deleted files with a delay that has passed."""
 RESERVE_TICK_MS = 1000
-"""How often to look whether a reserve that was let go can be made again: until then nothing is appended."""
+"""The period of tries to restore the reserve file of a full disk: without it nothing is appended."""
 YOUNG_TICK_MS = 1000
-"""How often the cyclic collector looks at what is new."""
+"""The period of the cyclic garbage collection of young objects."""
 SCRUB_TICK_MS = 30_000
-"""How often to look whether it is time to verify the logs again."""
+"""The period of checks whether a scrubbing pass is due."""
 RETRY_MS = 10_000
-"""How often to try again to make partitions that a full disk refused."""
+"""The period of tries to create partitions that a full disk refused."""
 
 
 PRODUCERS_AT_ONCE = 1000
-"""Idle producers that are forgotten before others get their turn on the loop."""
+"""Idle producers that are removed in one turn."""
 
 
 class Job(NamedTuple):
-    """Something to be done again and again; both functions may fail without an end to it."""
+    """A periodic job. A failure of either function does not end it."""
 
     name: str
     period_ms: Callable[[], int]
     run: Callable[[], Coroutine[Any, Any, None]]
     first_ms: float = float("inf")
-    """The first pause is not longer than this."""
+    """The longest first pause."""
 
 
 class Scheduler:
-    """Starts the periodic jobs of ``broker``, and stops them."""
+    """The periodic jobs of ``broker``: starts and stops them."""
 
     def __init__(self, broker: Broker, disk: Executor) -> None:
         self._broker = broker
@@ -70,7 +70,7 @@ class Scheduler:
         self._tasks += [loop.create_task(repeat(job)) for job in self.jobs()]
 
     def jobs(self) -> list[Job]:
-        """Everything that is done, with its period in ms."""
+        """Return all jobs, with their periods in ms."""
         broker = self._broker
         return [
             Job("checkpoints", self._checkpoint_pause_ms, self._checkpoint),
@@ -119,13 +119,15 @@ class Scheduler:
         return min(SCRUB_TICK_MS, self._broker.config.integer("klamm.scrub.interval.ms") // 10)
 
     def _flush_tick_ms(self) -> int:
-        """How often to look for logs that ``flush.ms`` wants on the disk: four times in the shortest of them."""
+        """Return the period of checks for logs with ``flush.ms``: a quarter of the shortest ``flush.ms``."""
         waiting = self._broker.partitions.with_flush_rule()
         shortest = min((partition.flush_ms for partition in waiting), default=LONG_MAX)
         return min(max(shortest // 4, MIN_PAUSE_MS), LONGEST_FLUSH_TICK_MS)
 
     async def _flush_due(self) -> None:
-        """Flush what would be due before the next look: so no record stays in memory for longer than ``flush.ms``."""
+        """Flush logs that would be due before the next check, so no record stays in memory for longer than
+        ``flush.ms``.
+        """
         broker = self._broker
         next_look_ms = broker.clock.wall_ms() + self._flush_tick_ms()
         waits = [
@@ -162,19 +164,19 @@ class Scheduler:
 
 
 async def repeat(job: Job) -> None:
-    """Run the job again and again, until cancelled."""
+    """Run the job periodically, until cancelled."""
     at_most_ms = job.first_ms
     while True:
         try:
             pause_ms = max(MIN_PAUSE_MS, job.period_ms())
         except Exception:
-            log.exception("scheduler: %s: no period", job.name)
+            log.exception("scheduler: %s: the period cannot be computed", job.name)
             pause_ms = FAILURE_PAUSE_MS
         await asyncio.sleep(min(pause_ms, at_most_ms) / 1000)
         at_most_ms = float("inf")
         try:
             await job.run()
-        except KafkaError as error:  # the disk is full, or the like: known, and told where it happened
+        except KafkaError as error:  # the disk is full, or the like; logged where it happened
             log.warning("scheduler: %s failed: %s", job.name, error.message)
         except Exception:
             log.exception("scheduler: %s failed", job.name)

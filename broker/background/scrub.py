@@ -1,14 +1,13 @@
-"""Verifying in the background what was flushed long ago, so that damage is known before a consumer gets it.
+"""Background verification of data flushed long ago, so that damage is found before a consumer reads it.
 
-A pass over a log dir goes through its partitions by name and their segments by offset, as far as they are on the disk
-(the recovery point), in a worker process of its own (`storage.scrub.scrub_worker`) at `klamm.scrub.bytes.per.second`.
-The next pass begins so early that, when it takes as long, every byte has been verified within
-`klamm.scrub.interval.ms`. Where it is, and what it has found, is in `klamm.scrub` of the log dir: a restart goes on
-from there.
+A pass over a log dir goes through its partitions by name and their segments by offset, up to the recovery point, in a
+worker process of its own (`storage.scrub.scrub_worker`) at `klamm.scrub.bytes.per.second`. The next pass begins early
+enough that, at the same duration, every byte is verified within `klamm.scrub.interval.ms`. The position of the pass and
+the damage found are in `klamm.scrub` of the log dir: a restart continues from there.
 
-A segment that looks damaged is read once more; if it is still one of the log's, the damage is logged, counted in
-`klamm_damaged_ranges`, and from then on whoever asks for an offset in it is told CORRUPT_MESSAGE, while all others are
-served. `klamm repair` or the end of the segment's time take it away; a log with damage is not compacted.
+A segment that looks damaged is read once more. If it is still one of the log's, the damage is logged and counted in
+`klamm_damaged_ranges`; from then on a read of an offset in it gets CORRUPT_MESSAGE, while all others are served. `klamm
+repair` or the retention of the segment removes the damage; a log with damage is not compacted.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 YIELD_EVERY = 100
-"""Segments, most of which may have nothing to be read, before others get their turn on the loop."""
+"""Segments, most of which may need no read, between two pauses for the loop."""
 SAVE_SECONDS = 60.0
-"""How much of a pass may have to be done again after a crash."""
+"""The longest part of a pass, in seconds, that a crash may cost."""
 
 
 class Verifier(Protocol):
     async def verify(self, job: Job) -> Verified:
-        """Raises ScrubFailed."""
+        """Verify a segment. Raises ScrubFailed."""
 
     async def close(self) -> None: ...
 
 
 class WorkerProcess:
-    """A `Verifier` in a process that is started when it is first needed."""
+    """A `Verifier` in a process that is started on first use."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -90,7 +89,7 @@ class WorkerProcess:
 
 
 class Scrubber:
-    """Verb: `round`, the passes that are due; `save` at the end."""
+    """Verb: `round`, run the passes that are due; `save` at shutdown."""
 
     def __init__(
         self,
@@ -119,15 +118,16 @@ class Scrubber:
         )
 
     async def round(self) -> None:
-        """Verify what is due, in all log dirs at once."""
+        """Run the passes that are due, in all log dirs at once."""
         if self._bytes_per_second() > 0:
             passes = [self._pass(log_dir) for log_dir in self._partitions.logs.log_dirs if self._is_due(log_dir)]
             for outcome in await asyncio.gather(*passes, return_exceptions=True):
-                if isinstance(outcome, BaseException):  # raised when all have ended: none goes on behind the next round
+                # raised when all have ended, so that none runs on into the next round
+                if isinstance(outcome, BaseException):
                     raise outcome
 
     def save(self) -> None:
-        """Note where it is; a disk that refuses costs another look. Blocks."""
+        """Save the position; if the disk refuses, that part is verified again. Blocks."""
         for log_dir in self._partitions.logs.log_dirs:
             self._save(log_dir)
 
@@ -166,12 +166,12 @@ class Scrubber:
         state.ended_ms, state.cursor = max(1, self._clock.wall_ms()), None
         await self._save_soon(log_dir)
         log.info(
-            "%s: verified what is on the disk: read_bytes=%d seconds=%d damaged_ranges=%d",
+            "%s: scrubbing pass is complete: read_bytes=%d seconds=%d damaged_ranges=%d",
             log_dir.path, self.read_bytes - before, (state.ended_ms - state.began_ms) // 1000, state.damaged_count,
         )  # fmt: skip
 
     def _segments(self, log_dir: LogDir) -> Iterator[tuple[TopicPartition, Log, Segment]]:
-        """From the cursor on, each as the log is when it is asked for."""
+        """Return the segments from the cursor on, each looked up when it is needed."""
         cursor = log_dir.scrub.cursor
         first = (cursor[0], cursor[1]) if cursor is not None else ("", -1)
         names = sorted((name.topic, name.partition) for name in log_dir.logs)
@@ -190,7 +190,7 @@ class Scrubber:
     async def _verify(
         self, verifier: Verifier, log_dir: LogDir, name: TopicPartition, storage_log: Log, segment: Segment, rate: int
     ) -> None:
-        """One segment, twice when it looks damaged: it may have changed while it was read."""
+        """Verify one segment, twice if it looks damaged: it may have changed during the read."""
         verified = None
         for _ in range(2):
             try:
@@ -229,11 +229,11 @@ class Scrubber:
         try:
             known_damage.save(log_dir)
         except OSError as error:
-            log.warning("%s: how far scrubbing is was not written: %s", log_dir.path, describe(error))
+            log.warning("%s: the state of scrubbing was not saved: %s", log_dir.path, describe(error))
 
 
 def _job(storage_log: Log, segment: Segment, rate: int) -> Job | None:
-    """What of a segment is on the disk; None when nothing is. Raises OSError, CorruptMessage."""
+    """Return the job for the durable part of a segment; None if there is none. Raises OSError, CorruptMessage."""
     segments = storage_log.local.segments.all
     at = bisect_left(segments, segment.base_offset, key=_base_offset)
     if segment.is_frozen or segments[at : at + 1] != [segment]:

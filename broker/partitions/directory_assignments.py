@@ -2,8 +2,8 @@
 
 Without this record, the partitions of a lost log directory would be created again, empty. The record is written after a
 partition is created and before it is served. A partition without a record was never served (the process died between
-the two), so it is created. A partition with a record is offline until its directory is back (docs/faults.md, storage rows 12
-and 33). Directories are named by the ``directory.id`` of their ``meta.properties``, as their paths may change.
+the two), so it is created. A partition with a record is offline until its directory is back (docs/faults.md, storage
+rows 12, 33). Directories are named by the ``directory.id`` of their ``meta.properties``, as their paths may change.
 
 There is one node per topic and broker, below the topic's node, so that it is deleted with the topic:
 ``{"version": 1, "directories": {"<directory.id>": [0, 2], "<directory.id>": [1]}}``.

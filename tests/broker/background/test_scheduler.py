@@ -138,7 +138,7 @@ def test_a_job_goes_on_after_it_failed_or_had_no_period(
     asyncio.run(main())
     assert calls == ["period", "run", "period", "run"]
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        "scheduler: it: no period",
+        "scheduler: it: the period cannot be computed",
         "scheduler: it failed",
     ]
 
