@@ -1,1 +1,1 @@
-"""What runs while the broker is stopped, or reads another system's files: import, export, snapshot, restore."""
+"""Tools for a stopped broker or another system's files: import, export, snapshot, restore."""

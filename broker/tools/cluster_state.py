@@ -1,5 +1,5 @@
-"""What the records of Apache Kafka's cluster metadata come to: topics, partitions, configs, quotas, features, producer
-ids.
+"""The state that the records of Apache Kafka's cluster metadata describe: topics, partitions, configs, quotas,
+features, producer ids.
 
 Records are applied in the order of the log. Those between the brackets of a metadata transaction count when it ends.
 What a Klamm broker cannot take over is counted, so that it can be said.
@@ -18,14 +18,14 @@ from klamm.protocol.schema import Message
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-SAME_LEADER = -2  # of a PartitionChangeRecord
+SAME_LEADER = -2  # in a PartitionChangeRecord
 
 RESOURCES = {8: "logger levels", 16: "client metrics subscriptions", 32: "group configs"}
 """Kinds of configs that are left out, by resource type."""
 
 
 class Inconsistent(ValueError):
-    """The records do not fit together."""
+    """The records contradict each other."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class ClusterState:
         self._transaction: list[Message] | None = None
 
     def apply(self, record: Message) -> None:
-        """Raises Inconsistent."""
+        """Apply one record. Raises Inconsistent."""
         if isinstance(record, cluster.BeginTransactionRecord):
             self._transaction = []
         elif isinstance(record, cluster.AbortTransactionRecord):
@@ -89,7 +89,7 @@ class ClusterState:
     def _remove_topic(self, record: topics.RemoveTopicRecord) -> None:
         topic = self.topics.pop(record.topic_id, None)
         if topic is None:
-            raise Inconsistent(f"topic id {record.topic_id.hex()} is removed but was never made")
+            raise Inconsistent(f"topic id {record.topic_id.hex()} is removed but was never created")
         self.topic_configs.pop(topic.name, None)
 
     def _partition(self, record: topics.PartitionRecord) -> None:
@@ -100,7 +100,7 @@ class ClusterState:
     def _partition_change(self, record: topics.PartitionChangeRecord) -> None:
         partition = self._topic_of(record.topic_id).partitions.get(record.partition_id)
         if partition is None:
-            raise Inconsistent(f"partition {record.partition_id} is changed but was never made")
+            raise Inconsistent(f"partition {record.partition_id} is changed but was never created")
         if record.replicas is not None:
             partition.replicas, partition.directories = record.replicas, []
         if record.directories is not None:
@@ -112,7 +112,7 @@ class ClusterState:
     def _topic_of(self, topic_id: bytes) -> KafkaTopic:
         topic = self.topics.get(topic_id)
         if topic is None:
-            raise Inconsistent(f"a partition belongs to topic id {topic_id.hex()}, which was never made")
+            raise Inconsistent(f"a partition belongs to topic id {topic_id.hex()}, which was never created")
         return topic
 
     # -- the cluster --------------------------------------------------------------------------------------------
@@ -190,4 +190,4 @@ _HANDLERS: dict[type[Message], Callable[[ClusterState, Any], None]] = {
     access.RemoveDelegationTokenRecord: ClusterState._no_token,
     access.ClientQuotaRecord: ClusterState._quota,
 }
-"""Records that are not here (registrations, fencing, eligible leaders, no-ops) have no meaning for one node."""
+"""Other records (registrations, fencing, eligible leaders, no-ops) have no meaning for one node."""

@@ -1,15 +1,15 @@
-"""`klamm export-kafka`: a log directory on which Apache Kafka 4.4 starts at once, with everything that Klamm has.
+"""`klamm export-kafka`: a log directory on which Apache Kafka 4.4 starts at once, with all of Klamm's data.
 
     <target>/
       <topic>-<partition>/                 a copy of each partition (`storage/copying.py`), groups and transactions too
       __cluster_metadata-0/                one snapshot: features, topics with their ids, partitions, configs, ACLs,
-        00000000000000001000-0000000001.checkpoint       quotas, and up to which producer id all are given
-      recovery-point-offset-checkpoint ... of all our log dirs together
-      .kafka_cleanshutdown                 so that Kafka need not check what we have checked
-      meta.properties                      written last: without it Kafka does not take the directory for a whole one
+        00000000000000001000-0000000001.checkpoint       quotas, and the next unused producer id
+      recovery-point-offset-checkpoint ... the checkpoints of all of Klamm's log dirs together
+      .kafka_cleanshutdown                 saves Kafka the checks that Klamm has made
+      meta.properties                      written last: without it Kafka treats the directory as incomplete
 
-Works on the directories of a stopped broker, and on its own locks them. After an unclean stop the logs are recovered
-first, as by a start. Nothing of ours is changed otherwise, and no file that Kafka changes in place is shared with it.
+The export locks the directories of a stopped broker. After an unclean stop it first recovers the logs, as a start does.
+It changes nothing else in them, and shares no file with Kafka that Kafka changes in place.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ FEATURES: Mapping[str, int] = {
     "streams.version": 1,
     "transaction.version": 2,
 }
-"""What `kafka-storage format` of Apache Kafka 4.4 finalizes."""
+"""The features that `kafka-storage format` of Apache Kafka 4.4 finalizes."""
 
 MIN_IN_SYNC = "min.insync.replicas"  # eligible leader replicas need it for the whole cluster
-SNAPSHOT_OFFSET, SNAPSHOT_EPOCH = 1000, 1  # any: Kafka's log begins behind it
+SNAPSHOT_OFFSET, SNAPSHOT_EPOCH = 1000, 1  # any: Kafka's log begins after it
 OWN_KEYS = "klamm."
 CHECKPOINTS = (
     storage_paths.RECOVERY_POINT_CHECKPOINT,
@@ -67,7 +67,9 @@ MOST_NAMES = 10
 
 
 class CannotExport(Exception):
-    """One line for the operator. What was written of the target is not a whole log directory."""
+    """The export failed; one line for the operator. The part of the target that was written is not a whole log
+    directory.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +131,13 @@ def _closed_cleanly(config: BrokerConfig, filesystem: Filesystem) -> Iterator[li
 
 
 def _is_settled(log_dir: LogDir, filesystem: Filesystem) -> bool:
-    """No compaction is half-way, whose files would be missing in a copy."""
+    """Return whether no compaction is half-way: its files would be missing in a copy."""
     directories = (log_dir.path / str(name) for name in log_dir.partitions_on_disk())
     return not any(filesystem.exists(directory / storage_paths.COMPACTION_MANIFEST) for directory in directories)
 
 
 def _recover(config: BrokerConfig) -> None:
-    """Start and stop, without serving anybody."""
+    """Start and stop the broker without serving clients."""
     from klamm.broker.server import CannotStart, Server
 
     server = Server(config)
@@ -177,7 +179,7 @@ def _export(
 
 
 def _image(store: MetadataStore) -> MetadataImage:
-    """Without the topics that are being deleted."""
+    """Return the image without topics that are being deleted."""
     image = codec.load_image(store)
     return image.without_topics(name for name in store.children(paths.DELETE_TOPICS) if name in image.topics)
 
@@ -190,7 +192,7 @@ def _next_producer_id(store: MetadataStore) -> int:
 
 
 def _places(image: MetadataImage, log_dirs: list[LogDir]) -> dict[TopicPartition, LogDir]:
-    """Where each partition is. Raises CannotExport when one is not there, or twice."""
+    """Return the log directory of each partition. Raises CannotExport when one is missing, or there twice."""
     found: dict[TopicPartition, LogDir] = {}
     for log_dir in log_dirs:
         for name in log_dir.partitions_on_disk():
@@ -201,7 +203,7 @@ def _places(image: MetadataImage, log_dirs: list[LogDir]) -> dict[TopicPartition
     missing = sorted(str(name) for name in wanted - found.keys())
     if missing:
         more = ", ..." if len(missing) > MOST_NAMES else ""
-        raise CannotExport(f"{len(missing)} partition(s) are not there: {', '.join(missing[:MOST_NAMES])}{more}")
+        raise CannotExport(f"{len(missing)} partition(s) are missing: {', '.join(missing[:MOST_NAMES])}{more}")
     for name in sorted(found.keys() - wanted, key=str):
         log.warning("%s: on disk but not in the metadata, left out", name)
     return {name: found[name] for name in sorted(wanted, key=lambda name: (name.topic, name.partition))}

@@ -1,19 +1,19 @@
-"""A log directory of Apache Kafka becomes Klamm's: its topics, their ids, partitions and configs enter the store.
+"""Import of a log directory of Apache Kafka: its topics, their ids, partitions and configs enter the metadata store.
 
-Done at a start whose metadata store is new, before anything else is written; one transaction, so a crash leaves a
-directory that is still Kafka's or one that is wholly ours. From then on our store rules, and `__cluster_metadata-0` is
-never looked at again; it, and all that belongs to KRaft alone, stays as it is.
+The import runs at a start with a new metadata store, before anything else is written. It is one transaction, so a crash
+leaves a directory that is still Kafka's or one that is wholly Klamm's. From then on Klamm's store rules, and
+`__cluster_metadata-0` is never read again; it and all other files of KRaft alone stay as they are.
 
-Where the topics are known from:
+The sources of the topics are:
 - `__cluster_metadata-0` (KRaft), in a log dir or in `metadata.log.dir`;
 - else (the ZooKeeper era) the names of the partition directories and their `partition.metadata`. Settings were in
-  ZooKeeper, so they are lost: what the cleaner has compacted is a compacted topic, of anything else nothing is deleted
-  (`retention.ms=-1`, `retention.bytes=-1`) until someone sets what is right.
+  ZooKeeper, so they are lost. A topic that the cleaner has compacted is a compacted topic; of the others nothing is
+  deleted (`retention.ms=-1`, `retention.bytes=-1`) until an operator sets the right values.
 
-A node that had company goes on alone: every partition with a replica here has this one replica. A partition whose
-replica here is in a log directory that is not configured is offline, as any that was lost (`directories`).
+A node of a larger cluster goes on alone: every partition with a replica here keeps only this replica. A partition with
+its local replica in a log directory that is not configured is offline, like any lost one (`directory_assignments`).
 
-A directory with `klamm.boot` was ours already: with the store gone, nothing is guessed from it.
+A directory with `klamm.boot` was Klamm's before: if the store is gone, nothing is guessed from it.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ from klamm.storage.paths import TopicPartition
 
 log = logging.getLogger(__name__)
 
-RESERVED_DIRECTORY_IDS = 100  # below it: unassigned, lost, migrating
+RESERVED_DIRECTORY_IDS = 100  # ids below are reserved: unassigned, lost, migrating
 KEPT_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 MOST_NAMES = 10
 PRODUCER_ID_MARGIN = 1_000_000
-"""So many ids are left out where it is not known which were given: of producers that no partition remembers."""
+"""Ids that are skipped where the used ones are unknown: those of producers that no partition remembers."""
 
 
 class CannotImport(Exception):
-    """The directory is Kafka's and cannot become ours; one line for the operator. Nothing was changed."""
+    """The directory is Kafka's and cannot be imported; one line for the operator. Nothing was changed."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What is to be taken over; ``elsewhere`` are log directories that are not here, by topic and partition."""
+    """The metadata to import. ``elsewhere`` has log directories that are not here, by topic and partition."""
 
     source: str
     topics: list[TopicImage] = field(default_factory=list)
@@ -89,7 +89,9 @@ def import_kafka(
     filesystem: Filesystem,
     random_bytes: Callable[[int], bytes],
 ) -> bool:
-    """Whether there was something to take over. Blocks. Raises CannotImport, StoreError, LogDirError."""
+    """Import Kafka's metadata, if there are any. Return whether there were. Blocks. Raises CannotImport, StoreError,
+    LogDirError.
+    """
     if store.exists(paths.CLUSTER_ID):
         return False
     metadata_directory = _metadata_directory(config, log_dirs, filesystem)
@@ -194,7 +196,7 @@ def _from_kraft(
 
 
 def _topic_image(topic: KafkaTopic, node_id: int) -> TopicImage:
-    """With this node alone, and a new leader epoch: the leader is another program."""
+    """Return the topic with this node as its only replica, and a new leader epoch: the leader is another program."""
     replicas = (node_id,)
     partitions = tuple(
         PartitionImage(index, node_id, max(topic.partitions[index].leader_epoch, -1) + 1, replicas, replicas)
@@ -204,7 +206,7 @@ def _topic_image(topic: KafkaTopic, node_id: int) -> TopicImage:
 
 
 def _directory_of(topic: KafkaTopic, index: int, node_id: int) -> str | None:
-    """The id of the log directory that has the replica of this node; None when that is not known."""
+    """Return the id of the log directory with this node's replica; None if it is not known."""
     partition = topic.partitions[index]
     place = partition.replicas.index(node_id)
     if place >= len(partition.directories):
@@ -214,7 +216,7 @@ def _directory_of(topic: KafkaTopic, index: int, node_id: int) -> str | None:
 
 
 def _good_topic_config(name: str, wanted: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:
-    """Those settings that hold here, too."""
+    """Return the settings that are valid here, too."""
     good: dict[str, str] = {}
     for key, value in wanted.items():
         try:
@@ -296,7 +298,7 @@ def _from_directories(
 
 
 def _compacted(log_dirs: Iterable[LogDir], filesystem: Filesystem) -> set[str]:
-    """The topics that a cleaner has seen."""
+    """Return the topics in the cleaner's checkpoints."""
     found: set[str] = set()
     for log_dir in log_dirs:
         path = log_dir.path / storage_paths.CLEANER_CHECKPOINT
@@ -305,7 +307,7 @@ def _compacted(log_dirs: Iterable[LogDir], filesystem: Filesystem) -> set[str]:
 
 
 def _common_topic_id(topic: str, directories: Iterable[Path], filesystem: Filesystem) -> bytes | None:
-    """What most of the partitions say; None when none has an id, as before Kafka 2.8."""
+    """Return the topic id of most partitions; None if none has an id, as before Kafka 2.8."""
     ids: Counter[bytes] = Counter()
     for directory in directories:
         path = directory / storage_paths.PARTITION_METADATA
@@ -323,7 +325,7 @@ def _common_topic_id(topic: str, directories: Iterable[Path], filesystem: Filesy
 def _highest_producer_id(
     log_dirs: Iterable[LogDir], on_disk: Mapping[TopicPartition, LogDir], filesystem: Filesystem
 ) -> int:
-    """Of all producers that the partitions remember, -1 when there is none."""
+    """Return the highest id of all producers that the partitions remember; -1 if there is none."""
     highest = -1
     for name, log_dir in on_disk.items():
         directory = storage_paths.partition_directory(log_dir.path, name.topic, name.partition)
@@ -350,7 +352,7 @@ def _last_epoch(directory: Path, filesystem: Filesystem) -> int:
         return -1  # rebuilt from the batches when the log is opened
 
 
-# -- into the store ---------------------------------------------------------------------------------------------
+# -- writing to the store ----------------------------------------------------------------------------------------
 
 
 def _operations(store: MetadataStore, found: Findings, cluster_id: str, config: BrokerConfig) -> list[Operation]:

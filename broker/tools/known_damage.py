@@ -1,7 +1,8 @@
-"""What the scrubber knows to be damaged goes with a snapshot and comes back with it: such bytes are shared as they are,
-and must not be served as good ones until they are found again.
+"""Known damage in snapshots: damaged ranges that the scrubber has found are stored with a snapshot and restored with
+it. Damaged segments are shared as they are, and must not be served as good before the scrubber finds the damage again.
 
-A snapshot has it as a log dir has it, in `klamm.scrub` (`storage.scrub.scrub_state`); none when nothing is damaged.
+A snapshot stores it in `klamm.scrub`, as a log dir does (`storage.scrub.scrub_state`); there is no file if nothing is
+damaged.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from klamm.storage.scrub.scrub_state import KnownDamage, ScrubState
 def take(
     filesystem: Filesystem, log_dirs: Iterable[Path], target: Path, entries: Iterable[TopicEntry]
 ) -> tuple[KnownDamage, ...]:
-    """Write down what is known of the partitions that were taken, and tell it. Raises OSError."""
+    """Store the known damage of the partitions in the snapshot, and return it. Raises OSError."""
     ids = {TopicPartition(entry.name, each.index): entry.topic_id for entry in entries for each in entry.partitions}
     found = []
     for log_dir in log_dirs:
@@ -40,7 +41,7 @@ def take(
 def bring_back(
     filesystem: Filesystem, snapshot: Path, log_dir: Path, restored: dict[TopicPartition, tuple[TopicPartition, bytes]]
 ) -> list[KnownDamage]:
-    """Let the log dir know what is damaged of partitions of the snapshot: under which name and id each is there now.
+    """Add the known damage of a snapshot to a log dir, under the names and ids that the partitions have there.
 
     Raises OSError.
     """
@@ -58,7 +59,7 @@ def bring_back(
 
 
 def describe_damage(damage: Iterable[KnownDamage]) -> str:
-    """One line for the operator."""
+    """Describe the damage in one line for the operator."""
     ranges = [
         f"{known.partition} offsets [{each.first_offset}, {each.next_offset})"
         for known in damage
@@ -68,6 +69,6 @@ def describe_damage(damage: Iterable[KnownDamage]) -> str:
 
 
 def _is_there(filesystem: Filesystem, directory: Path, damaged: DamagedRange) -> bool:
-    """The segment may have been deleted, or replaced by a smaller one."""
+    """Return whether the segment is there: it may have been deleted, or replaced by a smaller one."""
     path = paths.offset_file(directory, damaged.segment, paths.LOG_SUFFIX)
     return filesystem.exists(path) and filesystem.open_read(path).size() >= damaged.end_position

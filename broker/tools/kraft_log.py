@@ -1,14 +1,15 @@
-"""`__cluster_metadata-0`: the log of Apache Kafka's controllers, read whole, and the snapshot that stands for one.
+"""`__cluster_metadata-0`: the log of Apache Kafka's controllers, read as a whole, and the snapshots that replace its
+beginning.
 
     __cluster_metadata-0/
       00000000000000000000.log                        segments, as of any partition; record values in `cluster_metadata`
       00000000000000004211-0000000003.checkpoint      a snapshot: all records that the log up to that end offset and
                                                       epoch comes to, between a header and a footer (control batches)
-Snapshot 0-0 is what `kafka-storage format` leaves: the first feature levels, and voters where they are dynamic.
+Snapshot 0-0 is written by `kafka-storage format`: the first feature levels, and voters where they are dynamic.
 
-Read: the newest snapshot that is whole, then what the log has from its end offset on. On a node that is the whole
-quorum all that is written counts as committed. A torn batch at the very end is the last write before a crash, and is
-left out; anything else that is missing or does not fit raises `KraftLogError`. Nothing is ever changed here.
+The reader takes the newest complete snapshot, then the log from its end offset on. On a node that is the whole quorum
+all written records count as committed. A torn batch at the very end is the last write before a crash, and is left out;
+anything else that is missing or does not fit raises `KraftLogError`. No file is changed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def checkpoint_name(end_offset: int, epoch: int) -> str:
 
 
 def read_state(filesystem: Filesystem, directory: Path) -> tuple[ClusterState, int]:
-    """What the metadata come to, and their end offset. Raises KraftLogError, OSError."""
+    """Return the state that the metadata describe, and their end offset. Raises KraftLogError, OSError."""
     names = sorted(entry.name for entry in filesystem.list_directory(directory))
     state, offset = _newest_snapshot(filesystem, directory, names)
     segments = [name for name in names if (paths.parse_offset_file(name) or (0, ""))[1] == paths.LOG_SUFFIX]
@@ -74,7 +75,7 @@ def _newest_snapshot(filesystem: Filesystem, directory: Path, names: list[str]) 
 
 
 def _read_snapshot(filesystem: Filesystem, path: Path, state: ClusterState) -> bool:
-    """Whether it has its footer."""
+    """Apply a snapshot. Return whether it is complete, with its footer."""
     whole = False
     file = filesystem.open_read(path)
     for position, head, data in batches(file, 0, file.size()):
@@ -88,7 +89,7 @@ def _read_snapshot(filesystem: Filesystem, path: Path, state: ClusterState) -> b
 
 
 def _read_segment(filesystem: Filesystem, path: Path, state: ClusterState, offset: int, *, is_last: bool) -> int:
-    """Apply the records from `offset` on; the offset after the last one."""
+    """Apply the records from `offset` on. Return the offset after the last one."""
     file = filesystem.open_read(path)
     size, end = file.size(), 0
     for position, head, data in batches(file, 0, size):
@@ -98,7 +99,7 @@ def _read_segment(filesystem: Filesystem, path: Path, state: ClusterState, offse
         if head.next_offset <= offset:
             continue
         if head.base_offset > offset:
-            raise KraftLogError(f"{path}: begins at offset {head.base_offset}, and nothing has what is before it")
+            raise KraftLogError(f"{path}: begins at offset {head.base_offset}, and the records before it are missing")
         if not head.is_control:
             _apply(path, (r for r in records(data, head, DECOMPRESSED_LIMIT) if r.offset >= offset), state)
         offset = head.next_offset
@@ -110,7 +111,7 @@ def _read_segment(filesystem: Filesystem, path: Path, state: ClusterState, offse
 
 
 def _is_followed(filesystem: Filesystem, path: Path, position: int, size: int) -> bool:
-    """Whether a whole batch is behind a bad one: then it is no torn write."""
+    """Return whether a whole batch follows a bad one, which then is no torn write."""
     file = filesystem.open_read(path)
     return sum(1 for _ in batches(file, position, size)) > 1
 
@@ -120,7 +121,7 @@ def _apply(path: Path, found: Iterable[Record], state: ClusterState) -> None:
         try:
             state.apply(kinds.decode(record.value or b"").message)
         except UnknownRecord as error:
-            if error.kind in kinds.KINDS:  # a topic's, perhaps: to go on would lose what is new in it
+            if error.kind in kinds.KINDS:  # perhaps a topic's: changes in it would be lost
                 raise KraftLogError(f"{path}: offset {record.offset}: {error}: a newer Kafka wrote it") from None
             log.warning("%s: offset %d: %s, skipped", path, record.offset, error)
         except (Malformed, Inconsistent, KafkaError) as error:
@@ -136,7 +137,7 @@ def _control_type(record: Record) -> int:
 
 
 def snapshot(content: Iterable[Message], *, now_ms: int, epoch: int) -> bytes:
-    """The bytes of a snapshot with these records."""
+    """Return the bytes of a snapshot with these records."""
     return b"".join(_snapshot_batches(content, now_ms, epoch))
 
 

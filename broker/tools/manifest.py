@@ -1,7 +1,7 @@
-"""`klamm-snapshot.json`: which topics a snapshot holds, with all that is needed to make them again.
+"""`klamm-snapshot.json`: the topics in a snapshot, with everything needed to create them again.
 
-{"version": 1, "created_ms": 1700000000000, "cluster_id": "...", "node_id": 1, "topics": [
-  {"name": "t", "topic_id": "...", "configs": {"retention.ms": "1000"}, "partitions": [
+{"version": 1, "created_ms": 1700000000000, "cluster_id": "...", "node_id": 1, "topics": [ {"name": "t", "topic_id":
+"...", "configs": {"retention.ms": "1000"}, "partitions": [
     {"index": 0, "log_start_offset": 0, "end_offset": 1500}]}]}
 """
 
@@ -22,7 +22,7 @@ VERSION: Final = 1
 
 
 class CannotBackUp(Exception):
-    """One line for the operator, about a snapshot or a restore that cannot be made."""
+    """A snapshot or restore is impossible; one line for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PartitionEntry:
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """``topic_id`` is Kafka's text of it; ``partitions[i].index == i``."""
+    """A topic in a snapshot. ``topic_id`` is in Kafka's text form; ``partitions[i].index == i``."""
 
     name: str
     topic_id: str
@@ -46,7 +46,7 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A whole snapshot."""
+    """The contents of the manifest."""
 
     created_ms: int
     cluster_id: str
@@ -59,7 +59,7 @@ class Manifest:
 
     @classmethod
     def read(cls, filesystem: Filesystem, directory: Path) -> Manifest:
-        """Raises CannotBackUp."""
+        """Read the manifest of a snapshot. Raises CannotBackUp."""
         path = directory / FILE_NAME
         try:
             return _parsed(json.loads(filesystem.read_bytes(path)))
@@ -70,7 +70,7 @@ class Manifest:
         except OSError as error:
             raise CannotBackUp(f"{path}: {describe(error)}") from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CannotBackUp(f"{path}: not what a snapshot has: {error!r}") from None
+            raise CannotBackUp(f"{path}: not the manifest of a snapshot: {error!r}") from None
 
 
 def _parsed(content: dict[str, Any]) -> Manifest:
@@ -91,9 +91,9 @@ def _parsed(content: dict[str, Any]) -> Manifest:
 
 
 def chosen(names: Iterable[str], wanted: Iterable[str] | None, default: Callable[[str], bool]) -> list[str]:
-    """The topics that are named, or matched by regular expressions; without any, those of the default.
+    """Return the topics that are named, or matched by regular expressions; without any, those of the default.
 
-    Raises CannotBackUp for what names no topic.
+    Raises CannotBackUp for a text that matches no topic.
     """
     import re
 

@@ -1,12 +1,12 @@
-"""Bringing topics of a snapshot back, as new topics of a stopped broker, or of one that was never started.
+"""Restore of topics from a snapshot, as new topics of a stopped broker, or of one that was never started.
 
-A topic keeps its id if no other has it; under another name it is another topic, with an id of its own. Its batches keep
-their leader epochs, so the partitions begin with a later one; and their producers, so their ids count as given. The
-segments are shared with the snapshot (`storage/hard_links.py`), but for the last, so it can be restored again and
-again.
+A topic keeps its id if no other topic has it; under another name it is another topic, with an id of its own. Its
+batches keep their leader epochs, so the partitions begin with a later one. They also keep their producers, so the ids
+of these count as used. All segments but the last are shared with the snapshot (`storage/hard_links.py`), so it can be
+restored many times.
 
-Partitions are made under names that a start removes, then get their own, then the topics enter the store in one
-transaction. A crash before that leaves at most directories that no topic claims, which a start keeps aside.
+Partitions are created under names that a start removes, then get their final names. Then the topics enter the store in
+one transaction. A crash before that leaves at most directories that no topic claims; a start sets these aside.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from klamm.storage.scrub.scrub_state import KnownDamage
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """What is there now. ``aborted_count`` transactions were open when the snapshot was taken."""
+    """The result of a restore. ``aborted_count`` transactions were open when the snapshot was taken."""
 
     names: tuple[str, ...]
     partition_count: int
@@ -53,7 +53,7 @@ class Restoration:
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic to be made."""
+    """A topic to be created."""
 
     name: str
     topic_id: bytes
@@ -72,9 +72,9 @@ def restore_snapshot(
     clock: Clock,
     random_bytes: Callable[[int], bytes],
 ) -> Restoration:
-    """Make topics of the snapshot ``source``, all or those wanted, some under another name.
+    """Create topics from the snapshot ``source``, all or the wanted ones, some under another name.
 
-    Blocks. Raises CannotBackUp: nothing has changed then.
+    Blocks. Raises CannotBackUp; nothing has changed then.
     """
     manifest = Manifest.read(filesystem, source)
     entries = {entry.name: entry for entry in manifest.topics}
@@ -95,7 +95,7 @@ def restore_snapshot(
 
 @contextmanager
 def _stopped(config: BrokerConfig, filesystem: Filesystem, clock: Clock) -> Iterator[list[LogDir]]:
-    """The log directories, locked and closed cleanly, or new."""
+    """Yield the log directories, locked; they were closed cleanly, or are new."""
     with ExitStack() as stack:
         log_dirs: list[LogDir] = []
         for path in config.log_dirs:
@@ -115,7 +115,7 @@ def _stopped(config: BrokerConfig, filesystem: Filesystem, clock: Clock) -> Iter
 
 
 class _Restore:
-    """Used once."""
+    """One restore; used once."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class _Restore:
     # -- planning -----------------------------------------------------------------------------------------------
 
     def _plan(self, entries: Sequence[TopicEntry], renamed: Mapping[str, str], image: MetadataImage) -> list[_Topic]:
-        """Raises CannotBackUp, KafkaError."""
+        """Choose names, ids and log directories of the new topics. Raises CannotBackUp, KafkaError."""
         counts = {log_dir: len(log_dir.partitions_on_disk()) for log_dir in self._log_dirs}
         new: list[_Topic] = []
         for entry in entries:
@@ -197,9 +197,9 @@ class _Restore:
         for log_dir in self._log_dirs:
             directory = storage_paths.partition_directory(log_dir.path, partition.topic, partition.partition)
             if self._filesystem.exists(directory):
-                raise CannotBackUp(f"{directory} is there, and belongs to no topic; move it away")
+                raise CannotBackUp(f"{directory} exists, and belongs to no topic; move it away")
 
-    # -- making -------------------------------------------------------------------------------------------------
+    # -- creation -----------------------------------------------------------------------------------------------------
 
     def _make(self, topic: _Topic) -> None:
         log_config = LogConfig.from_values(topic_values(self._config, topic.entry.configs))
@@ -271,7 +271,7 @@ class _Restore:
         return operations
 
     def _producer_ids(self, store: MetadataStore, highest: int) -> list[Operation]:
-        """A new producer must not get the id of one that the restored logs remember."""
+        """Mark producer ids as used, so that no new producer gets one that the restored logs remember."""
         if highest < 0:
             return []
         given = startup.producer_ids_given(self._config.node_id, highest + 1)

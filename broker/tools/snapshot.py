@@ -1,15 +1,15 @@
-"""Taking a snapshot: while the broker runs, or after it stopped cleanly.
+"""Creation of a snapshot, while the broker runs or after it has stopped cleanly.
 
-Of a running broker nothing is asked and nothing is locked. The metadata are read at one moment, and then each partition
-for itself: a prefix of whole batches, up to what was written when its last segment was copied. So each partition is
-what a start after `kill -9` at that moment would find, and all partitions are of about the same moment.
+A running broker is not involved, and nothing is locked. The metadata are read at one moment, then each partition by
+itself: a prefix of whole batches, up to the end at the moment when its last segment was copied. So each partition is in
+the state that a start after `kill -9` at that moment would find, and all partitions are of about the same moment.
 
-A stopped broker's directories are locked meanwhile. After an unclean stop the next start decides what a log holds: it
-has to come first.
+The directories of a stopped broker are locked meanwhile. After an unclean stop only the next start decides what a log
+holds, so it must come first.
 
     <snapshot>/
-      klamm-snapshot.json           written last: what is here; without it the snapshot is not whole
-      <topic>-<partition>/          a clean prefix of each partition (`storage/copies/backup.py`)
+    klamm-snapshot.json           written last: the contents; without it the snapshot is not complete
+    <topic>-<partition>/          a clean prefix of each partition (`storage/copies/backup.py`)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from klamm.storage.scrub.scrub_state import KnownDamage
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was taken; ``gone`` are topics that were deleted meanwhile, ``damage`` is what was known of it before."""
+    """The result. ``gone`` are topics that were deleted meanwhile, ``damage`` was known before."""
 
     topic_count: int
     partition_count: int
@@ -58,9 +58,9 @@ def take_snapshot(
     clock: Clock,
     pause: Callable[[], None],
 ) -> Snapshot:
-    """Make the snapshot ``target`` of some topics: names or regular expressions; None for all but internal ones.
+    """Create the snapshot ``target`` of some topics: names or regular expressions; None for all but internal ones.
 
-    Blocks. Raises CannotBackUp: what was written of the target is removed then.
+    Blocks. Raises CannotBackUp; the part of the target that was written is removed then.
     """
     try:
         _check_places(config, target, filesystem)
@@ -160,7 +160,7 @@ def _log_starts(log_dirs: Iterable[Path], filesystem: Filesystem) -> dict[TopicP
 
 
 def _places(topic: TopicImage, log_dirs: Iterable[Path], filesystem: Filesystem) -> list[Path]:
-    """The directory of each partition. Raises CannotBackUp when one is not there."""
+    """Return the directory of each partition. Raises CannotBackUp when one is missing."""
     places = []
     for partition in topic.partitions:
         candidates = [storage_paths.partition_directory(path, topic.name, partition.index) for path in log_dirs]

@@ -94,7 +94,7 @@ class Reconciler:
 
     @contextmanager
     def matching_only(self, may_match: Callable[[str], bool]) -> Iterator[None]:
-        """Match expressions, inside this context, only with topics that the member that sends a heartbeat may describe."""
+        """Match expressions, inside this context, only with topics that the sender of the heartbeat may describe."""
         self._may_match = may_match
         try:
             yield
