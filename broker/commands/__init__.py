@@ -1,6 +1,6 @@
 """The commands of `klamm` that come with the broker: their rows, and the errors that end one with a line on stderr.
 
-`klamm.cli.program` says what the module of a command has. It imports what it needs when it runs.
+`klamm.cli.program` defines the parts of a command's module. A module imports its dependencies when it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXIT_UNUSABLE: Final = 3
 
 
 class CannotBeDone(Exception):
-    """A command cannot do what it should. The message is the line for the operator."""
+    """A command has failed. The message is one line for the operator."""
 
 
 COMMANDS: Final = (

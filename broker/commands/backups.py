@@ -1,4 +1,4 @@
-"""What `klamm snapshot` and `klamm restore` share: options, and what an operator should know about the result."""
+"""Common parts of `klamm snapshot` and `klamm restore`: options, and notes about the result for the operator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def say_if_damaged(damage: Sequence[KnownDamage]) -> None:
 
 
 def say_if_elsewhere(directory: Path, log_dirs: Sequence[Path]) -> None:
-    """A copy of everything may be what was wanted, or a surprise of many gigabytes."""
+    """Note that everything was copied, which the operator may have wanted, or not expected for many gigabytes."""
     for path in log_dirs:
         if path.stat().st_dev != directory.stat().st_dev:
             print(

@@ -8,7 +8,7 @@ from klamm.cli.program import EXIT_OK
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    """It has no options."""
+    """Declare no options."""
 
 
 def run(_: argparse.Namespace) -> int:

@@ -1,4 +1,6 @@
-"""`klamm dump-log`: what log files hold, with the options and the lines of Apache Kafka's `kafka-dump-log`."""
+"""`klamm dump-log`: shows the contents of log files, with the options and the lines of Apache
+Kafka's `kafka-dump-log`.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ Show what log files hold: .log (batches and records), .index, .timeindex, .txnin
 leader-epoch-checkpoint, the offset checkpoints of a log dir, partition.metadata, meta.properties.
 
 Options and lines are those of Apache Kafka's kafka-dump-log; files that it cannot print have lines of their own.
-What is wrong is told on stderr.
+Problems are printed to stderr.
 
-Exit code: 0 nothing is wrong; 1 something is; 2 a bad command line.
+Exit code: 0 no problem; 1 problems; 2 a bad command line.
 
 examples:
   klamm dump-log --files data/flights-0/00000000000000000000.log --print-data-log
@@ -104,7 +106,7 @@ def _names_decoder(options: argparse.Namespace) -> bool:
 
 
 def _decoder(options: argparse.Namespace) -> RecordDecoder:
-    """Raises ConfigError for a name that no decoder has."""
+    """Return the decoder of the options. Raises ConfigError for an unknown name."""
     from klamm.config.definitions import ConfigError
     from klamm.storage.tools.dump import decoders
 

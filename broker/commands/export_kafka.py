@@ -1,4 +1,4 @@
-"""`klamm export-kafka`: everything that a stopped broker has, as a log directory of Apache Kafka."""
+"""`klamm export-kafka`: writes all data of a stopped broker as a log directory of Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`klamm repair`: what an operator decides about a partition that is offline because its log is damaged."""
+"""`klamm repair`: repairs a partition that is offline because its log is damaged, as the operator decides."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from klamm.storage.paths import TopicPartition
 
 DESCRIPTION: Final = """\
-Repair the log of one partition. The broker must be stopped. What is cut is copied to `<log dir>.cut` before, what was
-cut and what is kept is printed. Without --truncate or --skip nothing is done.
+Repair the log of one partition. The broker must be stopped. Bytes are copied to `<log dir>.cut` before they are cut.
+The ranges that were cut and kept are printed. Without --truncate or --skip nothing is done.
 
-  --truncate  the log ends before the first bad batch; all that is behind it is cut
+  --truncate  the log ends before the first bad batch; all later batches are cut
   --skip      only the damaged bytes are cut; the offsets in them are missing afterwards, as after compaction
 
 Exit code: 0 repaired, or nothing was damaged; 2 a bad command line or config; 3 it cannot be done (the reason is one
@@ -40,7 +40,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition", type=_partition, required=True, metavar="topic-0", help="the partition")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--truncate", action="store_true", help="cut the log at the first bad batch")
-    how.add_argument("--skip", action="store_true", help="cut only what is damaged out of it")
+    how.add_argument("--skip", action="store_true", help="cut only the damaged bytes")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--config", metavar="server.properties", help="the broker's config file, which names log.dirs")
     where.add_argument("--log-dirs", type=_directories, metavar="a,b", help="the log dirs themselves")

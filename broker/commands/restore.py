@@ -1,4 +1,4 @@
-"""`klamm restore`: topics of a snapshot as new topics."""
+"""`klamm restore`: restores topics of a snapshot as new topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`klamm snapshot`: topics as a directory of hard links, for a backup or as a test fixture."""
+"""`klamm snapshot`: copies topics to a directory of hard links, for a backup or as a test fixture."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`klamm start`: run a broker until SIGTERM or SIGINT.
 
-Exit status: 0 stopped by a signal, 2 a bad command line or config, 3 a data directory or port that cannot be used. Logs
-go to stderr, one line each; stdout has the ready line only.
+Exit status: 0 stopped by a signal, 2 a bad command line or config, 3 an unusable data directory or port. Logs go to
+stderr, one line each; stdout has the ready line only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`klamm verify`: whether everything in the log dirs is as a broker leaves it."""
+"""`klamm verify`: verifies that the log dirs are in the state in which a broker leaves them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Verify whole log dirs: the checksum and the offsets of every batch, indexes, pro
 leader epochs, checkpoints, leftovers. With --deep every record is read, too. Only reads: copies, snapshots of
 `klamm snapshot` and read-only media will do. The broker must not be running on them.
 
-One line for each finding: PROBLEM is what a broker does not leave behind; a note is made good by a start, or harmless.
+One line for each finding: a broker never leaves a PROBLEM; a note is harmless, or a start corrects it.
 The last line sums up. Uses all processors. Progress goes to stderr.
 
 Exit code: 0 no problem; 1 problems; 2 a bad command line or config; 3 it cannot be done (the reason is one line).
@@ -80,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _locked(filesystem: Filesystem, log_dirs: Sequence[Path]) -> Iterator[None]:
-    """Keep brokers away. Where there is no lock file no broker was, and none is made; nor on a read-only medium."""
+    """Lock the log dirs, so that no broker starts. A log dir without a lock file, or on a read-only medium, is not
+    locked.
+    """
     from klamm.storage.paths import LOCK
 
     locks: list[Lock] = []
@@ -111,7 +113,7 @@ def _lock(filesystem: Filesystem, file: Path) -> Lock:
 
 
 class Progress:
-    """A bar on a terminal, else a line for every tenth of what takes long."""
+    """A progress bar on a terminal, else a line for every tenth of a long run."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
