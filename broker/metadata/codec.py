@@ -1,4 +1,4 @@
-"""Between nodes of the store and the parts of the image: the JSON that Apache Kafka kept in ZooKeeper.
+"""Conversion between nodes of the store and parts of the image: the JSON that Apache Kafka kept in ZooKeeper.
 
 =========================================== ==========================================================================
 ``/brokers/ids/1``                          ``{"version":5,"endpoints":["PLAINTEXT://h:9092"],"rack":null,...}``
@@ -13,7 +13,7 @@
 ``/security/delegation_tokens/ID``          a DelegationTokenRecord, likewise
 =========================================== ==========================================================================
 
-Whatever does not have this shape raises StoreCorrupt, naming the node.
+A value of another shape raises StoreCorrupt, which names the node.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STATE_SUFFIX = "/state"
 
 
 def topic_value(topic: TopicImage) -> bytes:
-    """The value of the topic's node."""
+    """Return the value of the topic's node."""
     replicas = {str(partition.index): partition.replicas for partition in topic.partitions}
     return paths.to_json(
         {
@@ -66,7 +66,7 @@ def topic_value(topic: TopicImage) -> bytes:
 
 
 def partition_value(partition: PartitionImage, controller_epoch: int) -> bytes:
-    """The value of the partition's state node."""
+    """Return the value of the partition's state node."""
     isr = ",".join(map(str, partition.isr))
     return (
         f'{{"controller_epoch":{controller_epoch},"leader":{partition.leader},"version":1,'
@@ -75,12 +75,12 @@ def partition_value(partition: PartitionImage, controller_epoch: int) -> bytes:
 
 
 def config_value(config: Mapping[str, str]) -> bytes:
-    """The value of a config node."""
+    """Return the value of a config node."""
     return paths.to_json({"version": 1, "config": dict(config)})
 
 
 def broker_value(broker: BrokerImage, timestamp_ms: int) -> bytes:
-    """The value of a broker's registration."""
+    """Return the value of a broker's registration."""
     first = broker.endpoints[0] if broker.endpoints else Endpoint("", "", -1)
     return paths.to_json(
         {
@@ -98,12 +98,12 @@ def broker_value(broker: BrokerImage, timestamp_ms: int) -> bytes:
 
 
 def scram_value(user: str, mechanism: int, credential: ScramCredential) -> bytes:
-    """The value of a SCRAM credential's node."""
+    """Return the value of a SCRAM credential's node."""
     return kinds.encode(scram_record(user, mechanism, credential))
 
 
 def scram_record(user: str, mechanism: int, credential: ScramCredential) -> UserScramCredentialRecord:
-    """The credential as Kafka's metadata have it."""
+    """Return the credential as a record of Kafka's metadata."""
     return UserScramCredentialRecord(
         name=user,
         mechanism=mechanism,
@@ -146,7 +146,7 @@ def token_of(record: DelegationTokenRecord) -> DelegationToken:
 
 
 def features_value(finalized: Mapping[str, int]) -> bytes:
-    """The value of the features' node."""
+    """Return the value of the features' node."""
     return paths.to_json({"version": 2, "status": 1, "features": dict(finalized)})
 
 
@@ -155,7 +155,7 @@ def features_value(finalized: Mapping[str, int]) -> bytes:
 
 @contextlib.contextmanager
 def _shape(path: str) -> Iterator[None]:
-    """Whatever goes wrong in taking a value apart is the node's fault."""
+    """Turn any error in decoding a value into StoreCorrupt for its node."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -163,7 +163,7 @@ def _shape(path: str) -> Iterator[None]:
 
 
 def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int = -1) -> MetadataImage:
-    """Everything that is stored, in a few round trips. Raises StoreError, StoreCorrupt above all."""
+    """Load everything that is stored, in a few round trips. Raises StoreError, in particular StoreCorrupt."""
     brokers = load_brokers(store)
     topics = load_topics(store, frozenset(brokers))
     topic_configs = load_configs(store, paths.TOPIC_CONFIGS)
@@ -187,7 +187,7 @@ def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int
 
 
 def load_topics(store: MetadataStore, live: frozenset[int]) -> dict[str, TopicImage]:
-    """All topics with their partitions, those that wait for deletion included."""
+    """Load all topics with their partitions, including those that wait for deletion."""
     headers: dict[str, dict[str, Any]] = {}
     states: dict[tuple[str, str], dict[str, Any]] = {}
     start = len(paths.TOPICS) + 1
@@ -224,7 +224,7 @@ def load_topics(store: MetadataStore, live: frozenset[int]) -> dict[str, TopicIm
 
 
 def load_configs(store: MetadataStore, parent: str) -> dict[str, dict[str, str]]:
-    """The configs below one of the config nodes, by name ("" for the default entity)."""
+    """Load the configs below one of the config nodes, by name ("" for the default entity)."""
     configs = {}
     for path, node in store.subtree(parent):
         name = path[len(parent) + 1 :]
@@ -238,7 +238,7 @@ def load_configs(store: MetadataStore, parent: str) -> dict[str, dict[str, str]]
 
 
 def load_brokers(store: MetadataStore) -> dict[int, BrokerImage]:
-    """The live brokers."""
+    """Load the live brokers."""
     brokers = {}
     for path, node in store.subtree(paths.BROKER_IDS):
         value: dict[str, Any] = paths.from_json(path, node.value)
@@ -255,7 +255,7 @@ def load_brokers(store: MetadataStore) -> dict[int, BrokerImage]:
 
 
 def load_acls(store: MetadataStore) -> dict[bytes, Acl]:
-    """The ACLs, by their ids."""
+    """Load the ACLs, by their ids."""
     if not store.exists(paths.ACLS):
         return {}
     from klamm.broker.metadata import acl_nodes  # most clusters have none
@@ -264,7 +264,7 @@ def load_acls(store: MetadataStore) -> dict[bytes, Acl]:
 
 
 def load_features(store: MetadataStore) -> FeaturesImage:
-    """The finalized features; the epoch is the version of their node."""
+    """Load the finalized features; the epoch is the version of their node."""
     try:
         node = store.get(paths.FEATURES)
     except NoNode:

@@ -1,8 +1,8 @@
 """The image: all metadata of the cluster in memory, immutable.
 
 Brokers answer from an image and never wait for the store. The controller makes the next image from the last one: the
-``with_*`` methods share whatever did not change, so one new topic costs a copy of a dict and not of 10,000 partitions.
-An image may be read from any thread and kept as long as one likes.
+``with_*`` methods share all unchanged parts, so one new topic costs a copy of a dict and not of 10,000 partitions. An
+image may be read from any thread and kept for any time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # not a topic here; the name stay
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition. ``offline`` are those of ``replicas`` whose broker does not live."""
+    """One partition. ``offline`` are the ``replicas`` on brokers that are not live."""
 
     index: int
     leader: int
@@ -50,7 +50,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker listens: the name of the listener, and the address that clients are told."""
+    """An endpoint of a broker: the name of the listener, and the address that clients receive."""
 
     name: str
     host: str
@@ -81,7 +81,7 @@ class FeaturesImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything. Every topic has an entry in ``topic_configs``; ``broker_configs[""]`` is the cluster-wide one."""
+    """All metadata. Every topic has an entry in ``topic_configs``; ``broker_configs[""]`` is the cluster-wide one."""
 
     cluster_id: str = ""
     controller_id: int = -1
@@ -100,19 +100,19 @@ class MetadataImage:
     """Delegation tokens by id."""
 
     def topic_config(self, name: str) -> Mapping[str, str]:
-        """What the topic overrides; empty for an unknown topic."""
+        """Return the overrides of a topic; empty for an unknown one."""
         return self.topic_configs.get(name, NO_CONFIG)
 
     def broker_config(self, name: str) -> Mapping[str, str]:
-        """The dynamic config of one broker ("1"), or the cluster-wide one ("")."""
+        """Return the dynamic config of one broker ("1"), or the cluster-wide one ("")."""
         return self.broker_configs.get(name, NO_CONFIG)
 
     def group_config(self, name: str) -> Mapping[str, str]:
-        """What the group overrides."""
+        """Return the overrides of a group."""
         return self.group_configs.get(name, NO_CONFIG)
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
-        """One partition, or None."""
+        """Return one partition, or None."""
         image = self.topics.get(topic)
         if image is None or not 0 <= index < len(image.partitions):
             return None
@@ -123,7 +123,7 @@ class MetadataImage:
     def with_topics(
         self, topics: Iterable[TopicImage], configs: Mapping[str, Mapping[str, str]] | None = None
     ) -> MetadataImage:
-        """With these topics added, or replaced where the name is there; ``configs`` are those that change."""
+        """Return the image with these topics added or replaced, by name; ``configs`` are the changed ones."""
         by_name, by_id, all_configs = (dict(self.topics), dict(self.topics_by_id), dict(self.topic_configs))
         for topic in topics:
             previous = by_name.get(topic.name)
@@ -135,7 +135,7 @@ class MetadataImage:
         return replace(self, topics=by_name, topics_by_id=by_id, topic_configs=all_configs)
 
     def without_topics(self, names: Iterable[str]) -> MetadataImage:
-        """Without these topics and their configs."""
+        """Return the image without these topics and their configs."""
         by_name, by_id, configs = (dict(self.topics), dict(self.topics_by_id), dict(self.topic_configs))
         for name in names:
             del by_id[by_name.pop(name).topic_id]
@@ -143,15 +143,15 @@ class MetadataImage:
         return replace(self, topics=by_name, topics_by_id=by_id, topic_configs=configs)
 
     def with_topic_configs(self, configs: Mapping[str, Mapping[str, str]]) -> MetadataImage:
-        """With these topics' overrides replaced."""
+        """Return the image with these topics' overrides replaced."""
         return replace(self, topic_configs={**self.topic_configs, **configs})
 
     def with_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> MetadataImage:
-        """With these brokers' dynamic configs replaced."""
+        """Return the image with these brokers' dynamic configs replaced."""
         return replace(self, broker_configs={**self.broker_configs, **configs})
 
     def with_group_configs(self, configs: Mapping[str, Mapping[str, str]]) -> MetadataImage:
-        """With these groups' overrides replaced; a group that overrides nothing has no entry."""
+        """Return the image with these groups' overrides replaced; a group without overrides has no entry."""
         changed = {**self.group_configs, **configs}
         return replace(self, group_configs={name: config for name, config in changed.items() if config})
 
@@ -163,7 +163,7 @@ class MetadataImage:
         return replace(self, client_quotas={entity: values for entity, values in changed.items() if values})
 
     def with_features(self, features: FeaturesImage) -> MetadataImage:
-        """With these features."""
+        """Return the image with these features."""
         return replace(self, features=features)
 
     def with_scram(self, changes: Mapping[tuple[str, int], ScramCredential | None]) -> MetadataImage:
@@ -188,7 +188,9 @@ class MetadataImage:
         return replace(self, tokens={key: token for key, token in changed.items() if token is not None})
 
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
-        """With these live brokers. Partitions get their ``offline`` replicas anew, those that do not change stay."""
+        """Return the image with these live brokers. Recompute each partition's offline replicas; unchanged partitions
+        are reused.
+        """
         live = frozenset(brokers)
         changed = []
         for topic in self.topics.values():
@@ -200,6 +202,6 @@ class MetadataImage:
 
 
 def with_offline(partition: PartitionImage, live: frozenset[int]) -> PartitionImage:
-    """The partition with ``offline`` as it follows from the live brokers; the same object if nothing changes."""
+    """Return the partition with ``offline`` computed from the live brokers; the same object if nothing changes."""
     offline = tuple(replica for replica in partition.replicas if replica not in live)
     return partition if offline == partition.offline else replace(partition, offline=offline)

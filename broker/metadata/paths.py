@@ -1,6 +1,6 @@
 """The paths of the nodes, as Apache Kafka named them in ZooKeeper, and the values that are JSON.
 
-One place makes and parses every path, so a look with ``sqlite3`` or ``zkCli`` finds what Kafka's documents describe.
+This module makes and parses every path; a look with ``sqlite3`` or ``zkCli`` finds the paths of Kafka's documents.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SKELETON = (BROKER_IDS, TOPICS, TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS, DE
 
 
 def broker_id(node_id: int) -> str:
-    """``/brokers/ids/1``: ephemeral, where a live broker listens."""
+    """``/brokers/ids/1``: ephemeral, the endpoints of a live broker."""
     return f"{BROKER_IDS}/{node_id}"
 
 
@@ -56,12 +56,12 @@ def partition_state(name: str, index: int) -> str:
 
 
 def directories(name: str, node_id: int) -> str:
-    """``/brokers/topics/t/directories/1``: the log directory of each partition on a broker. Ours, not Kafka's."""
+    """``/brokers/topics/t/directories/1``: the log directory of each partition on a broker. Klamm's own."""
     return f"{TOPICS}/{name}/directories/{node_id}"
 
 
 def topic_config(name: str) -> str:
-    """``/config/topics/t``: what the topic overrides."""
+    """``/config/topics/t``: the topic's overrides."""
     return f"{TOPIC_CONFIGS}/{name}"
 
 
@@ -71,7 +71,7 @@ def broker_config(name: str) -> str:
 
 
 def group_config(name: str) -> str:
-    """``/config/groups/g``: what the group overrides. Its name, which may be anything, is percent-encoded."""
+    """``/config/groups/g``: the group's overrides. The group id is percent-encoded."""
     return f"{GROUP_CONFIGS}/{quote(name, safe='')}"
 
 
@@ -98,7 +98,7 @@ def token(token_id: str) -> str:
 
 
 def delete_topic(name: str) -> str:
-    """``/admin/delete_topics/t``: the deletion has been asked for and is not finished."""
+    """``/admin/delete_topics/t``: the deletion was requested and is not finished."""
     return f"{DELETE_TOPICS}/{name}"
 
 
@@ -113,7 +113,7 @@ def to_json(value: dict[str, object]) -> bytes:
 
 
 def from_json(path: str, value: bytes) -> dict[str, object]:
-    """The JSON object at a path; raises StoreCorrupt."""
+    """Decode the JSON object at a path. Raises StoreCorrupt."""
     try:
         decoded = json.loads(value)
     except ValueError as error:

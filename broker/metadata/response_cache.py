@@ -1,9 +1,9 @@
-"""Topics as Metadata tells them, encoded once per version and kept until they change.
+"""Topics of Metadata responses, encoded once per version and kept until they change.
 
-A cluster has many more topics than changes, and a full answer with 10,000 partitions would hold up the loop for tens of
-milliseconds if each were described anew. Images are immutable, so an answer holds as long as the topic's image is the
-same object, and is dropped with the topic. Topics with offline partitions are described each time: those come and go
-without a new image.
+A cluster has many more topics than changes. A full response with 10,000 partitions would hold the loop for tens of
+milliseconds if each were encoded again. Images are immutable, so an encoded topic is valid as long as the topic's image
+is the same object, and is dropped with the topic. Topics with offline partitions are encoded each time: partitions go
+offline and online without a new image.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from klamm.broker.partitions.partition_manager import PartitionManager
 
 Kind = tuple[int, int]
-"""Version and authorized operations: what an answer depends on beside the topic."""
+"""API version and authorized operations: with the topic, these determine the encoding."""
 
 
 class MetadataResponseCache:
-    """See the module."""
+    """See the module's head."""
 
     def __init__(self, partitions: PartitionManager) -> None:
         self._partitions = partitions
@@ -32,14 +32,14 @@ class MetadataResponseCache:
         self._all: tuple[Mapping[str, TopicImage], dict[Kind, list[bytes]]] = {}, {}
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Drop the answers of topics that are gone."""
+        """Drop the encoded topics that were deleted."""
         if new.topics is not old.topics:
             self._all = new.topics, {}
             for name in self._topics.keys() - new.topics.keys():
                 del self._topics[name]
 
     def one(self, topic: TopicImage, version: int, operations: int) -> bytes:
-        """A topic."""
+        """Return one encoded topic."""
         offline = self._partitions.offline_partitions(topic.name)
         if offline:
             return _encoded(topic, version, operations, offline)
@@ -52,7 +52,7 @@ class MetadataResponseCache:
         return answer
 
     def all(self, topics: Mapping[str, TopicImage], version: int, operations: int) -> list[bytes]:
-        """All topics of an image; not to be changed by the caller."""
+        """Return all encoded topics of an image. The caller must not change the list."""
         if self._all[0] is not topics:
             self._all = topics, {}
         if self._partitions.has_offline():

@@ -1,4 +1,4 @@
-"""The embedded engine: the tree in one SQLite file beside the logs.
+"""The embedded store: the tree of nodes in one SQLite file beside the logs.
 
 Format (``user_version`` 1), one row for one node::
 
@@ -7,9 +7,9 @@ Format (``user_version`` 1), one row for one node::
 The table is one B-tree ordered by (parent, name): children are one range, everything below a path is two. ``crc`` is
 CRC-32 of the value, as SQLite has no checksums of its own. ``counter`` holds the revision.
 
-Durability: write-ahead log with ``synchronous=FULL``, so a commit that returned is on the disk; after a crash SQLite
+Durability: write-ahead log with ``synchronous=FULL``, so a commit is on the disk when it returns; after a crash SQLite
 replays the log by itself. A failed write for lack of space is rolled back and may be tried again. After any other
-input/output error nothing that is stored can be trusted until it is read back, so the store refuses every further call.
+input/output error the stored data cannot be trusted until they are read back, so the store refuses every further call.
 
 The file is private (mode 0600): it has credentials. One process owns it (the lock of the log dir sees to it), so at
 open no other session can be alive and all ephemeral nodes are removed. Others may read: `read_only` sees what was
@@ -73,7 +73,7 @@ UPDATE = "UPDATE node SET value = ?, version = version + 1, crc = ? WHERE parent
 DELETE = "DELETE FROM node WHERE parent = ? AND name = ?"
 CHILDREN = "SELECT name FROM node WHERE parent = ? ORDER BY name"
 HAS_CHILD = "SELECT 1 FROM node WHERE parent = ? LIMIT 1"
-BELOW = "parent = ? OR (parent > ? AND parent < ?)"  # the children, and the range of what is below them
+BELOW = "parent = ? OR (parent > ? AND parent < ?)"  # the children, and the range of their descendants
 
 
 class SqliteStore:
@@ -85,7 +85,7 @@ class SqliteStore:
         self._watches: list[tuple[str, WatchCallback, bool]] = []
         self._failure: str | None = None
         self.make_room: Callable[[], bool] = lambda: False
-        """Asked on a full disk, for a change that failed: True when there is room now, and it may be tried again."""
+        """Called when a change fails on a full disk. True: there is space now, so the change may be tried again."""
         self._closed = False
         is_new = not read_only and (not path.exists() or path.stat().st_size == 0)
         target = _read_only_uri(path) if read_only else path
@@ -111,7 +111,7 @@ class SqliteStore:
     def _open_read_only(self) -> None:
         self._check_format()
         self._db.execute("BEGIN")
-        self._db.execute("SELECT revision FROM counter").fetchone()  # from here on nothing changes for us
+        self._db.execute("SELECT revision FROM counter").fetchone()  # from here on this reader sees no changes
 
     def _open(self, is_new: bool) -> None:
         db = self._db
@@ -295,7 +295,7 @@ class SqliteStore:
         return node
 
     def _find_ephemeral(self, path: str) -> bool | None:
-        """Whether the node is ephemeral; None if there is none."""
+        """Return whether the node is ephemeral; None if there is none."""
         row = self._db.execute("SELECT ephemeral FROM node WHERE parent = ? AND name = ?", split(path)).fetchone()
         return None if row is None else bool(row[0])
 
@@ -306,7 +306,7 @@ class SqliteStore:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        """SQLite's errors as the store's; refuses to work after a failure of the disk."""
+        """Translate SQLite's errors into the store's; refuse to work after a disk failure."""
         if self._closed:
             raise StoreUnavailable(f"the metadata store {self.path} is closed")
         if self._failure is not None:
@@ -325,7 +325,9 @@ class SqliteStore:
 
 
 def _below(path: str) -> tuple[str, str, str]:
-    """The parameters of BELOW. What is below ``/a`` has the parent ``/a`` or one from ``/a/`` to before ``/a0``."""
+    """Return the parameters of BELOW. Nodes below ``/a`` have the parent ``/a`` or one from ``/a/`` to
+    before ``/a0``.
+    """
     if path == "/":
         return "/", "/", "0"
     return path, path + "/", path + "0"
@@ -336,7 +338,7 @@ def _join(parent: str, name: str) -> str:
 
 
 def _read_only_uri(path: Path) -> str:
-    """Where nobody has the file open there is no log, and none must be left behind by reading."""
+    """Return the URI. If no process has the file open there is no log, and reading must not leave one."""
     alone = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
     return f"{path.absolute().as_uri()}?mode=ro{alone}"
 

@@ -1,13 +1,14 @@
-"""The store below the metadata: a small tree of nodes, in the manner of ZooKeeper, which is one of its engines.
+"""The store of the metadata: a small tree of nodes like ZooKeeper's. ZooKeeper is one of its implementations.
 
 A node has a path (``/brokers/topics/flights``), a value of bytes and a version that counts its changes from 0. The
-parent of a node must exist; a node with children cannot be deleted; an ephemeral node has no children and goes away
-with the session that made it. A change that has returned is durable: it survives `kill -9` and loss of power.
+parent of a node must exist; a node with children cannot be deleted; an ephemeral node has no children and is deleted at
+the end of the session that created it. A change is durable when its call returns: it survives `kill -9` and loss of
+power.
 
-Every call blocks and may be made from any thread; the controller makes them from one. Watches tell which path was
-changed after the change is durable, on whatever thread the engine has; the receiver looks for itself.
+Every call blocks and may be made from any thread; the controller makes them from one. Watches report the path of a
+change after it is durable, on any thread of the implementation; the receiver reads the node itself.
 
-What the nodes mean is in `paths` and `image`; this module knows only the tree.
+`paths` and `image` define the meaning of the nodes; this module knows only the tree.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ ANY_VERSION = -1
 
 
 class StoreError(Exception):
-    """What a store can report; the message is one line for the operator's log."""
+    """An error of a store; the message is one line for the operator's log."""
 
 
 class NoNode(StoreError):
-    """The node, or the parent of a node to be made, does not exist."""
+    """The node, or the parent of a node to be created, does not exist."""
 
 
 class NodeExists(StoreError):
-    """The node to be made exists."""
+    """The node to be created exists."""
 
 
 class BadVersion(StoreError):
-    """The node was changed since the caller has read it."""
+    """The node was changed after the caller has read it."""
 
 
 class NotEmpty(StoreError):
@@ -49,20 +50,22 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreUnavailable):
-    """The change was not made, for want of space."""
+    """The change was not made, for lack of space."""
 
 
 class StoreFailed(StoreError):
-    """The disk failed: what is durable is unknown until the store is opened again. No call succeeds any more."""
+    """The disk failed: until the store is opened again it is unknown which changes are durable. Every further call
+    fails.
+    """
 
 
 class StoreCorrupt(StoreError):
-    """What is stored is not what was written."""
+    """The stored data differ from the written data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What is stored at one path."""
+    """The value and version of one path."""
 
     value: bytes
     version: int
@@ -70,7 +73,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a node. ``make_parents`` makes the missing nodes above it, with empty values."""
+    """Create a node. ``make_parents`` creates missing nodes above it, with empty values."""
 
     path: str
     value: bytes = b""
@@ -89,7 +92,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a node that has this version; with ``recursive`` also all below it."""
+    """Delete a node that has this version; with ``recursive`` also all nodes below it."""
 
     path: str
     version: int = ANY_VERSION
@@ -98,7 +101,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Change nothing, but let the whole multi fail unless the node has this version."""
+    """Change nothing, but make the whole multi fail unless the node has this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -108,7 +111,7 @@ Operation = Create | Set | Delete | Check
 
 
 class EventKind(Enum):
-    """What happened to a watched path."""
+    """The kinds of change of a watched path."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -127,48 +130,49 @@ WatchCallback = Callable[[WatchEvent], None]
 
 
 class MetadataStore(Protocol):
-    """The seam. All methods block, are safe to call from any thread, and raise StoreError only."""
+    """The interface of a store. All methods block, are safe to call from any thread, and raise StoreError only."""
 
     def get(self, path: str) -> Node:
-        """The node; raises NoNode."""
+        """Return the node. Raises NoNode."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a node."""
+        """Return whether there is a node."""
 
     def children(self, path: str) -> list[str]:
-        """The names (not paths) of the nodes right below, sorted; raises NoNode."""
+        """Return the names (not paths) of the child nodes, sorted. Raises NoNode."""
 
     def subtree(self, path: str) -> Iterator[tuple[str, Node]]:
-        """Path and node of everything below ``path`` that has a value, in no order, in few round trips.
+        """Return path and node of everything below ``path`` that has a value, in no order, in few round trips.
 
         A node that does not exist has nothing below it.
         """
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
-        """Make a node of version 0; raises NodeExists, NoNode (the parent), EphemeralParent."""
+        """Create a node of version 0. Raises NodeExists, NoNode (the parent), EphemeralParent."""
 
     def set(self, path: str, value: bytes, version: int = ANY_VERSION) -> int:
-        """Replace the value, return the new version; raises NoNode, BadVersion."""
+        """Replace the value and return the new version. Raises NoNode, BadVersion."""
 
     def delete(self, path: str, version: int = ANY_VERSION, *, recursive: bool = False) -> None:
-        """Delete the node; raises NoNode, BadVersion, NotEmpty."""
+        """Delete the node. Raises NoNode, BadVersion, NotEmpty."""
 
     def multi(self, operations: Sequence[Operation]) -> None:
-        """All of them in this order, or none and the error of the first that fails."""
+        """Carry out all operations in this order, or none; then raise the error of the first that fails."""
 
     def watch(self, path: str, callback: WatchCallback, *, recursive: bool = False) -> Callable[[], None]:
-        """Call back after each change of the node, and with ``recursive`` of those below, until the returned
-        function is called. Of a session's own changes, too."""
+        """Call back after each change of the node, and with ``recursive`` of those below, until the returned function
+        is called. Reports this session's own changes, too.
+        """
 
     def revision(self) -> int:
-        """A number that grows with every change of the store (ZooKeeper's zxid)."""
+        """Return a number that grows with every change of the store (ZooKeeper's zxid)."""
 
     def close(self) -> None:
-        """End the session: its ephemeral nodes go away. Idempotent."""
+        """End the session and delete its ephemeral nodes. Idempotent."""
 
 
 def split(path: str) -> tuple[str, str]:
-    """Parent and name of a path. The root is ``/``, its children have the parent ``/``."""
+    """Return parent and name of a path. The root is ``/``, its children have the parent ``/``."""
     assert path.startswith("/") and not path.endswith("/") and "//" not in path, path
     parent, _, name = path.rpartition("/")
     return parent or "/", name

@@ -1,4 +1,4 @@
-"""What a node counts about itself, and its text for Prometheus."""
+"""The metrics of a node, and their text for Prometheus."""
 
 from klamm.broker.metrics.recording import ApiMetrics, Family, Metrics, TopicMetrics
 

@@ -1,10 +1,10 @@
-"""The text of a scrape, in slices: thousands of series are written without holding up requests.
+"""The text of a scrape, in slices: thousands of series are written without delaying requests.
 
-`render` is an async generator of encoded pieces; between two pieces the event loop has run once. A slice is
-`SLICE_SERIES` lines, about 0.1 ms. prometheus-client, which contributes the process metrics, costs 50 ms and 7 MB to
-import: that happens in a thread at the first scrape, never at start.
+`render` is an async generator of encoded pieces; between two pieces the event loop runs once. A slice is `SLICE_SERIES`
+lines, about 0.1 ms. prometheus-client, which provides the process metrics, costs 50 ms and 7 MB to import: a thread
+imports it at the first scrape, never at startup.
 
-`KlammCollector` gives the same numbers to a registry of prometheus-client, for those who embed a node.
+`KlammCollector` provides the same numbers to a registry of prometheus-client, for programs that embed a node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SLICE_SERIES = 200
 SLICE_ROWS = SLICE_SERIES // 3  # a row gives three series
-RESTARTS = 3  # of a partition source that changes under the iteration
+RESTARTS = 3  # for a partition source that changes during the iteration
 
 PARTITION_FAMILIES = (
     (2, "klamm_log_size_bytes", "Bytes of the partition's segments."),
@@ -33,7 +33,7 @@ PARTITION_FAMILIES = (
 
 
 class Exposition:
-    """Writes the text of one `Metrics`; keeps the labels of partitions between scrapes."""
+    """The text of one `Metrics`; caches the labels of partitions between scrapes."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -59,7 +59,7 @@ class Exposition:
     async def _partition_texts(self) -> tuple[int, tuple[list[bytes], ...]]:
         """The number of partitions, and the lines of each of `PARTITION_FAMILIES`.
 
-        Rows become text slice by slice. Were they kept, tens of thousands of young tuples would set off full garbage
+        Rows become text slice by slice. Kept rows would be tens of thousands of young tuples and trigger full garbage
         collections, each of which stops the loop for longer than the whole scrape takes.
         """
         source = self._metrics.partition_source
@@ -73,7 +73,7 @@ class Exposition:
                     count += len(part)
                     self._write_rows(part, texts)
                     await asyncio.sleep(0)
-            except RuntimeError:  # the collection changed under the iterator
+            except RuntimeError:  # the collection changed during the iteration
                 restarts += 1
                 continue
             if sum(map(len, self._labels.values())) > 2 * count + SLICE_SERIES:
@@ -97,7 +97,7 @@ class Exposition:
         return text
 
     def _process_text(self) -> bytes:
-        """Runs in a thread: listing /proc/self/fd takes its time."""
+        """Return the process metrics. Runs in a thread: listing /proc/self/fd takes its time."""
         from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
         if self._registry is None:

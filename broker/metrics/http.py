@@ -51,7 +51,7 @@ Check: TypeAlias = "Callable[[], str | None]"
 
 
 def parse_listener(value: str) -> tuple[str, int] | None:
-    """`host:port` of the setting, None for `none`. Raises ValueError."""
+    """Parse `host:port` of the setting; None for `none`. Raises ValueError."""
     value = value.strip()
     if value.lower() == "none":
         return None
@@ -71,7 +71,7 @@ class Request:
 
 
 class BadRequest(Exception):
-    """Answered with `status`, then the connection is closed."""
+    """A bad request: gets `status` as its response, then the connection is closed."""
 
     def __init__(self, status: int) -> None:
         super().__init__(REASONS[status])
@@ -79,7 +79,7 @@ class BadRequest(Exception):
 
 
 class HttpServer:
-    """`start`, `address`, `close`."""
+    """Verbs: `start`, `close`; `address` is set by `start`."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class HttpServer:
         self.address: tuple[str, int] = ("", 0)
 
     async def start(self, host: str, port: int, *, may_move: bool = False) -> tuple[str, int]:
-        """Listen; returns the address. A port that is taken raises OSError, unless the server `may_move`."""
+        """Listen and return the address. A port in use raises OSError, unless the server `may_move`."""
         try:
             self._server = await self._listen(host, port)
         except OSError as error:
@@ -138,7 +138,7 @@ class HttpServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from its first request to its last."""
+        """Serve one connection, from its first request to its last."""
         try:
             timeout_s = REQUEST_TIMEOUT_S
             while True:
@@ -173,14 +173,14 @@ class HttpServer:
         elif request.path == "/readyz":
             _write_check(writer, request, self._healthy() or self._ready())
         else:
-            _write_text(writer, request, 404, "there are /metrics, /healthz and /readyz\n")
+            _write_text(writer, request, 404, "try /metrics, /healthz or /readyz\n")
         await writer.drain()
 
     async def _lets_in(self, request: Request) -> bool:
         return self._access is None or await self._access.allows(request.authorization)
 
     async def _stream(self, writer: asyncio.StreamWriter, request: Request, pieces: AsyncIterator[bytes]) -> None:
-        """A body of unknown size: chunked, or ended by the close for HTTP/1.0."""
+        """Send a body of unknown size: chunked, or ended by the close for HTTP/1.0."""
         head = _head(200, CONTENT_TYPE, keep_alive=request.keep_alive and not request.http_1_0)
         if request.method == "HEAD":
             writer.write(head + b"\r\n")
@@ -201,7 +201,7 @@ class HttpServer:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Request | None:
-    """The next request without a body, None at the end of the stream. Raises BadRequest."""
+    """Read the next request without a body; None at the end of the stream. Raises BadRequest."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:

@@ -1,8 +1,8 @@
 """Metrics and health while logs are being recovered, before the event loop runs.
 
-A thread serves the address of `klamm.metrics.listener` for as long as the block lasts: `/metrics` tells how far the
-recovery is, `/healthz` that the process lives, `/readyz` that it does not serve yet. The recovery itself goes on in
-worker processes, so the thread takes nothing from it. An address that cannot be had is left to the broker to complain.
+A thread serves the address of `klamm.metrics.listener` while the block lasts: `/metrics` shows the progress of the
+recovery, `/healthz` that the process lives, `/readyz` that it does not serve yet. The recovery runs in worker
+processes, so the thread does not slow it down. If the address is not available, the broker reports that later.
 """
 
 from __future__ import annotations
@@ -63,6 +63,6 @@ class InterimHttp:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._loop is not None and self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # it has ended by itself
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
                 self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()

@@ -1,8 +1,8 @@
-"""Counting, as cheap as it can be: plain numbers in slots, touched by the event loop only, so without locks.
+"""Counters, as cheap as possible: plain numbers in slots, used by the event loop only, so without locks.
 
-Names and labels are put together at scrape time: `Metrics.families` gives everything as `Family` rows, lazily, so that
-`exposition` can write the text in slices. Whoever serves requests holds on to its `TopicMetrics` object instead of
-looking it up by name each time.
+Names and labels are assembled at scrape time: `Metrics.families` returns `Family` rows, lazily, so that `exposition`
+can write the text in slices. Request handlers keep a reference to their `TopicMetrics` instead of looking it up by name
+each time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Number: TypeAlias = "int | float"
 Sample: TypeAlias = (
-    "tuple[str, Number]"  # what follows the family's name, labels included: `{topic="t"}`, and the value
+    "tuple[str, Number]"  # the text after the family's name, labels included: `{topic="t"}`, and the value
 )
 PartitionRow: TypeAlias = "tuple[str, int, int, int, int]"  # topic, partition, size in bytes, start and end offset
 PartitionSource: TypeAlias = "Callable[[], Iterable[PartitionRow]]"
@@ -35,7 +35,7 @@ REQUEST_BOUNDS = (
 )  # seconds, inclusive upper bounds
 LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 LAG_SAMPLE_S = 0.25
-MAX_VERSIONS = 64  # kept apart per API; peers choose the number
+MAX_VERSIONS = 64  # counted per API; peers choose the number
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Family:
 
 
 class Histogram:
-    """Counts per bucket, the last one for everything above the bounds, and the sum."""
+    """Counts per bucket, the last one for values above the bounds, and the sum."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -63,7 +63,7 @@ class Histogram:
         self.sum += value
 
     def samples(self, labels: str) -> Iterator[Sample]:
-        """`labels` is the inside of the braces, or empty."""
+        """Return the series. `labels` is the inside of the braces, or empty."""
         comma = "," if labels else ""
         total = 0
         for bound, count in zip(self.bounds, self.counts, strict=False):
@@ -77,7 +77,7 @@ class Histogram:
 
 
 class ApiMetrics:
-    """Requests of one API. Whoever answers many of them may hold on to it."""
+    """Counters of one API's requests. Code that answers many of them may keep a reference."""
 
     __slots__ = ("bytes_in", "bytes_out", "errors", "name", "seconds", "versions")
 
@@ -90,7 +90,7 @@ class ApiMetrics:
         self.bytes_out = 0
 
     def answered(self, version: int, seconds: float, error_code: int, bytes_in: int, bytes_out: int) -> None:
-        """One request: `seconds` from the whole frame to the reply, `error_code` its top-level error."""
+        """Count one request: `seconds` from the whole frame to the response, `error_code` is its top-level error."""
         histogram = self.seconds
         histogram.counts[bisect_left(REQUEST_BOUNDS, seconds)] += 1
         histogram.sum += seconds
@@ -143,7 +143,7 @@ TOPIC_FAMILIES = (
 
 
 class Metrics:
-    """Everything that one node counts."""
+    """All metrics of a node."""
 
     def __init__(self) -> None:
         self._apis: dict[int, ApiMetrics] = {}
@@ -158,50 +158,51 @@ class Metrics:
     # -- recording
 
     def api(self, api_key: int) -> ApiMetrics:
-        """The counters of an API, made on first use."""
+        """Return the counters of an API, created on first use."""
         api = self._apis.get(api_key)
         if api is None:
             api = self._apis[api_key] = ApiMetrics(api_key)
         return api
 
     def topic(self, name: str) -> TopicMetrics:
-        """The counters of a topic, made on first use. Only for topics that exist: peers choose names."""
+        """Return the counters of a topic, created on first use. Only for topics that exist: peers choose names."""
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = TopicMetrics()
         return topic
 
     def forget_topic(self, name: str) -> None:
-        """The topic was deleted."""
+        """Remove the counters of a deleted topic."""
         self._topics.pop(name, None)
 
-    # -- what others know
+    # -- other sources
 
     def set_partition_source(self, source: PartitionSource) -> None:
-        """`source` gives a row per partition. Its iterable is consumed in slices, with other work in between: let it
-        iterate over a copy, or start over when it says (RuntimeError) that its collection changed."""
+        """Set the source of a row per partition. Its iterable is consumed in slices, with other work in between. It
+        must iterate over a copy, or raise RuntimeError when its collection has changed; then the iteration starts over.
+        """
         self.partition_source = source
 
     def set_network(self, network: Network) -> None:
         self._network = network
 
     def gauge(self, name: str, help_text: str, value: Callable[[], Number]) -> None:
-        """A number asked for at scrape time; `name` with its unit, `klamm_...`."""
+        """Register a number read at scrape time; `name` has its unit, `klamm_...`."""
         self._gauges.append((name, "gauge", help_text, value))
 
     def gauges(self, name: str, help_text: str, samples: Callable[[], Iterable[Sample]]) -> None:
-        """The same with labels: a sample for each series."""
+        """Register a gauge with labels: one sample per series."""
         self._labelled.append((name, help_text, samples))
 
     def counter(self, name: str, help_text: str, value: Callable[[], Number]) -> None:
-        """The same for a number that only grows; `name` ends in `_total`."""
+        """Register a number that only grows; `name` ends in `_total`."""
         assert name.endswith("_total")
         self._gauges.append((name, "counter", help_text, value))
 
     # -- loop lag
 
     def start_lag_sampling(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measure now and then how much later than asked for the loop gets to a callback."""
+        """Measure from time to time how late the loop runs a scheduled callback."""
         due = loop.time() + LAG_SAMPLE_S
 
         def sample() -> None:
@@ -218,7 +219,7 @@ class Metrics:
     # -- scrape
 
     def families(self) -> Iterator[Family]:
-        """All but the series per partition, see `exposition`."""
+        """Return all families but the series per partition, see `exposition`."""
         version, python = klamm.__version__, platform.python_version()
         record_check = "compiled" if check.IS_COMPILED else "python"
         labels = f'{{version="{version}",python="{python}",record_check="{record_check}"}}'
@@ -333,5 +334,5 @@ def _error_name(code: int) -> str:
 
 
 def escape(value: str) -> str:
-    """A label value as the text format wants it."""
+    """Escape a label value for the text format."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
