@@ -1,6 +1,6 @@
-"""The broker as its handlers see it: what they may use, and nothing that they would have to look for.
+"""The context that request handlers receive: every part of the broker they may use.
 
-`wiring` makes one out of its parts.
+`wiring` makes one from its parts.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Broker:
-    """Everything a handler may reach. What the hot paths read of the config is kept as plain attributes.
+    """The parts of a broker, as handlers use them. Config values for the hot paths are plain attributes.
 
-    `quotas` is there when a user or a client id has a quota; `known_quotas` from the first one on, since what was
-    measured is kept.
+    `quotas` is set while a user or a client id has a quota; `known_quotas` from the first one on, as its measurements
+    are kept.
     """
 
     config: BrokerConfig
@@ -85,7 +85,7 @@ class Broker:
         self.configure(self.config)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take a (changed) config."""
+        """Apply a new config."""
         self.config = config
         self.auto_create = config.flag("auto.create.topics.enable")
         self.max_request_elements = config.integer("klamm.request.max.elements")
@@ -93,7 +93,7 @@ class Broker:
         self.advertised = {listener.name: (listener.host, listener.port) for listener in config.advertised_listeners}
 
     def complete_delayed_fetches(self) -> None:
-        """The end is near: answer the fetches and members of groups that wait, and let none wait any more."""
+        """Prepare for shutdown: answer waiting fetches and group members, and accept no new waits."""
         self.is_stopping = True
         self.groups.close()
         self.transactions.close()
@@ -109,6 +109,6 @@ class Broker:
         return self.controller.image.cluster_id
 
     def topic_metrics(self, name: str, topic_id: bytes) -> TopicMetrics | None:
-        """Counters of a topic that is named in either way; None when it is gone."""
+        """Return the counters of a topic, by name or id; None if it does not exist."""
         found = self.partitions.topics_by_id.get(topic_id) or self.partitions.topics.get(name)
         return found.metrics if found is not None else None

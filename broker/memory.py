@@ -1,8 +1,8 @@
-"""Keeping the process small: memory that was freed goes back to the kernel.
+"""Memory tuning: freed memory goes back to the kernel, and garbage collections stay short.
 
 glibc raises its thresholds with the largest block that was ever freed, up to 32 and 64 MiB: one batch that inflates to
-100 MiB would let that much stay resident for good. Fixed thresholds switch this off. Blocks from `LARGE_BYTES` on are
-mapped and unmapped one by one, which costs page faults, so that the usual batch of a megabyte stays below.
+100 MiB would keep that much resident for good. Fixed thresholds switch this off. Blocks from `LARGE_BYTES` on are
+mapped and unmapped one by one. That costs page faults, so the usual batch of a megabyte stays below the limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ M_TRIM_THRESHOLD = -1  # malloc.h
 M_MMAP_THRESHOLD = -3
 
 COLLECTOR_THRESHOLDS = (1_000, 4, 4)
-"""A full collection looks at 1,000 x 5 x 5 = 25,000 objects, which takes some 5 ms."""
+"""A full collection examines 1,000 x 5 x 5 = 25,000 objects, which takes some 5 ms."""
 MANY_OBJECTS = 25_000
 
 MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
@@ -27,7 +27,7 @@ USUAL_MAP_COUNT = 65_530
 
 
 def map_limit() -> int:
-    """How many memory maps the kernel lets a process have."""
+    """Return the number of memory maps that the kernel allows a process."""
     try:
         return int(MAX_MAP_COUNT.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -35,7 +35,7 @@ def map_limit() -> int:
 
 
 def tune_allocator() -> bool:
-    """Whether the C library could be told so; others than glibc need not be."""
+    """Set the thresholds. Return whether the C library accepted them; others than glibc need no tuning."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -45,27 +45,28 @@ def tune_allocator() -> bool:
 
 
 def freeze_collector() -> None:
-    """Called when the broker is ready: what is there now stays, so the cyclic collector need not look at it again.
+    """Freeze all current objects when the broker is ready: they stay, so the cyclic collector need not examine them
+    again.
 
-    The same holds for what survives a full collection later: partitions, groups, offsets. A million of them would make
-    each such collection stop the process for 200 ms. What is frozen goes when nothing refers to it, as most does; a
-    cycle that is let go of after it was frozen stays, so nothing that comes and goes may be one (a closed connection
-    is none).
+    The same holds for objects that survive a full collection later: partitions, groups, offsets. With a million of them
+    each such collection would stop the process for 200 ms. A frozen object is freed when nothing refers to it, as most
+    are. A cycle that becomes garbage after it was frozen stays, so short-lived objects must not form cycles (closed
+    connections do not).
     """
     gc.collect()
     gc.freeze()
-    gc.collect()  # of next to nothing: the collector waits until there is a quarter more than this left
+    gc.collect()  # almost empty; the next one waits until the remaining objects have grown by a quarter
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     if _freeze_survivors not in gc.callbacks:
         gc.callbacks.append(_freeze_survivors)
 
 
 def collect_young() -> None:
-    """Look at the young objects; to be called each second.
+    """Collect the young objects; called every second.
 
-    The collector counts what was made less what went. Where new objects take the place of frozen ones, as when
-    retention renews ten thousand segments, it would not begin before there are hundreds of thousands, and stop the
-    process for 100 ms. Does nothing in a process whose collector was not spared.
+    The collector counts created objects minus freed ones. Where new objects replace frozen ones, as when retention
+    renews ten thousand segments, it would begin only at hundreds of thousands, and stop the process for 100 ms. Does
+    nothing in a process without `freeze_collector`.
     """
     if _freeze_survivors not in gc.callbacks:
         return

@@ -1,13 +1,12 @@
-"""The life of a broker process: start, serve, drain, close. Here and in `wiring` objects are put together, and nowhere
-else.
+"""The life of a broker process: start, serve, drain, close. Only this module and `wiring` assemble objects.
 
 Start: lock the log dirs -> open the metadata -> open (after a crash: recover) the logs -> bind the listeners -> print
-the ready line and accept. Stop, at SIGTERM or SIGINT: accept no more -> answer every request that was read -> flush
-and close the logs -> leave the marks of a clean shutdown -> release the locks. When something had to be interrupted for
-that (`stop_signal`) there are no marks: it may have been half-way, so the next start checks the ends of the logs.
+the ready line and accept. Stop, at SIGTERM or SIGINT: accept no more -> answer every request that was read -> flush and
+close the logs -> write the marks of a clean shutdown -> release the locks. If something had to be interrupted for that
+(`stop_signal`) there are no marks: it may have been half-way, so the next start checks the ends of the logs.
 
-Exit codes: 0 after a signal; 2 for a config that cannot be served; 3 when the data directory or a configured port
-cannot be had.
+Exit codes: 0 after a signal; 2 for a config that cannot be served; 3 when the data directory or a configured port is
+not available.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class CannotStart(Exception):
 
 
 def run(config: BrokerConfig) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    """Serve until SIGTERM or SIGINT. Return the exit code."""
     tune_allocator()
     protect_process(config)
     server = Server(config)
@@ -117,7 +116,7 @@ def tell_how_records_are_checked() -> None:
         return
     log.warning(
         "the records of produced batches are checked in pure Python, which takes fifty times as long. For compiled "
-        "code install a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev), then Klamm anew"
+        "code install a C compiler and Python's headers (Debian: gcc libc6-dev python3-dev), and reinstall Klamm"
     )
 
 
@@ -157,7 +156,7 @@ class Server:
     # -- open ---------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock and read what is on disk. Blocks; raises CannotStart."""
+        """Lock and read the data on disk. Blocks. Raises CannotStart."""
         config = self.config
         wanted = config.integer("klamm.max.open.log.files")
         filesystem = self._filesystem
@@ -210,7 +209,7 @@ class Server:
             raise CannotStart(f"{store_path}: {error.message}") from None
 
     def _import_kafka(self, store: SqliteStore) -> None:
-        """With a new store: take over what Apache Kafka left in the log dirs, if anything."""
+        """Import Apache Kafka's topics from the log dirs, if the store is new and there are any."""
         if store.exists(paths.CLUSTER_ID) or not any(log_dir.partitions_on_disk() for log_dir in self._log_dirs):
             return
         from klamm.broker.tools.kafka_import import CannotImport, import_kafka  # rarely needed
@@ -226,14 +225,14 @@ class Server:
         return InterimHttp(self.metrics, listener, "recovering the logs", access=self._access)
 
     def close(self, *, marked: bool = True) -> None:
-        """Flush and close everything, leave the marks of a clean shutdown if `marked`. Blocks."""
+        """Flush and close everything; if `marked`, write the marks of a clean shutdown. Blocks."""
         assert self._controller is not None and self._partitions is not None, "open it first"
         self._partitions.logs.close(marked=marked)
         self._controller.close()
         self._threads.shut()
 
     def leave(self) -> None:
-        """Give back the locks; nobody was served, so a clean shutdown before stays one."""
+        """Release the locks; no client was served, so an earlier clean shutdown stays valid."""
         if self._controller is not None:
             self._controller.close()
         for log_dir in self._log_dirs:
@@ -241,7 +240,7 @@ class Server:
         self._threads.shut()
 
     def crash(self) -> None:
-        """For tests: give back the locks without any mark of a shutdown, so that the next start recovers."""
+        """Release the locks without any mark of a shutdown, so that the next start recovers. For tests."""
         if self._controller is not None:
             self._controller.close()
         for log_dir in self._log_dirs:
@@ -251,7 +250,7 @@ class Server:
     # -- serve --------------------------------------------------------------------------------------------------
 
     async def serve(self, signals: StopSignal) -> int:
-        """Bind, accept, wait for a signal, drain, close; returns the exit code."""
+        """Bind, accept, wait for a signal, drain, close. Return the exit code."""
         stop = signals.watch(asyncio.get_running_loop())
         try:
             return await self._serve(stop, signals)
@@ -291,7 +290,7 @@ class Server:
             addresses = self._bind(network, broker.token_keys)
             await controller.register(self._registration(addresses))
             metrics_url = await self._open_http(http)
-        except (CannotStart, KafkaError) as error:  # of Kafka's: the metadata cannot be written
+        except (CannotStart, KafkaError) as error:  # a KafkaError: the metadata cannot be written
             log.error("%s", error.message if isinstance(error, KafkaError) else error)
             network.close()
             self.leave()
@@ -338,14 +337,14 @@ class Server:
         return EXIT_OK
 
     def wire(self) -> Broker:
-        """The broker over what `open` has opened, listening to changes of the metadata."""
+        """Return a broker made from the parts that `open` has opened, subscribed to metadata changes."""
         assert self._controller is not None and self._partitions is not None, "open it first"
         broker = wire(self._controller, self._partitions, clock=self.clock, metrics=self.metrics, threads=self._threads)
         broker.tls = self._tls
         return broker
 
     def _problem(self) -> str | None:
-        """Why this broker is not healthy; None when it is."""
+        """Return the reason why this broker is not healthy; None when it is."""
         offline = [f"{log_dir.path}: {log_dir.offline_reason}" for log_dir in self._log_dirs if log_dir.offline_reason]
         return "; ".join(offline) or None
 
@@ -386,7 +385,7 @@ class Server:
         return BrokerImage(self.config.node_id, tuple(endpoints), str(rack) if rack is not None else None)
 
     async def _open_http(self, http: HttpServer) -> str:
-        """Serve metrics and health; returns the URL for the ready line, or none."""
+        """Serve metrics and health. Return the URL for the ready line, or none."""
         text = self.config.text("klamm.metrics.listener")
         try:
             wanted = parse_listener(text)

@@ -1,13 +1,13 @@
-"""SIGTERM and SIGINT: asking the broker to stop, at any moment of its life.
+"""SIGTERM and SIGINT: stop the broker at any moment of its life.
 
-    the logs are being opened         `StopRequested` is raised where the main thread is
+    the logs are being opened         `StopRequested` is raised in the main thread
     the loop runs                     the event of `watch` is set in the next iteration of the loop
-    the loop does not turn            after `GRACE_S` `StopRequested` is raised in what keeps it, which so comes to an
-                                      end; again each `GRACE_S`, and with every further signal
+    the loop is blocked               after `GRACE_S` `StopRequested` is raised in the blocking code, which ends it;
+                                      again after each `GRACE_S`, and with every further signal
 
-Python runs these handlers between two bytecodes of the main thread, whatever that is doing; a handler that the loop
-calls would wait for ever for a loop that does not turn. What keeps the loop is logged with its stack. The watch holds
-until the shutdown is over. It cannot interrupt code in C that does not come back.
+Python runs these handlers between two bytecodes of the main thread, in any code; a handler called by the loop would
+wait for ever for a blocked loop. The blocking code is logged with its stack. The watch lasts until the shutdown is
+over. It cannot interrupt C code that does not return.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ GRACE_S = 5.0
 
 
 class StopRequested(BaseException):
-    """A signal asks to stop, and something stands in the way. No handler of errors is to take it for one."""
+    """A signal asks to stop, and running code must be interrupted. Error handlers must not catch it."""
 
 
 class StopSignal:
-    """See the module's head. In the main thread; it takes the signals at once, and SIGALRM with the first of them."""
+    """See the module's head. For the main thread; it handles the signals at once, and SIGALRM from the first one on."""
 
     def __init__(self) -> None:
         self.interrupts = True
-        """Whether to interrupt at once what the main thread does."""
+        """Whether a signal interrupts the main thread at once."""
         self.came = False
         self.has_interrupted_the_loop = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -43,16 +43,17 @@ class StopSignal:
             signal.signal(number, self._on_signal)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-        """Serve the loop, until `unwatch`; the event is set when a signal comes or has come."""
+        """Watch the loop, until `unwatch`. The returned event is set when a signal comes or has come."""
         self._loop = loop
         for number in STOP_SIGNALS:
-            signal.siginterrupt(number, False)  # the loop is woken up all the same, and no thread's call is cut short
+            # the loop is still woken up, and no system call of a thread is interrupted
+            signal.siginterrupt(number, False)
         if self.came:
             self._requested.set()
         return self._requested
 
     def unwatch(self) -> None:
-        """Interrupt nothing any more."""
+        """Stop interrupting."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         self._loop = None
 
@@ -72,7 +73,7 @@ class StopSignal:
             signal.setitimer(signal.ITIMER_REAL, GRACE_S, GRACE_S)
 
     def _look(self, frame: FrameType | None) -> None:
-        """Ask the loop to turn; it has not since the last time: raise StopRequested."""
+        """Schedule a callback in the loop. If the last one has not run, raise StopRequested."""
         if self._loop is None:
             return
         if self._turned:
@@ -81,7 +82,7 @@ class StopSignal:
             return
         self.has_interrupted_the_loop = True
         stack = "".join(traceback.format_stack(frame))
-        log.error("asked to stop, but the event loop is kept. What keeps it is interrupted:\n%s", stack)
+        log.error("asked to stop, but the event loop is blocked. The blocking code is interrupted:\n%s", stack)
         raise StopRequested
 
     def _on_turn(self) -> None:

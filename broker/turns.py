@@ -1,11 +1,12 @@
 """Long work on the loop in short turns.
 
-A large request is handled in pieces, each in a turn of `Turns`: one in each iteration of the loop, whichever request
-asks. As all such requests share one queue, many at a time take longer, but keep the loop no longer than one does.
+A large request is handled in pieces, each in a turn of `Turns`. Each iteration of the loop has one turn, for all
+requests together. As all such requests share one queue, many at a time take longer, but hold the loop no longer than
+one does.
 
-What looks at thousands of partitions, groups or offsets would keep the loop from everybody else: it goes over them with
-`in_turns`, and between two turns requests are served. So nothing that is looked at need be there any more when its turn
-comes, and what must change together is done for one item, without an await.
+Work on thousands of partitions, groups or offsets would block the loop; it iterates over them with `in_turns`, and
+between two turns requests are served. So an item may be gone when its turn comes, and changes that belong together are
+made for one item, without an await.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST = 100
-"""Items of a turn, at most."""
+"""The most items of a turn."""
 TURN_S = 0.003
-"""How long a turn takes, at most, but for its last item."""
+"""The longest duration of a turn, not counting its last item."""
 
 
 async def in_turns(items: Iterable[T], most: int = MOST) -> AsyncIterator[T]:
-    """Give the items that are there now, one by one; others have their turn on the loop after `most` or `TURN_S`."""
+    """Yield the current items, one by one. After `most` items or `TURN_S` the loop serves other work."""
     count, end = 0, perf_counter() + TURN_S
     for item in list(items):
         yield item
@@ -39,7 +40,7 @@ async def in_turns(items: Iterable[T], most: int = MOST) -> AsyncIterator[T]:
 
 
 class Turns:
-    """The queue of those that wait for their turn."""
+    """The queue of work that waits for its turn."""
 
     __slots__ = ("_waiting", "taken")
 
@@ -66,23 +67,23 @@ class Turns:
 
 
 class Tasks:
-    """Work under way that nobody waits for: a failure of it is logged."""
+    """Background tasks that no caller awaits: failures are logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin with it in the next turn. On the loop."""
+        """Start the work in the next iteration. On the loop."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     def cancel(self) -> None:
-        """Stop all of it."""
+        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work in the background failed", exc_info=error)
+            log.error("background work failed", exc_info=error)

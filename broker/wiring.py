@@ -1,6 +1,6 @@
-"""Puts a broker together out of its parts: what each of them is handed, and which of them hear of changed metadata.
+"""The assembly of a broker: passes each part its dependencies, and subscribes parts to metadata changes.
 
-The parts know each other only as what they were handed, and nothing here is of the process: a process may have two
+Parts know each other only through these dependencies. Nothing here belongs to the process: a process may have two
 brokers (tests do).
 """
 
@@ -47,7 +47,7 @@ NO_IMAGE = MetadataImage()
 
 
 class Threads:
-    """The threads of a broker, by what they may be kept waiting with."""
+    """The threads of a broker, by the kind of work that may block them."""
 
     def __init__(self) -> None:
         self.disk = ThreadPoolExecutor(1, thread_name_prefix="klamm-disk")
@@ -64,7 +64,7 @@ class Threads:
 def wire(
     controller: Controller, partitions: PartitionManager, *, clock: Clock, metrics: Metrics, threads: Threads
 ) -> Broker:
-    """A broker over what was opened, listening to changes of the metadata."""
+    """Return a broker made from opened parts, subscribed to metadata changes."""
     config = controller.config
     flusher = Flusher(threads.flushes, threads.background, threads=FLUSH_THREADS)
     groups = GroupCoordinator(
@@ -153,7 +153,7 @@ def _token_keys(config: BrokerConfig) -> TokenKeys | None:
 
 
 def _listen(broker: Broker) -> None:
-    """Have the parts hear of each change of the metadata, in this order."""
+    """Subscribe the parts to metadata changes, in this order."""
     controller, partitions, groups, transactions = (
         broker.controller,
         broker.partitions,
