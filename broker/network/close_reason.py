@@ -1,4 +1,4 @@
-"""Why a connection is closed: the reason in the log, and the kind of reason in the metrics."""
+"""The reason for closing a connection: a text for the log, and a kind for the metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CloseReason:
-    """`kind` is the label in the metrics."""
+    """A reason for closing; `kind` is the label in the metrics."""
 
     kind: str
     text: str

@@ -1,20 +1,20 @@
-"""One client connection: reads frames, has them dispatched in order, sends the replies in the same order.
+"""One client connection: reads frames, dispatches them in order, sends the responses in the same order.
 
 The connection owns its channel, plain or TLS; `receiver` watches it, `send_queue` sends. A readable event reads once,
-dispatches what is whole, and sends the replies with one system call. Short replies leave when all the connections that
-were readable together have been served, since each send may wake a peer; those of a connection that is alone leave at
-once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): what is left waits for the other connections' turns.
+dispatches the complete frames, and sends their responses with one system call. Short responses are sent when all
+connections that were readable together have been served, since each send may wake a peer; a connection that is alone
+sends at once. A turn is bounded (`TURN_FRAMES`, `TURN_BYTES`): the rest waits for the turns of other connections.
 
-Order. A pending reply says what may pass it (Produce after Produce), `max_inflight` of them at most; anything else
-stays in the buffer until all replies before it are known. Replies leave in the order of the requests.
+Order. A pending response says which requests may pass it (Produce after Produce), `max_inflight` of them at most; any
+other request stays in the buffer until all earlier responses are known. Responses leave in the order of requests.
 
 Back-pressure is muting: while any bit of `_muted` is set, nothing is read from the socket. The reader is removed only
-when bytes arrive meanwhile, since a client that waits for its answer costs no system call that way. A client over a
-quota is throttled: neither read from nor served for a while, and not idle meanwhile.
+when bytes arrive meanwhile, so a client that waits for its response costs no system call. A client over a quota is
+throttled: for a while nothing is read or dispatched, and the connection does not count as idle.
 
-Ends. A half close, malformed input and shutdown let everything that was accepted before be answered and sent; then the
-socket is closed. For a peer that has closed no answer is waited for longer than a frame may take. Errors of the socket
-and deadlines close it at once. Time comes from the sweep of the `Network`, there are no timers per request.
+Ends. After a half close, malformed input or shutdown, every accepted request gets its response; then the socket is
+closed. If the peer has closed, a response is not awaited for longer than a frame may take. Errors of the socket and
+deadlines close it at once. Time comes from the sweep of the `Network`; there are no timers per request.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ logger = logging.getLogger(__name__)
 
 TURN_FRAMES = 32
 TURN_BYTES = 256 * 1024
-SEND_NOW_BYTES = 128 * 1024  # replies of a turn that are larger do not wait for other connections
+SEND_NOW_BYTES = 128 * 1024  # a turn with more bytes of responses sends at once, without waiting for other connections
 
-# Why nothing is read. Those in NOT_SERVING also keep buffered frames from being dispatched.
-WAITING = 1  # for replies that must leave first
-UNSENT = 2  # the peer does not take its replies
+# The reasons for muting. Those in NOT_SERVING also keep buffered frames from being dispatched.
+WAITING = 1  # for responses that must be sent first
+UNSENT = 2  # the peer does not read its responses
 TURN_OVER = 4  # the rest of the buffer is scheduled
 NO_BUDGET = 8  # queued.max.request.bytes
-ENDING = 16  # nothing more is accepted
+ENDING = 16  # no more requests are accepted
 THROTTLED = 32  # over a quota
 NOT_SERVING = WAITING | UNSENT | TURN_OVER | THROTTLED
 
@@ -101,19 +101,20 @@ class Connection:
 
     @property
     def local_address(self) -> tuple[str, int]:
-        """The address that the client dialled, as far as this machine knows."""
+        """The address that the client connected to, as far as this machine knows."""
         if self._local_address is None:
             self._local_address = self._channel.local_address()
         return self._local_address
 
     def keep_frame(self) -> bool:
-        """From within the dispatcher: whether views of the frame stay valid after it. If not, the frame is small, and
-        what is needed longer is to be copied."""
+        """Return whether views of the current frame stay valid after the dispatcher. If not, the frame is small: copy
+        the parts that are needed longer. For the dispatcher only.
+        """
         return self._frames.keep()
 
     @contextmanager
     def cancelled_on_close(self, wait: asyncio.Future[Any]) -> Iterator[None]:
-        """While this is entered, the end of the connection cancels what a task waits for on its behalf."""
+        """Cancel `wait`, which a task awaits for this connection, if the connection closes inside this context."""
         if self.closed:
             wait.cancel()
         self._waits.add(wait)
@@ -123,7 +124,7 @@ class Connection:
             self._waits.discard(wait)
 
     def close(self, reason: str, kind: str = "server") -> None:
-        """Close now, whatever is unanswered or unsent. `kind` is the label in the metrics."""
+        """Close now, dropping unanswered requests and unsent bytes. `kind` is the label in the metrics."""
         if self.closed:
             return
         self.closed = True
@@ -144,12 +145,12 @@ class Connection:
             wait.cancel()
 
     def hand_to(self, dispatch: Dispatcher, max_frame_bytes: int) -> None:
-        """Have the frames that follow dispatched by `dispatch`, and close when one is larger than that."""
+        """Dispatch later frames with `dispatch`, and close the connection at a frame larger than `max_frame_bytes`."""
         self._dispatch = dispatch
         self._frames.max_frame_bytes = max_frame_bytes
 
     def throttle(self, delay_ms: int) -> None:
-        """Read and dispatch nothing for so long. Replies go out all the same."""
+        """Read and dispatch nothing for `delay_ms`. Responses are still sent."""
         if self._muted & ENDING:
             return
         loop, end = self._network.loop, delay_ms / 1000
@@ -168,7 +169,7 @@ class Connection:
             self._go_on()
 
     def drain(self) -> None:
-        """Answer what has been read, send it, then close."""
+        """Answer the requests that were read, send the responses, then close."""
         self._end_with(CloseReason("drain", "shutting down"))
 
     def __repr__(self) -> str:
@@ -178,7 +179,7 @@ class Connection:
 
     def _on_readable(self) -> None:
         if self._muted & UNSENT:
-            self._network.file_threads.settle()  # a thread may have sent it all and not been heard yet
+            self._network.file_threads.settle()  # a thread may have sent everything without the loop's notice
         frames = self._frames
         try:
             if self._muted:
@@ -200,8 +201,9 @@ class Connection:
         self._serve(frames.received_frame(size))
 
     def _serve(self, frame: memoryview | None = None) -> None:
-        """One turn: dispatch whole frames while they may go ahead, then send the replies that are ready. `frame` is all
-        that there is, if given."""
+        """Run one turn: dispatch complete frames that may go ahead, then send the ready responses. `frame`, if given,
+        is all that was read.
+        """
         frames = self._frames
         is_all = frame is not None
         pending = self._pending
@@ -256,7 +258,7 @@ class Connection:
             if self._muted & ENDING or left_bytes < TURN_BYTES - SEND_NOW_BYTES:
                 self.send_ready()
             elif not has_waited or self._ready is not ready:
-                self._network.send_soon(self)  # which may send at once
+                self._network.send_soon(self)  # may send at once
         if self._share is not None:
             self._charge()
         if self._muted & ENDING:
@@ -267,7 +269,7 @@ class Connection:
         self._go_on()
 
     def _go_on(self) -> None:
-        """A bit of `_muted` was cleared: serve what is buffered, read again."""
+        """Serve the buffer and read again, after a bit of `_muted` was cleared."""
         if self.closed:
             return
         if not self._muted & NOT_SERVING and self._frames.has_frame():
@@ -278,7 +280,7 @@ class Connection:
             self._receiver.resume()
 
     def _on_answer(self, _: asyncio.Future[Response | None]) -> None:
-        """Some pending answer is there: send every reply that has no unanswered request before it."""
+        """Send every response that has no unanswered request before it, after one of them has become known."""
         if self.closed:  # by the dispatcher, which then returned a future
             self._pending.abandon()
             return
@@ -296,7 +298,7 @@ class Connection:
     # -- sending
 
     def send_ready(self) -> None:
-        """Send the replies that are ready."""
+        """Send the ready responses."""
         ready = self._ready
         if not ready:
             return
@@ -346,7 +348,7 @@ class Connection:
         self._go_on()
 
     def sweep(self, now: float, idle_s: float, frame_s: float) -> None:
-        """Called now and then: enforce the deadlines, free what a quiet connection does not need."""
+        """Enforce the deadlines, and free memory that a quiet connection does not need. Called from time to time."""
         frames, deadlines = self._frames, self.deadlines
         overdue = None
         if self._active:
@@ -358,7 +360,7 @@ class Connection:
                 idle_s = self._listener.idle_limit_s(idle_s)
                 overdue = deadlines.check_quiet(now, idle_s, frame_s, is_ending=bool(self._muted & ENDING))
             elif deadlines.is_quiet(now, frame_s) and self._receiver.peer_has_gone():
-                overdue = CloseReason("eof", "the peer has closed, and waits no more")
+                overdue = CloseReason("eof", "the peer has closed")
         if overdue is None:
             size = 0 if self._muted else frames.buffered_bytes
             overdue = deadlines.check_frame(now, frame_s, frames.frames_seen, size)
@@ -388,7 +390,7 @@ class Connection:
         self._receiver.pause()
 
     def _close_if_done(self) -> None:
-        """Close when everything accepted has been answered and sent."""
+        """Close when every accepted request has been answered and its response sent."""
         is_busy = self._pending.responses or self._send_queue.unsent_bytes or self._muted & TURN_OVER or self._ready
         if self.closed or is_busy or self._frames.has_frame():
             return

@@ -1,8 +1,8 @@
-"""How long a connection may be quiet, and how long a frame may take; no I/O, and the time is handed in.
+"""Deadlines of a connection: how long it may be quiet, and how long a frame may take. No I/O; callers pass in the time.
 
-Three deadlines, looked at by the sweep of the network. A connection without a request in work may be idle as long as
-its listener or the node allows. A frame that has begun may take the frame timeout, and that long again for every
-`RENEWAL_BYTES` that came. A peer that takes none of its last replies gets no longer than a frame does.
+The network's sweep checks three deadlines. A connection without a request in progress may be idle as long as its
+listener or the node allows. A frame that has begun may take the frame timeout, and that long again for every
+`RENEWAL_BYTES` received. A peer that reads none of its last responses gets no longer than a frame does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RENEWAL_BYTES = 64 * 1024  # a half frame that grew by this much gets a new dead
 
 
 class Deadlines:
-    """What the sweeps have seen of one connection."""
+    """The state of one connection at the last sweeps."""
 
     __slots__ = ("_active_at", "_frame_mark", "_frame_since")
 
@@ -35,15 +35,15 @@ class Deadlines:
         return now - self._active_at >= limit_s
 
     def check_quiet(self, now: float, idle_s: float, frame_s: float, *, is_ending: bool) -> CloseReason | None:
-        """Check a connection that was not active, with no request in work."""
+        """Check an inactive connection without a request in progress."""
         if self.is_quiet(now, idle_s):
             return CloseReason("idle", f"idle for {now - self._active_at:.0f} s")
         if is_ending and self.is_quiet(now, frame_s):
-            return CloseReason("idle", "the peer does not take its last replies")
+            return CloseReason("idle", "the peer does not read its last responses")
         return None
 
     def check_frame(self, now: float, frame_s: float, frames_seen: int, buffered_bytes: int) -> CloseReason | None:
-        """Check the frame that is being received, of which `buffered_bytes` are there; 0 when there is none."""
+        """Check the frame that is being received: `buffered_bytes` of it are there; 0 if there is none."""
         if not buffered_bytes:
             self._frame_mark = NO_MARK
             return None

@@ -1,4 +1,4 @@
-"""A future that tells at once."""
+"""A future that calls its callbacks at once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 class Deferred(asyncio.Future[T]):
-    """A future whose callbacks are called by whoever completes it, and not in the next turn of the loop.
+    """A future with callbacks that run when it is completed, not in the next iteration of the loop.
 
-    An answer that a thousand wait for is there so much sooner. Complete it with nothing on the stack that a callback
-    could meet again: from a callback of the loop. Cancelling tells at once, too; who does it first takes back what it
-    has added itself. A task that awaits a promise is woken in its next turn, as by any future.
+    Thousands of waiting requests get their responses that much sooner. Complete it from a callback of the loop, with
+    nothing on the stack that a callback could re-enter. Cancelling also runs the callbacks at once; the canceller first
+    removes callbacks of its own. A task that awaits the future is woken in the next iteration, as by any future.
     """
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop | None = None) -> None:

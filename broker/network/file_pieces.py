@@ -1,16 +1,16 @@
-"""Record data on its way from the page cache to a socket, and keeping the disk away from the event loop.
+"""Record data on the way from the page cache to a socket, without disk waits on the event loop.
 
-A `FilePiece` is the unsent rest of a `FileRegion`. A large one is sent by a thread (`FileThreads`), which may wait for
-the disk and, shortly, for the peer: `sendfile` runs without the GIL, so large fetches use more than one core. When the
-peer does not keep up, the loop goes on with it.
+A `FilePiece` is the unsent rest of a `FileRegion`. A thread (`FileThreads`) sends large ones. It may wait for the disk
+and, shortly, for the peer: `sendfile` runs without the GIL, so large fetches use more than one core. When the peer does
+not keep up, the loop sends the rest.
 
-Reading pages that are not in memory blocks whoever asks, so before the loop touches a stretch of a file it asks
+A read of pages that are not in memory blocks the caller. So before the loop reads a stretch of a file it asks
 `preadv(RWF_NOWAIT)` for single bytes of it, one every `PROBE_STRIDE`: the kernel evicts and reads ahead in runs far
-longer than that. A miss is counted and a thread reads the stretch; then the loop goes on. Where the filesystem does not
-know the flag (tmpfs), all counts as cached.
+longer than that. A miss is counted and a thread reads the stretch; then the loop goes on. On a filesystem without this
+flag (tmpfs), all data count as cached.
 
-A file object may tell that its newest bytes need no probe: its optional attribute `hot_position` is the position from
-which on everything was written a moment ago.
+A file object may declare that its newest bytes need no probe: its optional attribute `hot_position` is the start of the
+bytes that were just written.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from klamm.protocol.regions import FileRegion
 
-COPY_BYTES = 64 * 1024  # up to here one pread and a common send beat a send of their own
-WINDOW_BYTES = 1024 * 1024  # probed, and read ahead, at a time
+COPY_BYTES = 64 * 1024  # up to this size one pread and a common send are faster than a send of its own
+WINDOW_BYTES = 1024 * 1024  # probed, and read ahead, at once
 PROBE_STRIDE = 64 * 1024
 THREADS = 4
-THREAD_BYTES = 256 * 1024  # from here on a thread sends a piece
+THREAD_BYTES = 256 * 1024  # from this size on a thread sends a piece
 THREAD_TURNS = 256  # large pieces that threads send after other traffic
-PEER_WAIT_MS = 2  # how long a thread waits until the peer has taken something
+PEER_WAIT_MS = 2  # how long a thread waits for the peer to read
 NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
@@ -52,7 +52,7 @@ class ShortFile(Exception):
 
 
 class FilePiece:
-    """What is still to be sent of a region; `warm_until` is the position up to which no read will block."""
+    """The unsent part of a region; up to position `warm_until` no read will block."""
 
     __slots__ = ("by_thread", "file", "position", "size", "warm_until")
 
@@ -83,7 +83,7 @@ class FilePiece:
             raise
         if count == 0:
             raise ShortFile(f"file ends before position {self.position}")
-        return count == self.size  # else the page behind is not there, or the file ends
+        return count == self.size  # else a page is not in memory, or the file ends
 
     def _copy_blocking(self, buffer: bytearray | memoryview) -> bool:
         if os.preadv(self.file.fileno(), [buffer], self.position) != self.size:
@@ -91,12 +91,12 @@ class FilePiece:
         return True
 
     def is_warm(self, size: int) -> bool:
-        """Whether so many bytes from the position on can be sent without blocking."""
+        """Return whether `size` bytes from the position on can be sent without blocking."""
         stop = self.position + size
         return self.warm_until >= stop or is_cached(self.file.fileno(), self.position, stop)
 
     def warm_bytes(self) -> int:
-        """How many bytes from the position on can be sent without blocking; 0 for none."""
+        """Return how many bytes from the position on can be sent without blocking; 0 for none."""
         if self.warm_until <= self.position:
             stop = self.position + min(self.size, WINDOW_BYTES)
             if not is_cached(self.file.fileno(), self.position, stop):
@@ -106,16 +106,18 @@ class FilePiece:
 
 
 def in_memory(region: FileRegion) -> FileRegion | bytearray:
-    """Return the bytes of the region if they can be had without blocking, else the region itself."""
+    """Return the bytes of the region if reading them does not block, else the region itself."""
     data = bytearray(region.size)
-    with suppress(OSError, ShortFile):  # which sending the region will raise again
+    with suppress(OSError, ShortFile):  # sending the region raises them again
         if FilePiece(region).copy_into(data):
             return data
     return region
 
 
 def is_cached(descriptor: int, position: int, stop: int) -> bool:
-    """Is [position, stop) most likely in the page cache? At most `WINDOW_BYTES / PROBE_STRIDE + 1` short calls."""
+    """Return whether [position, stop) is most likely in the page cache. Makes at most `WINDOW_BYTES / PROBE_STRIDE + 1`
+    short calls.
+    """
     if NOWAIT is None:
         return True
     probe = [bytearray(1)]
@@ -133,13 +135,13 @@ def is_cached(descriptor: int, position: int, stop: int) -> bool:
 
 
 DoneCallback = Callable[[Any, BaseException | None], None]
-"""Is given what a thread's work returned, or its error."""
+"""Receives the result of a thread's work, or its error."""
 
 
 class FileThreads:
-    """Threads that send large pieces, and pull stretches of files into the page cache; started when there is work.
+    """Threads that send large pieces, and read stretches of files into the page cache; started on first use.
 
-    An executor would do, but takes longer for each piece than the kernel does. `busy` counts what has been given out.
+    An executor would work, too, but costs more time per piece than the kernel does. `busy` counts unfinished work.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int = THREADS) -> None:
@@ -153,12 +155,13 @@ class FileThreads:
         self._turns_left = THREAD_TURNS
 
     def note_other_traffic(self) -> None:
-        """Note that something else than a large piece was sent: the next THREAD_TURNS large ones are for threads."""
+        """Note that something other than a large piece was sent: threads get the next THREAD_TURNS large pieces."""
         self._turns_left = THREAD_TURNS
 
     def take_thread_turn(self) -> bool:
-        """Return whether a thread shall send the next large piece, and count it. Where nothing but large pieces is
-        sent, threads make no answer faster and large ones dearer."""
+        """Return whether a thread shall send the next large piece, and count it. If only large pieces are sent, threads
+        make no response faster and large ones more expensive.
+        """
         if self._turns_left:
             self._turns_left -= 1
             return True
@@ -170,7 +173,7 @@ class FileThreads:
         parts: Sequence[Part],
         then: Callable[[int, BaseException | None], None],
     ) -> None:
-        """Send what the peer takes of the parts, then call `then` on the loop with the bytes sent, or the error.
+        """Send as much of the parts as the peer reads. Call `then` on the loop with the bytes sent, or the error.
         `duplicate` makes a descriptor for the thread."""
 
         def done(result: tuple[int, int] | None, error: BaseException | None) -> None:
@@ -192,18 +195,18 @@ class FileThreads:
             then(error)
 
         self._start()
-        # The thread holds the file object, so the descriptor cannot be closed and reused under it.
+        # The thread holds the file object, so the descriptor cannot be closed and reused meanwhile.
         self._give(done, _read, piece.file, piece.position, stop)
 
     def settle(self) -> None:
-        """Tell of all that is finished; the loop does so by itself, a little later."""
+        """Report all finished work; the loop does so by itself, a little later."""
         while self._finished:
             on_done, result, error = self._finished.popleft()
             self.busy -= 1
             on_done(result, error)
 
     def close(self) -> None:
-        """The threads end when they have done what they were given."""
+        """End the threads after the work they have."""
         for _ in self._threads:
             self._given.put(None)
         self._threads = []
@@ -213,7 +216,7 @@ class FileThreads:
         self._given.put((on_done, work, what))
 
     def _start(self) -> None:
-        """The first time: as many threads as there may be. Raises OSError when that is none."""
+        """Start as many threads as possible, once. Raises OSError when no thread can be started."""
         if self._threads:
             return
         try:
@@ -226,20 +229,20 @@ class FileThreads:
                 raise OSError(errno.ENOMEM, str(error)) from error
 
     def _run(self) -> None:
-        """Of a thread."""
+        """Do the work of a thread."""
         while (given := self._given.get()) is not None:
             on_done, work, what = given
             try:
                 self._finished.append((on_done, work(*what), None))
             except Exception as error:
                 self._finished.append((on_done, None, error))
-            del given, on_done, work, what  # no file stays open for them
+            del given, on_done, work, what  # keep no file open
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.settle)
 
 
 def _send(channel: socket.socket, parts: Sequence[Part]) -> tuple[int, int]:
-    """Runs in a thread: the bytes sent, and how many windows had to come from the disk. Closes `channel`."""
+    """Send the parts, in a thread. Return the bytes sent, and how many windows came from the disk. Closes `channel`."""
     writable = select.poll()
     writable.register(channel, select.POLLOUT)
     sent = misses = 0
@@ -289,7 +292,7 @@ def _send_piece(channel: socket.socket, piece: FilePiece, writable: select.poll)
 
 
 def _read(file: FileLike, position: int, stop: int) -> None:
-    """Runs in a thread."""
+    """Read a stretch of a file, in a thread."""
     descriptor = file.fileno()
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, position, stop - position, os.POSIX_FADV_WILLNEED)
@@ -297,7 +300,7 @@ def _read(file: FileLike, position: int, stop: int) -> None:
     while position < stop:
         count = os.preadv(descriptor, [data], position)
         if not count:
-            return  # a short file: whoever sends it notices
+            return  # a short file: its sender notices
         position += count
 
 

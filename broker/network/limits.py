@@ -1,9 +1,9 @@
-"""The bounds of the network layer: settings, connection counts, the budget of request bytes, descriptors.
+"""The limits of the network layer: settings, connection counts, the budget of request bytes, descriptors.
 
-`ConnectionQuota` counts connections of the node, of each listener and of each address. Over a limit per address the
-accepted socket is closed at once; over a limit of the node or of a listener nobody accepts until a connection closes
-(as in Kafka), so the peers wait in the kernel's backlog. Limits per address may be given for names: `look_up` asks for
-their addresses, in a thread; until the answer is there, and when there is none, the common limit holds.
+`ConnectionQuota` counts connections of the node, of each listener and of each address. At the limit of an address the
+accepted socket is closed at once. At the limit of the node or of a listener accepting stops until a connection closes
+(as in Kafka), so the peers wait in the kernel's backlog. Limits per address may be given for host names: `look_up`
+resolves them, in a thread; until then, and if that fails, the common limit applies.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ CREATION_RATE = "max.connection.creation.rate"
 
 
 class Values(Protocol):
-    """What is read of a BrokerConfig, or a plain dict in a test."""
+    """The methods used of a BrokerConfig, or of a plain dict in a test."""
 
     def __getitem__(self, name: str, /) -> object: ...
 
 
 @runtime_checkable
 class SomeSet(Protocol):
-    """A config that tells what an operator has set from defaults."""
+    """A config that can tell an operator's values from defaults."""
 
     def is_set(self, name: str, /) -> bool: ...
 
@@ -43,7 +43,7 @@ class SomeSet(Protocol):
 @dataclass(frozen=True, slots=True)
 class NetworkLimits:
     """Settings of the node. Byte and time units are in the names; a negative `queued_max_request_bytes` or
-    `max_idle_ms` is no limit.
+    `max_idle_ms` means no limit.
     """
 
     max_request_bytes: int = 100 * 1024 * 1024
@@ -59,7 +59,7 @@ class NetworkLimits:
     max_idle_ms: int = 600_000
     frame_timeout_ms: int = 30_000
     backlog: int = 1024
-    send_buffer_bytes: int = -1  # -1: what the kernel tunes
+    send_buffer_bytes: int = -1  # -1: the kernel tunes it
     receive_buffer_bytes: int = -1
     unsent_high_water_bytes: int = 1024 * 1024
     handshakes_per_turn: int = 4
@@ -91,7 +91,7 @@ class NetworkLimits:
             queued_max_request_bytes=value("queued.max.request.bytes", -1),
             max_idle_ms=value("connections.max.idle.ms", default.max_idle_ms),
             frame_timeout_ms=value("klamm.frame.timeout.ms", default.frame_timeout_ms),
-            # Kafka's defaults, 100 KiB and 50, are from another time: the kernel tunes buffers better by itself.
+            # Kafka's defaults, 100 KiB and 50, are outdated: the kernel tunes buffers better by itself.
             backlog=value("socket.listen.backlog.size", default.backlog, only_if_set=True),
             send_buffer_bytes=value("socket.send.buffer.bytes", -1, only_if_set=True),
             receive_buffer_bytes=value("socket.receive.buffer.bytes", -1, only_if_set=True),
@@ -146,12 +146,14 @@ def _integer(config: Values, name: str, default: int) -> int:
 
 
 def idle_limit_s(limit_ms: int) -> float:
-    """Seconds of quiet after which a connection is closed; infinite for a negative limit, as in Kafka."""
+    """Return the seconds of quiet after which a connection is closed; infinite for a negative limit, as in Kafka."""
     return limit_ms / 1000 if limit_ms >= 0 else math.inf
 
 
 def parse_overrides(value: object) -> dict[str, int]:
-    """`host:count` pairs, as text with commas or as a list: addresses, and names as they are. Raises ValueError."""
+    """Parse `host:count` pairs, from text with commas or a list, into limits by address or host name. Raises
+    ValueError.
+    """
     if not value:
         return {}
     items = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
@@ -165,7 +167,7 @@ def parse_overrides(value: object) -> dict[str, int]:
 
 
 def names_in(overrides: Iterable[str]) -> list[str]:
-    """The hosts that have to be looked up."""
+    """Return the host names that must be resolved."""
     return [host for host in overrides if _address(host) is None]
 
 
@@ -177,7 +179,7 @@ def _address(host: str) -> str | None:
 
 
 def look_up(name: str) -> list[str]:
-    """The addresses of a name. Blocks, for seconds if it must; raises ValueError when it has none."""
+    """Return the addresses of a host name. May block for seconds. Raises ValueError when there are none."""
     try:
         return sorted({plain_address(str(info[4][0])) for info in socket.getaddrinfo(name, None)})
     except (OSError, UnicodeError) as error:
@@ -185,13 +187,13 @@ def look_up(name: str) -> list[str]:
 
 
 def look_up_known(names: Iterable[str]) -> dict[str, list[str]]:
-    """The addresses of those names that have some; one line of warning for each of the others. Blocks."""
+    """Return the addresses of the names that can be resolved; log a warning for each of the others. Blocks."""
     found = {}
     for name in names:
         try:
             found[name] = look_up(name)
         except ValueError as error:
-            logger.warning("%s; the override is left out", error)
+            logger.warning("%s; the override is ignored", error)
     return found
 
 
@@ -203,14 +205,16 @@ def address_prefix(address: str, bits: int) -> str:
 
 
 def plain_address(address: str) -> str:
-    """`::ffff:10.0.0.1`, as a dual-stack socket reports an IPv4 peer, is 10.0.0.1; zones are cut."""
+    """Return an address in plain form: `::ffff:10.0.0.1`, which a dual-stack socket reports for IPv4, becomes 10.0.0.1;
+    zones are cut.
+    """
     if address.startswith("::ffff:") and "." in address:
         return address[7:]
     return address.partition("%")[0]
 
 
 class ConnectionQuota:
-    """Counts connections; no socket in sight."""
+    """Counts of connections, without sockets."""
 
     def __init__(self, limits: NetworkLimits) -> None:
         self._limits = limits
@@ -225,7 +229,7 @@ class ConnectionQuota:
         return self.total >= self._limits.max_connections
 
     def admit(self, address: str) -> bool:
-        """Count a connection of this address, or return False when it has too many."""
+        """Count a connection of this address, or return False when the address has too many."""
         limits = self._limits
         counted = self.counted_by(address)
         count = self._per_address.get(counted, 0)
@@ -253,12 +257,12 @@ class ConnectionQuota:
         self.total -= 1
 
     def change_limits(self, limits: NetworkLimits) -> None:
-        """Takes effect for the next connection; none is closed."""
+        """Apply new limits to later connections; none is closed."""
         self._limits = limits
         self.set_addresses(self._addresses)
 
     def set_addresses(self, found: Mapping[str, list[str]]) -> None:
-        """The addresses of the names among the overrides."""
+        """Set the addresses of the host names among the overrides."""
         self._addresses = dict(found)
         overrides = self._limits.max_connections_per_ip_overrides
         self._by_name = {
@@ -269,18 +273,18 @@ class ConnectionQuota:
 class RequestBudget:
     """`queued.max.request.bytes`: the node's bytes of requests being received or answered.
 
-    A frame is charged with its declared size when it begins, and may begin as long as anything is left: so the bytes
-    held exceed the limit by one frame at most, and a frame that began can always end (no two half frames wait for each
-    other). Who may not begin is muted and called back.
+    A frame is charged with its declared size when it begins, and may begin as long as any budget is left. So the held
+    bytes exceed the limit by one frame at most, and a frame that began can always end (no two half frames wait for each
+    other). A connection that may not begin a frame is muted and called back.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        self._waiting: dict[Callable[[], None], None] = {}  # in the order of their coming
+        self._waiting: dict[Callable[[], None], None] = {}  # in the order of arrival
 
     def change(self, before: int, now: int, resume: Callable[[], None]) -> bool:
-        """A connection holds `now` instead of `before`. False: refused, wait for `resume` and ask again."""
+        """Change the bytes of a connection from `before` to `now`. False: refused; wait for `resume` and ask again."""
         if now > before and self.held_bytes >= self.limit_bytes:
             self._waiting[resume] = None
             return False
@@ -292,7 +296,7 @@ class RequestBudget:
         return True
 
     def forget(self, resume: Callable[[], None]) -> None:
-        """Whoever waits to be called back so is gone."""
+        """Remove a waiting callback: its connection has closed."""
         self._waiting.pop(resume, None)
 
     def share(self, resume: Callable[[], None]) -> BudgetShare:
@@ -332,7 +336,7 @@ class BudgetShare:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one; returns the limit now in force."""
+    """Raise the soft limit of open files to the hard one. Return the limit now in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return soft

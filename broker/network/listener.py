@@ -1,11 +1,10 @@
-"""A listening socket: accepts, within limits, and makes connections.
+"""A listening socket: accepts within limits, and makes connections.
 
-At `max.connections` of the node or of the listener accepting pauses until one closes. Over a rate an accepted
-connection waits, and nothing else is accepted meanwhile. A peer over its address's limit is closed right after
-the accept, one over its address's rate a little later. Descriptors: the last ones below the process's limit are left to
-the log, which needs them to begin segments; a peer that would take one is closed and accepting pauses for `PAUSE_S`.
-Should all be gone nevertheless, a reserve descriptor is given up for a moment so that one waiting peer can be told by a
-close.
+At `max.connections` of the node or of the listener accepting pauses until a connection closes. Over a rate an accepted
+connection waits, and no other is accepted meanwhile. A peer over its address's limit is closed right after the accept,
+one over its address's rate a little later. The last descriptors below the process's limit are reserved for the log,
+which needs them for new segments: a peer that would take one is closed, and accepting pauses for `PAUSE_S`. If all
+descriptors are used nevertheless, a reserve descriptor is freed for a moment to accept and close one waiting peer.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno
 
 
 class Listener:
-    """Bound when made (raises OSError), accepting from `start` on."""
+    """A listener; bound when it is created (raises OSError), accepting from `start` on."""
 
     def __init__(self, name: str, host: str, port: int, limits: ListenerLimits, network: Network) -> None:
         self.name = name
@@ -58,7 +57,7 @@ class Listener:
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
     def idle_limit_s(self, of_node_s: float) -> float:
-        """The listener's own limit, or that of the node."""
+        """Return the listener's own limit, or that of the node."""
         limit = self.limits.max_idle_ms
         return of_node_s if limit is None else idle_limit_s(limit)
 
@@ -67,14 +66,14 @@ class Listener:
         self.resume()
 
     def resume(self) -> None:
-        """Accept again, if nothing speaks against it."""
+        """Accept again, if no limit or pause prevents it."""
         if self._accepting or not self._started or self._socket is None or self._pause is not None or self._full():
             return
         self._accepting = True
         self._network.loop.add_reader(self._socket, self._on_readable)
 
     def close(self) -> None:
-        """Accept no more; connections stay."""
+        """Stop accepting; connections stay."""
         if self._socket is None:
             return
         self._stop_accepting()
@@ -91,7 +90,7 @@ class Listener:
             self._reserve = -1
 
     def connected(self, channel: Channel, peer: tuple[str, int], principal: str, handshake: TlsHandshake) -> None:
-        """The handshake is over, and this is the user."""
+        """Make a connection after the TLS handshake, which has identified `principal`."""
         connection = Connection(channel, peer, self._network, self)
         connection.principal = principal
         self._network.connections.add(connection)
@@ -101,15 +100,15 @@ class Listener:
             self.gate.guard(connection, handshake)
 
     def use_tls(self, tls: TlsEndpoint) -> None:
-        """Have connections that come from now on shake hands with this."""
+        """Use this TLS endpoint for the handshakes of later connections."""
         if self._network.handshakes is None:
-            from klamm.broker.network.tls_handshake import Handshakes  # not needed by most
+            from klamm.broker.network.tls_handshake import Handshakes  # needed only with TLS
 
             self._network.handshakes = Handshakes(self._network)
         self.tls = tls
 
     def forget(self, connection: Connection | TlsHandshake, kind: str) -> None:
-        """The connection was closed."""
+        """Remove a closed connection from the counts."""
         self.connection_count -= 1
         self._network.forget(connection, kind)
         if not self._accepting:
@@ -151,7 +150,7 @@ class Listener:
                 if error.errno in OUT_OF_DESCRIPTORS:
                     self._on_out_of_descriptors(error)
                     return
-                continue  # ECONNABORTED and the like: that peer is gone
+                continue  # ECONNABORTED and the like: that peer has closed
             if channel.fileno() >= self._descriptor_bound:
                 channel.close()
                 self._pause_accepting("the last descriptors are for the log")
@@ -211,7 +210,7 @@ class Listener:
             network.close_idlest(self)
 
     def _on_out_of_descriptors(self, error: OSError) -> None:
-        """Shed one waiting peer with the help of the reserve, then pause."""
+        """Accept and close one waiting peer with the reserve descriptor, then pause."""
         self._pause_accepting(error)
         if self._reserve < 0 or self._socket is None:
             return
@@ -235,18 +234,18 @@ class Listener:
 
     def _take_reserve(self) -> None:
         if self._reserve < 0:
-            with contextlib.suppress(OSError):  # else next time
+            with contextlib.suppress(OSError):  # else the next pause tries again
                 self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def descriptor_bound() -> int:
-    """Connections get descriptors below this; new ones are the lowest that are free."""
+    """Return the upper bound of descriptors for connections; new descriptors are the lowest free ones."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit - max(LEAST_RESERVED, limit // 16)
 
 
 def bind(host: str, port: int, network: Network) -> socket.socket:
-    """A listening socket on the first address of `host`; all addresses, of both families, for an empty one."""
+    """Bind a listening socket to the first address of `host`; for an empty host, to all addresses of both families."""
     if host:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return _bind(family, address, network, dual_stack=False)

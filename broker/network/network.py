@@ -1,8 +1,8 @@
-"""What all listeners of a node share, and their life: `listen`, `drain`, `close`.
+"""The shared parts of all listeners of a node, and their life: `listen`, `drain`, `close`.
 
-One sweep enforces the deadlines of all connections; connections and the code here take the time from it (`now`), so a
-request costs no look at the clock. Drain, the order of a graceful end: stop accepting; let every connection answer
-what it has read and send it; after the deadline close what is left.
+One sweep enforces the deadlines of all connections. Connections and this module take the time from it (`now`), so a
+request never reads the clock. The order of a drain: stop accepting; let every connection answer the requests it has
+read and send the responses; after the deadline close the remaining connections.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ logger = logging.getLogger(__name__)
 
 MAX_SWEEP_S = 3.0
 MOST_CLOSING_LATER = 1000
-COPIES_BYTES = COPY_BYTES + 4096  # a reply with one small region
-SEND_TOGETHER = 64  # connections whose replies wait for each other
+COPIES_BYTES = COPY_BYTES + 4096  # a response with one small region
+SEND_TOGETHER = 64  # the most connections with responses that wait for each other
 SWEEPS_PER_TIMEOUT = 10
 
 
 @dataclass(slots=True)
 class NetworkCounters:
-    """What the metrics show of the network; `closed` is by kind of reason."""
+    """Counters of the network for the metrics; `closed` is by kind of reason."""
 
     accepted: int = 0
     refused: int = 0  # over a limit per address
@@ -71,7 +71,7 @@ class NetworkCounters:
 
 
 class Network:
-    """Made on the loop it will run on."""
+    """The network of a node. Create it on the loop that runs it."""
 
     def __init__(self, dispatcher: Dispatcher, limits: NetworkLimits, *, clock: Clock) -> None:
         self.loop = asyncio.get_running_loop()
@@ -95,7 +95,7 @@ class Network:
         self.listeners: list[Listener] = []
         self._warnings = RateLimitedWarning()
         self._ready: list[Connection] = []
-        self._alone: Connection | None = None  # who was sent for last, with nobody beside it
+        self._alone: Connection | None = None  # the last connection to be sent for, if no other was ready with it
         self._drained: asyncio.Future[None] | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._schedule_sweep()
@@ -121,7 +121,7 @@ class Network:
         self._schedule_sweep()
 
     def change_limits(self, limits: NetworkLimits) -> None:
-        """New settings for what comes; open connections keep their frame limit."""
+        """Apply new settings to later connections; open connections keep their frame limit."""
         if limits.max_connections_per_ip_overrides != self.limits.max_connections_per_ip_overrides:
             self._look_up(limits)
         self.limits = limits
@@ -133,12 +133,12 @@ class Network:
         self.resume_accepting()
 
     def change_address_quotas(self, quotas: Quotas) -> None:
-        """Other client quotas, those of addresses among them."""
+        """Apply new client quotas; only those of addresses matter here."""
         self._address_quotas = {entity: values for entity, values in quotas.items() if entity[0][0] == "ip"}
         self._limit_rates()
 
     def _limit_rates(self) -> None:
-        """Have the making of connections measured from the first limit on."""
+        """Apply limits on connection rates. Rates are measured from the first limit on."""
         wanted = {each.name: each.limits.max_connection_creation_rate for each in self.listeners}
         wanted[""] = self.limits.max_connection_creation_rate
         wanted = {name: rate for name, rate in wanted.items() if rate < UNLIMITED}
@@ -153,7 +153,7 @@ class Network:
         self.rates.change_quotas(self._address_quotas)
 
     def close_later(self, channel: socket.socket, delay_ms: int) -> None:
-        """Leave a refused connection unread for so long, then close it: its peer waits before it tries again."""
+        """Close a refused connection after `delay_ms`, unread: its peer waits before it tries again."""
         if len(self._closing_later) >= MOST_CLOSING_LATER:
             channel.close()
         else:
@@ -164,26 +164,27 @@ class Network:
         channel.close()
 
     def close_idlest(self, protected: Listener) -> None:
-        """Make room for a connection of the listener that is not limited: close one of another that is idle longest."""
+        """Make room for a connection of the `protected` listener: close the longest idle one of another listener."""
         others = [each for each in self.connections if each.listener != protected.name]
         if others:
             min(others, key=lambda each: each.deadlines.active_at).close("room for another broker", "max_connections")
 
     def reconfigure(self, config: Values) -> None:
-        """Take changed settings of the node and of its listeners."""
+        """Apply changed settings of the node and of its listeners."""
         for listener in self.listeners:
             listener.limits = ListenerLimits.from_config(config, listener.name)
         self.change_limits(NetworkLimits.from_config(config))
 
     def _look_up(self, limits: NetworkLimits) -> None:
-        """Ask for the addresses of the names among the overrides, in a thread: an answer may take seconds."""
+        """Resolve the host names among the overrides, in a thread: that may take seconds."""
         names = names_in(limits.max_connections_per_ip_overrides)
         self.looking_up = self.loop.run_in_executor(None, look_up_known, names) if names else None
         if self.looking_up is not None:
             self.looking_up.add_done_callback(self._on_looked_up)
 
     def _on_looked_up(self, done: asyncio.Future[dict[str, list[str]]]) -> None:
-        if done is self.looking_up and not done.cancelled() and done.exception() is None:  # else there are newer ones
+        # else a newer lookup has begun
+        if done is self.looking_up and not done.cancelled() and done.exception() is None:
             self.quota.set_addresses(done.result())
 
     def forget_known_requests(self) -> None:
@@ -196,7 +197,7 @@ class Network:
             listener.resume()
 
     async def drain(self, deadline_s: float) -> int:
-        """Stop accepting, answer what was read, close; returns how many connections had to be cut off."""
+        """Stop accepting, answer the requests that were read, close. Return how many connections had to be cut off."""
         for listener in self.listeners:
             listener.close()
         self._drained = self.loop.create_future()
@@ -229,14 +230,15 @@ class Network:
             self._sweep_timer = None
 
     def warn(self, kind: str, message: str, *arguments: object) -> None:
-        """A rate-limited WARN line, for whatever a peer can cause at will."""
+        """Log a rate-limited warning. For events that peers can cause at will."""
         self._warnings.warn(kind, self.clock.monotonic(), message, *arguments)
 
     # -- for listeners and connections
 
     def send_soon(self, connection: Connection) -> None:
-        """Have the connection send when all that are readable now have been served. At once if it was the only one the
-        last time: then it seems to be alone."""
+        """Have the connection send after all currently readable ones have been served. If it was the only one the last
+        time, it seems to be alone: then it sends at once.
+        """
         ready = self._ready
         at_once = not ready and self._alone is connection
         if not ready and not at_once:
@@ -275,7 +277,7 @@ class Network:
             self._drained.set_result(None)
 
     def sweep(self) -> None:
-        """Enforce the deadlines as of the clock's time."""
+        """Enforce the deadlines at the clock's time."""
         self.now = now = self.clock.monotonic()
         frame_s = self.limits.frame_timeout_ms / 1000
         idle_s = idle_limit_s(self.limits.max_idle_ms)

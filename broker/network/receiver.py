@@ -1,6 +1,6 @@
-"""The receiving half of a connection: whether the loop watches its channel, and how its end is seen.
+"""The receiving half of a connection: whether the loop watches its channel, and how its end is detected.
 
-Its counterpart is the send queue. The bytes themselves are read by the connection, straight into its frame buffer.
+Its counterpart is the send queue. The connection itself reads the bytes, straight into its frame buffer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def _ignore() -> None:
 
 
 class Receiver:
-    """Watches from `resume` until `pause`."""
+    """The watch on a socket, from `resume` until `pause`."""
 
     __slots__ = ("_channel", "_loop", "_on_readable", "is_watching")
 
@@ -37,13 +37,16 @@ class Receiver:
             self._channel.remove_reader(self._loop)
 
     def close(self) -> None:
-        """Watch no more, and forget the owner, who closes the socket (a cycle with it would wait for a collection)."""
+        """Stop watching, and forget the owner, which closes the socket (a cycle with it would wait for
+        a collection).
+        """
         self.pause()
         self._on_readable = _ignore
 
     def leave_unread(self) -> bool:
-        """Leave bytes in the kernel and watch no more; whether there are none, and the peer has ended its stream.
-        Raises OSError when the peer has reset the connection, so that nothing is kept for a peer that is gone."""
+        """Stop watching and leave the bytes in the kernel. Return whether there are none and the peer has ended its
+        stream. Raises OSError when the peer has reset the connection, so that nothing is kept for a closed peer.
+        """
         self.pause()
         return self._channel.has_ended_unread()
 
@@ -51,5 +54,5 @@ class Receiver:
         return self._channel.peer_has_gone()
 
     def shut_down(self, room: memoryview) -> None:
-        """End the stream to the peer, then read into `room` what nobody wants any more."""
+        """End the stream to the peer, then read the rest of the input into `room` and drop it."""
         self._channel.half_close(room)

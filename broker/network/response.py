@@ -1,9 +1,8 @@
-"""What the network layer and the dispatcher say to each other.
+"""The interface between the network layer and the dispatcher.
 
-`Dispatcher` is called for every frame, in order. It answers with a `Response`, with None (nothing is sent, as for
-acks=0), or with a `PendingResponse` of one of these; it raises `CloseConnection` to have the connection closed once
-everything before has been answered. The frame's view is valid only until the dispatcher returns, unless
-`Connection.keep_frame` says more.
+`Dispatcher` is called for every frame, in order. It returns a `Response`, None (nothing is sent, as for acks=0), or a
+`PendingResponse` of one of these. It raises `CloseConnection` to close the connection after all earlier requests are
+answered. The view of the frame is valid only until the dispatcher returns, unless `Connection.keep_frame` extends it.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ if TYPE_CHECKING:
 
 
 class Response:
-    """A response: `head` begins with the size prefix, which counts the regions, too; each region is spliced into
-    the head at its position, in ascending order, and is sent from the page cache without being read."""
+    """A response. `head` begins with the size prefix, which includes the regions. Each region is inserted into the head
+    at its position, in ascending order, and is sent from the page cache without being read.
+    """
 
     __slots__ = ("head", "regions")
 
@@ -31,7 +31,7 @@ _make = object.__new__
 
 
 def plain_response(head: bytearray | bytes) -> Response:
-    """Make what `Response(head)` would make, a little sooner; for the shortest of paths."""
+    """Return `Response(head)`, a little faster; for the shortest paths."""
     response = _make(Response)
     response.head = head
     response.regions = None
@@ -39,11 +39,11 @@ def plain_response(head: bytearray | bytes) -> Response:
 
 
 class PendingResponse:
-    """A reply that comes later, as the result of `future`.
+    """A response that comes later, as the result of `future`.
 
-    `lets_pass` is the API key of the requests that may be dispatched before the reply is there, as it stands at the
-    start of their frames; None keeps all back. `is_wait` says that only a wait is left, such as a long poll or a
-    flush: it is cancelled when the connection is gone. All other work goes on to its end.
+    `lets_pass` is the API key of the requests that may be dispatched before this response is known, as the bytes at the
+    start of their frames; None holds back all. With `is_wait` only a wait is left, such as a long poll or a flush: it
+    is cancelled when the connection closes. All other work runs to its end.
     """
 
     __slots__ = ("future", "is_wait", "lets_pass")
@@ -63,7 +63,9 @@ def reply_before_others(response: Response | None, loop: asyncio.AbstractEventLo
 
 
 class CloseConnection(Exception):
-    """The peer must go: malformed input, an unknown API, acks=0 with an error. Earlier requests are answered."""
+    """The connection must be closed: malformed input, an unknown API, acks=0 with an error. Earlier requests are
+    answered.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -74,9 +76,9 @@ DispatchResult: TypeAlias = "Response | PendingResponse | None"
 
 
 class RequestMemo(Protocol):
-    """A request that a connection repeats: `answer` knows it again, or says None and has done nothing.
+    """A memo of a request that a connection repeats: `answer` recognizes it, or returns None without effect.
 
-    `memoized_count` counts what the connection has had to learn, of every kind.
+    `memoized_count` counts the requests of every kind that the connection has memoized.
     """
 
     memoized_count: int

@@ -1,7 +1,9 @@
-"""Which replies may leave, and which request may be dispatched, while earlier ones are unanswered; no I/O.
+"""The order of responses: which may be sent, and which request may be dispatched, while earlier ones are unanswered. No
+I/O.
 
-A request goes ahead of unanswered ones when each of them lets its kind pass (`PendingResponse.lets_pass`); everything
-else waits for its predecessors. The queue is empty most of the time: replies that nothing precedes never come here.
+A request goes ahead of unanswered ones when each of them lets its kind pass (`PendingResponse.lets_pass`); any other
+request waits for its predecessors. The queue is empty most of the time: responses without a pending predecessor never
+enter it.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ API_KEY_BYTES = 2  # a request begins with its API key
 
 
 def _ignore(_: asyncio.Future[Response | None]) -> None:
-    """Do nothing: the connection this reply was for has closed."""
+    """Do nothing: the connection this response was for has closed."""
 
 
 class ResponseQueue:
-    """Replies, known and pending, in the order of their requests; `bytes` are those of the pending requests."""
+    """Responses, known and pending, in the order of their requests; `bytes` is the size of the pending requests."""
 
     __slots__ = ("_lets_pass", "_on_done", "bytes", "responses")
 
@@ -42,19 +44,20 @@ class ResponseQueue:
         return self.is_open(max_inflight) and bytes(frame[:API_KEY_BYTES]) == self._lets_pass
 
     def is_open(self, max_inflight: int) -> bool:
-        """Return whether there is a request that would be let pass."""
+        """Return whether any request could be dispatched now."""
         return not self.responses or (self._lets_pass is not None and len(self.responses) < max_inflight)
 
     def put(self, queued: PendingResponse, size: int) -> None:
-        """Add the reply to a request of `size` bytes, which `lets_pass` has let pass."""
+        """Add the response to a request of `size` bytes, after `lets_pass` has returned True for it."""
         self.responses.append((queued, size))
         self.bytes += size
         self._lets_pass = queued.lets_pass
         queued.future.add_done_callback(self._on_done)
 
     def take_ready(self) -> tuple[list[Response], CloseReason | None]:
-        """Take all replies that no unanswered request precedes. When a request cannot be answered, none after it may
-        be: then the queue is empty, and there is a reason to close."""
+        """Take all responses that no unanswered request precedes. If a request cannot be answered, no later one may be:
+        then the queue is empty, and the result has a reason to close.
+        """
         responses = self.responses
         ready: list[Response] = []
         failure = None
@@ -84,13 +87,14 @@ class ResponseQueue:
         return ready, failure
 
     def close(self) -> None:
-        """`abandon`, and forget the owner."""
+        """Call `abandon`, and forget the owner."""
         self.abandon()
         self._on_done = _ignore
 
     def abandon(self) -> None:
-        """Drop all replies and cancel the waits. Other work goes on to its end; its outcome is looked at, or asyncio
-        would complain of an unseen exception."""
+        """Drop all responses and cancel the waits. Other work runs to its end; its exception is read, or asyncio would
+        report it as never retrieved.
+        """
         abandoned = [queued for queued, _ in self.responses if isinstance(queued, PendingResponse)]
         self.responses.clear()
         self.bytes = 0

@@ -1,10 +1,10 @@
-"""The sending half of a connection: bytes and file pieces leave in order, as few system calls as possible.
+"""The sending half of a connection: sends bytes and file pieces in order, with few system calls.
 
-Whatever does not fit into the socket stays queued and goes on when the socket is writable again (`add_writer`). A piece
-of a file is sent with `sendfile`: a large one by a thread (its first bytes here, if no thread is at work yet) unless
-nothing but large ones is sent by anybody, others here, at most `TURN_BYTES` a turn so that other connections get
-theirs; a small one is copied behind the bytes before it, which is quicker. Nothing here blocks: see `file_pieces`.
-Errors of the socket and short files are raised from `send`; later ones are handed to `on_failed`.
+Data that do not fit into the socket stay queued until the socket is writable again (`add_writer`). File pieces are sent
+with `sendfile`. A thread sends a large piece (the loop sends its first bytes if no thread is busy), unless only large
+pieces are sent on this node. The loop sends other pieces, at most `TURN_BYTES` a turn so that other connections get
+their turns. A small piece is copied after the bytes before it, which is faster. Nothing here blocks: see `file_pieces`.
+`send` raises errors of the socket and short files; later ones are passed to `on_failed`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from klamm.broker.network.file_pieces import (
 from klamm.broker.network.response import Response
 
 TURN_BYTES = WINDOW_BYTES + 64 * 1024  # a window, and the heads around it
-FIRST_BYTES = 128 * 1024  # of what a thread sends
-JOIN_PARTS = 64  # parts of memory put into one send, and their bytes
+FIRST_BYTES = 128 * 1024  # of a piece that a thread sends
+JOIN_PARTS = 64  # the most parts of memory joined into one send
 JOIN_BYTES = 256 * 1024
 
 
 def _ignore(*_: object) -> None:
-    """Who was told before is gone."""
+    """Do nothing: the connection this result was for has closed."""
 
 
 class SendQueue:
-    """`unsent_bytes` counts what is queued, regions included. `copies` is room for one reply, shared by all."""
+    """The unsent data of a connection. `unsent_bytes` includes regions. `copies` is a buffer for one response, shared
+    by all connections.
+    """
 
     __slots__ = (
         "_channel",
@@ -73,11 +75,11 @@ class SendQueue:
         self._failed = on_failed
         self._parts: deque[Part] = deque()
         self._writing = False  # add_writer is active
-        self._threaded = False  # a thread is at the head of the queue
+        self._threaded = False  # a thread works on the head of the queue
         self.unsent_bytes = 0
 
     def send(self, responses: list[Response]) -> None:
-        """Send the replies, in order, behind what is queued. Raises OSError, ShortFile."""
+        """Send the responses, in order, after the queued data. Raises OSError, ShortFile."""
         data: Memory | None = None
         if len(responses) == 1:
             data = self._copied(responses[0]) if responses[0].regions else responses[0].head
@@ -109,7 +111,9 @@ class SendQueue:
             self._wait_writable()
 
     def _copied(self, response: Response) -> memoryview | None:
-        """The reply in memory that is good until the next one, if it has one small region that is in memory, too."""
+        """Return the response in the shared buffer, valid until the next one, if its only region is small and in
+        memory; else None.
+        """
         regions, head, copies = response.regions, response.head, self._copies
         assert regions is not None
         at, region = regions[0]
@@ -124,7 +128,9 @@ class SendQueue:
         return copies[:size]
 
     def close(self) -> None:
-        """Forget what is unsent, and the owner, who closes the socket (a cycle with it would wait for a collection)."""
+        """Drop unsent data, and forget the owner, which closes the socket (a cycle with it would wait for a
+        collection).
+        """
         self._stop_waiting()
         self._parts.clear()
         self.unsent_bytes = 0
@@ -141,7 +147,7 @@ class SendQueue:
         self._go_on(self.unsent_bytes)
 
     def _go_on(self, before: int) -> None:
-        """Push, and tell when fewer bytes are unsent than `before`."""
+        """Push, and report progress if fewer bytes are unsent than `before`."""
         try:
             self._push()
         except (OSError, ShortFile) as error:
@@ -190,7 +196,7 @@ class SendQueue:
             self._stop_waiting()
 
     def _push_memory(self) -> int:
-        """Send the memory at the head of the queue together; what does not go out stays there as one part."""
+        """Send the memory parts at the head of the queue together; unsent bytes stay there as one part."""
         parts = self._parts
         memory: list[Memory] = []
         size = 0
@@ -215,7 +221,7 @@ class SendQueue:
         self._threaded = True
 
     def _takes_over(self, error: BaseException | None) -> bool:
-        """A thread is done with the head of the queue; whether there is something to go on with."""
+        """Take the head of the queue back from a thread. Return whether there is something to continue with."""
         self._threaded = False
         if not self._parts:
             return False  # closed meanwhile
@@ -224,7 +230,7 @@ class SendQueue:
         return error is None
 
     def _sent_by_thread(self, sent: int, error: BaseException | None) -> None:
-        """A thread has sent so much from the head of the queue. What is left over waits for the peer."""
+        """Continue after a thread has sent `sent` bytes from the head of the queue. The rest waits for the peer."""
         if not self._takes_over(error):
             return
         before = self.unsent_bytes
@@ -249,7 +255,7 @@ class SendQueue:
             parts.popleft()
 
     def _read_by_thread(self, error: BaseException | None) -> None:
-        """The next window of the piece at the head is in memory."""
+        """Continue after a thread has read the next window of the piece at the head."""
         if self._takes_over(error):
             self._go_on(self.unsent_bytes)
 
@@ -265,7 +271,7 @@ class SendQueue:
 
 
 def _splice(parts: list[Part], response: Response) -> None:
-    """The parts of a reply with regions; small regions that are in memory become bytes."""
+    """Append the parts of a response with regions; small regions that are in memory become bytes."""
     head = memoryview(response.head)
     position = 0
     assert response.regions is not None

@@ -1,4 +1,4 @@
-"""One WARN line for junk input, whatever the rate: peers must not fill the disk with log lines."""
+"""Rate-limited warnings for junk input: peers must not fill the disk with log lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"DELE", b"PATC", b
 
 
 class RateLimitedWarning:
-    """At most one line per kind in `INTERVAL_S`; the next one tells how many were left out."""
+    """A log limit of one line per kind in `INTERVAL_S`; the next line counts the suppressed ones."""
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
@@ -32,7 +32,7 @@ class RateLimitedWarning:
 
 
 def describe_junk(prefix: bytes) -> str:
-    """What somebody who sends these first bytes probably wanted."""
+    """Describe what a peer that sends these first bytes probably wanted."""
     if prefix[:4] in HTTP_METHODS:
         return "an HTTP request on a Kafka listener (metrics are on klamm.metrics.listener)"
     if prefix[:2] == b"\x16\x03":
