@@ -1,6 +1,6 @@
-"""Automatic creation: many clients ask for the same missing topic at once, and it is made once.
+"""Automatic creation: many clients may ask for the same missing topic at once; it is created once.
 
-The first caller starts a round; names that are asked for while it runs wait for the next one, all in one transaction.
+The first caller starts a round. Names that are requested meanwhile wait for the next round, all in one transaction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AutoCreation:
         self._task: asyncio.Task[None] | None = None
 
     async def create(self, names: Iterable[str]) -> dict[str, KafkaError]:
-        """Make those that do not exist; the errors of those that could not be made."""
+        """Create the topics that do not exist. Return the errors of those that failed."""
         topics = self._controller.image.topics
         outcomes = {name: self._ask(name) for name in names if name not in topics}
         if not outcomes:
@@ -61,7 +61,9 @@ class AutoCreation:
             self._task = None
 
     async def _make(self, names: list[str]) -> dict[str | None, KafkaError | None]:
-        """The errors by name. A name that somebody else has made meanwhile has one, too."""
+        """Create the topics and return the errors by name. A name that was created meanwhile by another request has
+        one, too.
+        """
         config = self._controller.config
         try:
             results = await self._controller.create_topics([automatic_topic(name, config) for name in names])

@@ -1,17 +1,17 @@
-"""How a change of the metadata becomes durable, and then visible.
+"""Metadata changes: how they become durable, then visible.
 
 A change is planned against the current image, made durable in the store as one transaction, and then becomes the next
-image; planning and storing happen in one thread, so the loop never waits for the disk. Changes are made one at a time.
+image. Planning and storing happen in one thread, so the loop never waits for the disk. Changes are made one at a time.
 The order for listeners is::
 
     store.multi(...)   durable: from here on the change survives a crash
-    prepare(old, new)  await: logs of new partitions are made while nobody can ask for them
-    on_image(old, new) on the loop, no await: everybody sees the change at once
+    prepare(old, new)  await: logs of new partitions are created while no request can reach them
+    on_image(old, new) on the loop, no await: the change becomes visible at once
     settle()           await: logs of removed topics leave the disk
     return to the client
 
-A failed transaction changes nothing and is KAFKA_STORAGE_ERROR for the client. A client that goes away does not stop a
-change half-way.
+A failed transaction changes nothing and is KAFKA_STORAGE_ERROR for the client. A client that disconnects does not stop
+a change half-way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Settle = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who is told of a new image; the steps are in the head of the module."""
+    """The callbacks for a new image; the head of the module has the steps."""
 
     on_image: OnImage
     prepare: Prepare | None = None
@@ -46,7 +46,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """A plan: what the caller gets, what is to be stored, and the image that follows (None: the old one stays)."""
+    """A plan: the result for the caller, the operations to store, and the next image (None: the old one stays)."""
 
     result: T
     operations: Sequence[Operation] = ()
@@ -54,7 +54,7 @@ class Change(Generic[T]):
 
 
 class Changes:
-    """Owns the store and the image; the controller adds which changes there are."""
+    """The store and the image; the controller adds the kinds of changes."""
 
     def __init__(self, store: MetadataStore) -> None:
         self.image = MetadataImage()
@@ -65,16 +65,18 @@ class Changes:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def add_listener(self, on_image: OnImage, prepare: Prepare | None = None, settle: Settle | None = None) -> None:
-        """Tell of every new image, in the order of the head of this module; listeners in the order they were added."""
+        """Subscribe to new images, with the steps in the head of this module; listeners are called in the order they
+        were added.
+        """
         self._listeners.append(Listener(on_image, prepare, settle))
 
     def close(self) -> None:
-        """End the session: the registration goes away with it. Blocks; call it when no change is under way."""
+        """End the session, which removes the registration. Blocks; call it when no change is in progress."""
         self._thread.shutdown(wait=True)
         self._store.close()
 
     async def _change(self, plan: Callable[[MetadataImage], Change[T]]) -> T:
-        """Plan, store, publish. Raises what the plan raises, and KafkaStorageError."""
+        """Plan, store, publish. Raises the errors of the plan, and KafkaStorageError."""
         return await self._shielded(self._change_now(plan))
 
     async def _change_now(self, plan: Callable[[MetadataImage], Change[T]]) -> T:
@@ -85,12 +87,12 @@ class Changes:
             return change.result
 
     async def with_store(self, work: Callable[[MetadataStore], T]) -> T:
-        """Let ``work`` read and write nodes that are no part of the image, in our thread. Raises KafkaStorageError."""
+        """Let ``work`` read and write nodes outside of the image, in the metadata thread. Raises KafkaStorageError."""
 
         return await self._in_thread(self.with_store_now, work)
 
     def with_store_now(self, work: Callable[[MetadataStore], T]) -> T:
-        """The same in the caller's thread, which blocks: before the loop runs."""
+        """Do the same in the caller's thread, which blocks: before the loop runs."""
         try:
             return work(self._store)
         except StoreError as error:
@@ -113,9 +115,9 @@ class Changes:
             raise KafkaStorageError(str(error)) from None
 
     async def _publish(self, new: MetadataImage) -> None:
-        """Show the image to everybody; a listener that fails does not keep it from the others.
+        """Publish the image to all listeners; if one fails, the others still get it.
 
-        What `settle` raises is the caller's: the logs of removed topics may still be there.
+        Errors of `settle` reach the caller: the logs of removed topics may still be there.
         """
         old = self.image
         for listener in self._listeners:
@@ -136,14 +138,14 @@ class Changes:
                 await listener.settle()
 
     def _before_listeners(self, old: MetadataImage, new: MetadataImage) -> None:
-        """What follows from the image and must be there when listeners look."""
+        """Update state that follows from the image and that listeners read."""
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         result: T = await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
         return result
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run to the end even if the caller is cancelled: store and image must not part."""
+        """Run to the end even if the caller is cancelled: store and image must stay in step."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

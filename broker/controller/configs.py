@@ -1,4 +1,4 @@
-"""Dynamic configs of topics, brokers and groups: how a request changes them, and what they mean together.
+"""Dynamic configs of topics, brokers and groups: changes by requests, and the effective values.
 
 Errors follow Apache Kafka 4: a wrong key or value of a topic is INVALID_CONFIG, one of a broker INVALID_REQUEST. Each
 resource of a request succeeds or fails alone. The config of a topic is checked as a whole, so limits between keys hold.
@@ -37,11 +37,11 @@ from klamm.protocol.wire import MAX_STRING_BYTES, fits_string
 
 log = logging.getLogger(__name__)
 
-CLUSTER_WIDE = ""  # the name of the resource that holds for all brokers
+CLUSTER_WIDE = ""  # the name of the resource for all brokers
 
 
 class ResourceType(IntEnum):
-    """What a config belongs to; Kafka's ``ConfigResource.Type``."""
+    """The kind of resource that a config belongs to; Kafka's ``ConfigResource.Type``."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -52,7 +52,7 @@ class ResourceType(IntEnum):
 
 
 class Op(IntEnum):
-    """What to do with one key; as in IncrementalAlterConfigs."""
+    """The operation on one key, as in IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -71,7 +71,7 @@ class KeyUpdate:
 
 @dataclass(frozen=True, slots=True)
 class ConfigUpdate:
-    """Keys of one resource to change. With ``replace_all`` keys that are not named go back to the default."""
+    """Changed keys of one resource. With ``replace_all`` all other keys go back to the default."""
 
     resource_type: ResourceType
     name: str
@@ -80,7 +80,7 @@ class ConfigUpdate:
 
 
 class ConfigPlanner:
-    """Collects the ``operations`` and the next ``image`` of several updates."""
+    """The ``operations`` and the next ``image`` of several updates."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class ConfigPlanner:
         self._secrets = secrets
 
     def update(self, update: ConfigUpdate) -> KafkaError | None:
-        """Plan one update; the error if it cannot be."""
+        """Plan one update. Return the error if it is not allowed."""
         try:
             if not fits_string(update.name):
                 raise InvalidRequest("the name of the resource is too long")
@@ -175,7 +175,7 @@ class ConfigPlanner:
 def apply(
     update: ConfigUpdate, current: Mapping[str, str], rows: Mapping[str, ConfigKey], values: Mapping[str, object]
 ) -> dict[str, str]:
-    """The config after the update. ``values`` are those in effect, the base of APPEND and SUBTRACT."""
+    """Return the config after the update. ``values`` are the effective ones, the base of APPEND and SUBTRACT."""
     new = {} if update.replace_all else dict(current)
     for key in update.keys:
         name, text = key.name, key.value
@@ -221,7 +221,7 @@ def check_topic(overrides: Mapping[str, str], config: BrokerConfig) -> None:
 
 
 def check_sizes(config: Mapping[str, str]) -> None:
-    """Raise InvalidConfig for a name or a value that no string of a response can carry: it could not be described."""
+    """Raise InvalidConfig for a name or value too long for a string: no response could describe it."""
     for name, text in config.items():
         if not (fits_string(name) and fits_string(text)):
             raise InvalidConfig(f"config {name[:100]}: name and value may have {MAX_STRING_BYTES} bytes of UTF-8 each")
@@ -244,7 +244,9 @@ def check_broker(config: Mapping[str, str], *, cluster_wide: bool) -> None:
 
 
 def effective(static: BrokerConfig, image: MetadataImage, node_id: int) -> BrokerConfig:
-    """The broker's config under the dynamic one. Stored values that have become invalid are left out, with an error."""
+    """Return the broker's config with the dynamic one applied. If stored values have become invalid, log an error and
+    ignore the dynamic config.
+    """
     try:
         return _with_dynamic(static, image, node_id)
     except ConfigError as error:
@@ -257,7 +259,7 @@ def _with_dynamic(static: BrokerConfig, image: MetadataImage, node_id: int) -> B
     return static.with_dynamic(default, own) if default or own else static
 
 
-# -- topics that the broker makes by itself ---------------------------------------------------------------------
+# -- topics that the broker creates automatically ------------------------------------------------------------------
 
 _INTERNAL: Mapping[str, tuple[str, str, str, tuple[tuple[str, str], ...]]] = {
     OFFSETS_TOPIC: (
@@ -280,7 +282,7 @@ _INTERNAL: Mapping[str, tuple[str, str, str, tuple[tuple[str, str], ...]]] = {
 
 
 def automatic_topic(name: str, config: BrokerConfig) -> NewTopic:
-    """The topic as automatic creation makes it; internal topics have their own keys."""
+    """Return the topic for automatic creation; internal topics have keys of their own."""
     internal = _INTERNAL.get(name)
     if internal is None:
         return NewTopic(name, clamp=True)

@@ -1,9 +1,9 @@
 """The controller: every change of the cluster's metadata, one at a time.
 
-What changes is planned by `topics`, `configs` and `features`; how it becomes durable and visible is in `changes`.
+`topics`, `configs` and `features` plan the changes; `changes` makes them durable and visible.
 
-Deletion of a topic has two transactions: the first marks it in ``/admin/delete_topics``, the second, after the logs,
-removes its nodes. After a crash between them `finish_deletions` goes on.
+Deletion of a topic has two transactions: the first marks it in ``/admin/delete_topics``, the second, after its logs are
+deleted, removes its nodes. After a crash between them `finish_deletions` completes it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ PRODUCER_ID_BLOCK_SIZE = 1_000
 MAX_PRODUCER_ID = 2**63 - 1
 
 Count: TypeAlias = Callable[[int], None]
-"""Told how many partitions a topic gains or loses, before it does; what it raises is the result (`quotas.charge`)."""
+"""Called before a topic gains or loses partitions, with their number. Its error is the result (`quotas.charge`)."""
 
 
 class Controller(Changes):
-    """Owns the image and the store. Make it, `start` it (blocking), add listeners, then `finish_deletions`.
+    """The owner of the image and the store. Create it, `start` it (blocking), add listeners, then call
+    `finish_deletions`.
 
-    ``config`` is the broker's config with the dynamic one above it; it changes before listeners are told of an image.
+    ``config`` is the broker's config with the dynamic one applied; it changes before listeners receive an image.
     """
 
     def __init__(
@@ -75,10 +76,10 @@ class Controller(Changes):
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self, *, clean: bool, cluster_id: str | None = None, broker: BrokerImage | None = None) -> None:
-        """Load the image and take office. Blocks; before the loop serves anybody.
+        """Load the image and register as controller. Blocks; before the loop serves clients.
 
-        ``clean``: the last stop was a clean one; else every partition gets a new leader epoch, so clients look whether
-        the log was cut. ``cluster_id`` is used for a new cluster and must fit an old one. ``broker`` is the
+        ``clean``: the last stop was clean; else every partition gets a new leader epoch, so clients check whether the
+        log was truncated. ``cluster_id`` is used for a new cluster and must match an old one. ``broker`` is the
         registration of this broker; `register` replaces it when the real ports are known.
         Raises StoreError (StoreCorrupt) and `startup.WrongCluster`.
         """
@@ -95,10 +96,12 @@ class Controller(Changes):
         self.config = configs.effective(self._static_config, self.image, self.node_id)
 
     async def finish_deletions(self) -> None:
-        """Delete what was marked before a crash. Call it when the listeners are there and before clients are.
+        """Delete topics that were marked before a crash. Call this when the listeners are added and before clients are
+        served.
 
-        Until then the marked topics are in the image, so their logs are opened and then removed like any other. One
-        that cannot be removed is not served, keeps its name and its mark, and does not keep the broker from others.
+        Until then the marked topics are in the image, so their logs are opened and then removed like any other. A topic
+        that cannot be removed is not served, keeps its name and its mark, and does not prevent the broker from serving
+        others.
         """
         for name in sorted(self._deleting):
             log.info("topic %s: finishing its deletion", name)
@@ -118,7 +121,7 @@ class Controller(Changes):
         await self._change(plan)
 
     async def metadata_offset(self) -> int:
-        """How many changes the metadata has seen (DescribeQuorum's log end)."""
+        """Return the number of changes of the metadata (DescribeQuorum's log end)."""
         return await self._in_thread(self._store.revision)
 
     # -- topics -------------------------------------------------------------------------------------------------
@@ -131,7 +134,7 @@ class Controller(Changes):
     async def create_topics(
         self, new: Sequence[NewTopic], validate_only: bool = False, count: Count | None = None
     ) -> list[TopicResult]:
-        """Make topics, each for itself; results are in the order of the request."""
+        """Create topics, each independently. Results are in the order of the request."""
 
         def plan(image: MetadataImage) -> Change[list[TopicResult]]:
             defaults = self._defaults()
@@ -160,21 +163,22 @@ class Controller(Changes):
         for result in results:
             if result.topic is not None and not validate_only:
                 log.info("topic %s: created, partitions=%d", result.name, len(result.topic.partitions))
-                if not result.topic.internal:  # whose config nobody has asked for
+                if not result.topic.internal:  # internal topics have configs that no client has set
                     self._effects.topic_keys(result.configs)
         return results
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, KafkaError]:
-        """Make those topics that do not exist, if ``auto.create.topics.enable``; the errors of those that failed.
+        """Create the topics that do not exist, if ``auto.create.topics.enable``. Return the errors of those that
+        failed.
 
-        Concurrent callers share the work: each name is made once, all names that wait in one transaction.
+        Concurrent callers share the work: each name is created once, all waiting names in one transaction.
         """
         return await self._auto_creation.create(names) if self.config.flag("auto.create.topics.enable") else {}
 
     async def create_partitions(
         self, new: Sequence[NewPartitions], validate_only: bool = False, count: Count | None = None
     ) -> list[KafkaError | None]:
-        """Add partitions, to each topic for itself; one error or None for each entry."""
+        """Add partitions to each topic independently. Return an error or None for each entry."""
 
         def plan(image: MetadataImage) -> Change[list[KafkaError | None]]:
             errors: list[KafkaError | None] = []
@@ -204,7 +208,7 @@ class Controller(Changes):
         return await self._change(plan)
 
     async def delete_topics(self, keys: Sequence[TopicKey], count: Count | None = None) -> list[TopicResult]:
-        """Delete topics with their logs; results are in the order of the request."""
+        """Delete topics with their logs. Results are in the order of the request."""
         if not self.config["delete.topic.enable"]:
             raise TopicDeletionDisabled("delete.topic.enable is false")
         return await self._shielded(self._delete_topics(keys, count))
@@ -226,7 +230,9 @@ class Controller(Changes):
             await self._remove_marked(names)
 
     async def _remove_marked(self, names: Sequence[str]) -> None:
-        """The steps after the mark. What fails stays marked, its name stays taken, and the next start goes on."""
+        """Carry out the steps after the mark. A topic with a failed step stays marked, its name stays taken, and the
+        next start tries again.
+        """
         await self._publish(self.image.without_topics(name for name in names if name in self.image.topics))
         await self._in_thread(self._delete_nodes, names)
         self._deleting -= frozenset(names)
@@ -241,7 +247,9 @@ class Controller(Changes):
     async def update_configs(
         self, updates: Sequence[ConfigUpdate], validate_only: bool = False
     ) -> list[KafkaError | None]:
-        """Change the configs of topics and brokers, each for itself; one error or None for each update."""
+        """Change the configs of topics, brokers and groups, each independently. Return an error or None for each
+        update.
+        """
 
         def plan(image: MetadataImage) -> Change[list[KafkaError | None]]:
             planner = configs.ConfigPlanner(image, self._static_config, self.node_id, self._store.exists, self._secrets)
@@ -284,8 +292,8 @@ class Controller(Changes):
     async def alter_client_quotas(
         self, alterations: Sequence[Alteration], validate_only: bool = False
     ) -> list[KafkaError | None]:
-        """Change client quotas, each entity for itself; one error or None for each entry."""
-        from klamm.broker.controller import client_quotas  # when somebody sets one
+        """Change client quotas, each entity independently. Return an error or None for each entry."""
+        from klamm.broker.controller import client_quotas  # needed only when a quota is set
 
         def plan(image: MetadataImage) -> Change[list[KafkaError | None]]:
             planned = client_quotas.plan(image, alterations)
@@ -296,7 +304,7 @@ class Controller(Changes):
         return await self._change(plan)
 
     async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> None:
-        """Change finalized features, all or none; raises InvalidUpdateVersion."""
+        """Change finalized features, all or none. Raises InvalidUpdateVersion."""
 
         def plan(image: MetadataImage) -> Change[None]:
             levels = features.plan(image.features.finalized, updates, self.supported_features)
@@ -323,7 +331,7 @@ class Controller(Changes):
         return await self._change(plan)
 
     async def allocate_producer_ids(self) -> tuple[int, int]:
-        """(first id, count) of a block that nobody else gets, even after a crash."""
+        """Return (first id, count) of a new block, which is never allocated again, even after a crash."""
 
         def plan(_image: MetadataImage) -> Change[tuple[int, int]]:
             first, operation = startup.next_producer_id_block(

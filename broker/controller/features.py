@@ -1,8 +1,8 @@
-"""Feature levels (KIP-584): what this version can, what the cluster has finalized, and how that may change.
+"""Feature levels (KIP-584): the levels this version supports, the finalized levels, and their permitted changes.
 
-A level is finalized only when the feature behind it is built: Java clients switch to other request versions and other
-semantics when they see one. ``metadata.version`` must be there, as they fall back to old behaviour without it; it
-stands for the metadata format of Apache Kafka 4.4 that our answers follow. The epoch grows with each change.
+A level is finalized only when its feature is built: Java clients switch to other request versions and semantics when
+they see one. ``metadata.version`` must be there, as clients fall back to old behaviour without it; it stands for the
+metadata format of Apache Kafka 4.4 that Klamm's responses follow. The epoch grows with each change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INITIAL: dict[str, int] = {METADATA_VERSION: 33, GROUP_VERSION: 1, TRANSACTION_V
 
 
 class UpgradeType(IntEnum):
-    """As in UpdateFeatures v1."""
+    """The type of a change, as in UpdateFeatures v1."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -35,7 +35,7 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """The level a feature should have; 0 removes it."""
+    """The wanted level of a feature; 0 removes it."""
 
     feature: str
     level: int
@@ -45,7 +45,7 @@ class FeatureUpdate:
 def plan(
     finalized: Mapping[str, int], updates: Sequence[FeatureUpdate], supported: Mapping[str, tuple[int, int]]
 ) -> dict[str, int]:
-    """The finalized levels after all updates; raises InvalidUpdateVersion for the first that cannot be."""
+    """Return the finalized levels after all updates. Raises InvalidUpdateVersion for the first that is not allowed."""
     levels = dict(finalized)
     for update in updates:
         check(update, levels.get(update.feature, 0), supported)

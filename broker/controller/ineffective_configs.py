@@ -1,7 +1,7 @@
-"""Says once, in the log, that a key which is set while the broker runs has no effect here.
+"""Warnings, once per key, that a key set while the broker runs has no effect in Klamm.
 
-Such keys are stored and shown, as tools set them for other brokers, too; who relies on one must be able to find out.
-What the file sets is told at the start (`config.load.notes`).
+Such keys are stored and shown, as tools set them for other brokers, too; an operator that relies on one must be able to
+find out. Keys in the config file are reported at startup (`config.load.notes`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 
 class IneffectiveConfigWarnings:
-    """Remembers what it has said."""
+    """The warnings, each logged once."""
 
     def __init__(self) -> None:
         self._said: set[tuple[str, str]] = set()
 
     def update(self, update: ConfigUpdate) -> None:
-        """An update that succeeded; keys that it deletes are not looked at."""
+        """Check an update that succeeded, without the keys that it deletes."""
         names = [key.name for key in update.keys if key.op != Op.DELETE]
         if update.resource_type == ResourceType.TOPIC:
             self.topic_keys(names)

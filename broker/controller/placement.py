@@ -1,8 +1,8 @@
-"""Which brokers get the replicas of new partitions.
+"""Placement of the replicas of new partitions on brokers.
 
-Leaders go round the live brokers from a random start, so every broker leads its share; the other replicas follow at a
-distance that grows each time round, so the followers of one broker are spread, too. Brokers are ordered with their
-racks alternating, which puts the replicas of a partition on different racks as far as there are some (KIP-36).
+Leaders are assigned round-robin from a random start, so every broker leads its share. The other replicas follow at a
+distance that grows each round, so the followers of one broker are spread, too. Brokers are ordered with alternating
+racks, which puts the replicas of a partition on different racks as far as possible (KIP-36).
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from klamm.broker.metadata.image import BrokerImage
 
 
 class ReplicaPlacer:
-    """``random_below(n)`` gives a number in [0, n)."""
+    """A placer of replicas. ``random_below(n)`` returns a number in [0, n)."""
 
     def __init__(self, random_below: Callable[[int], int]) -> None:
         self._random_below = random_below
 
     def place(self, brokers: Mapping[int, BrokerImage], partition_count: int, factor: int) -> list[tuple[int, ...]]:
-        """The replicas of each partition, the preferred leader first. There are at least ``factor`` brokers."""
+        """Return the replicas of each partition, the preferred leader first. There must be at least
+        ``factor`` brokers.
+        """
         order = alternate_racks(brokers)
         count = len(order)
         assert 1 <= factor <= count
@@ -38,7 +40,7 @@ class ReplicaPlacer:
 
 
 def alternate_racks(brokers: Mapping[int, BrokerImage]) -> list[int]:
-    """The ids of the brokers, one of each rack in turn."""
+    """Return the ids of the brokers, one of each rack in turn."""
     racks: dict[str, list[int]] = {}
     for node_id in sorted(brokers):
         racks.setdefault(brokers[node_id].rack or "", []).append(node_id)

@@ -1,7 +1,7 @@
-"""Taking office: what the controller does with the store before anybody is served.
+"""The startup of the controller: its work on the store before clients are served.
 
-One transaction makes the nodes that every cluster has, registers the broker and the controller, and counts the
-controller epoch; a second one, only after an unclean stop, gives every partition a new leader epoch.
+One transaction creates the nodes that every cluster has, registers the broker and the controller, and increments the
+controller epoch. A second one, only after an unclean stop, gives every partition a new leader epoch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from klamm.protocol.wire import uuid_to_text
 
 
 class WrongCluster(Exception):
-    """The store belongs to another cluster than the broker was told."""
+    """The store belongs to another cluster than the expected one."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartupResult:
-    """What the controller starts with; ``deleting`` are topics of the image whose deletion is not finished."""
+    """The state at startup; ``deleting`` are topics of the image with an unfinished deletion."""
 
     image: MetadataImage
     controller_epoch: int
@@ -40,7 +40,7 @@ def start(
     random_bytes: Callable[[int], bytes],
     now_ms: int,
 ) -> StartupResult:
-    """Raises StoreError, WrongCluster."""
+    """Prepare the store and load the image. Raises StoreError, WrongCluster."""
     operations: list[Operation] = [Create(path, make_parents=True) for path in paths.SKELETON if not store.exists(path)]
     stored_id = _cluster_id(store)
     if stored_id is not None and cluster_id is not None and stored_id != cluster_id:
@@ -70,7 +70,7 @@ def start(
 
 
 def bump_leader_epochs(store: MetadataStore, image: MetadataImage, controller_epoch: int) -> MetadataImage:
-    """A new leader epoch for every partition that has a leader, durable."""
+    """Give every partition that has a leader a new leader epoch, durably. Return the new image."""
     operations: list[Operation] = []
     changed = []
     for topic in image.topics.values():
@@ -88,7 +88,9 @@ def bump_leader_epochs(store: MetadataStore, image: MetadataImage, controller_ep
 
 
 def new_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
-    """A random uuid (version 4) whose text does not begin with a dash, which command lines would take for an option."""
+    """Return a random uuid (version 4). Its text does not begin with a dash, which command lines would take for an
+    option.
+    """
     while True:
         value = bytearray(random_bytes(16))
         value[6] = value[6] & 0x0F | 0x40
@@ -98,7 +100,7 @@ def new_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
 
 
 def next_producer_id_block(store: MetadataStore, node_id: int, size: int, last: int) -> tuple[int, Operation]:
-    """The first id of the next block, and the change that takes the block."""
+    """Return the first id of the next block, and the operation that takes the block."""
     path = paths.PRODUCER_ID_BLOCK
     try:
         node = store.get(path)
@@ -115,7 +117,7 @@ def next_producer_id_block(store: MetadataStore, node_id: int, size: int, last: 
 
 
 def producer_ids_given(node_id: int, next_producer_id: int) -> Operation:
-    """In a new store: all ids below are taken."""
+    """Return the operation that marks all ids below as used, in a new store."""
     return Create(paths.PRODUCER_ID_BLOCK, _block(node_id, 0, next_producer_id))
 
 

@@ -1,7 +1,7 @@
-"""What topics may be, and which changes of the store make, grow and delete them. Pure: image in, change out.
+"""Validation of topics, and the store operations that create, grow and delete them. Pure: image in, change out.
 
 Errors and their order are those of Apache Kafka 4's `ReplicationControlManager`: name, existence, config, then counts
-and assignments; each topic of a request succeeds or fails alone, except that too many partitions fail them all.
+and assignments. Each topic of a request succeeds or fails alone, except that too many partitions fail them all.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ Assignment = tuple[int, Sequence[int]]  # partition index, broker ids: the prefe
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """One topic to be made. -1 asks for the broker's default; ``configs`` may hold None for a value, an error."""
+    """A topic to be created. -1 means the broker's default; a value of None in ``configs`` is an error."""
 
     name: str
     partition_count: int = UNSET
     replication_factor: int = UNSET
     assignments: Sequence[Assignment] = ()
     configs: Sequence[tuple[str, str | None]] = ()
-    clamp: bool = False  # a replication factor beyond the live brokers is lowered: automatic creation
+    clamp: bool = False  # automatic creation: lower the replication factor to the number of live brokers
 
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """A topic that is to have ``total_count`` partitions; ``assignments`` are those of the new ones, or None."""
+    """A topic that is to get ``total_count`` partitions; ``assignments`` are those of the new ones, or None."""
 
     name: str
     total_count: int
@@ -70,7 +70,7 @@ class TopicKey:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What became of one topic of a request. ``topic`` and ``configs`` are set when it succeeded."""
+    """The result for one topic of a request. ``topic`` and ``configs`` are set when it succeeded."""
 
     name: str | None
     error: KafkaError | None = None
@@ -81,7 +81,7 @@ class TopicResult:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the broker's config says about new topics."""
+    """Defaults for new topics, from the broker's config."""
 
     partition_count: int
     replication_factor: int
@@ -105,7 +105,7 @@ def check_name(name: str) -> None:
 
 
 def collision_key(name: str) -> str:
-    """Names that differ in ``.`` and ``_`` only would share a metric, so they collide."""
+    """Return the key under which names collide: names that differ in ``.`` and ``_`` only would share a metric."""
     return name.replace(".", "_")
 
 
@@ -123,7 +123,7 @@ def check_collision(name: str, existing: Iterable[str]) -> None:
 
 
 class TopicPlanner:
-    """Makes `TopicImage`s for requests against one image; remembers those already planned in the same request."""
+    """The plan of new topics against one image; it includes topics planned earlier in the same request."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class TopicPlanner:
         self._names = dict.fromkeys([*image.topics, *reserved])
 
     def create(self, new: NewTopic) -> TopicResult:
-        """Plan one topic; the result carries the topic or the error."""
+        """Plan one topic. The result has the topic or the error."""
         try:
             check_name(new.name)
             if new.name in self._names:
@@ -175,7 +175,7 @@ class TopicPlanner:
         return configs
 
     def _replicas(self, new: NewTopic) -> list[tuple[int, ...]]:
-        """The replicas of every partition, index for index."""
+        """Return the replicas of every partition, by index."""
         if new.assignments:
             return self._assigned(new)
         factor, count = new.replication_factor, new.partition_count
@@ -210,13 +210,13 @@ class TopicPlanner:
 
 
 def check_partition_total(count: int) -> None:
-    """Refuse requests that would make an excessive number of partitions at once (row 37)."""
+    """Raise PolicyViolation if a request would create too many partitions at once (row 37)."""
     if count > MAX_PARTITIONS_PER_REQUEST:
         raise PolicyViolation(f"{count} partitions in one request are more than {MAX_PARTITIONS_PER_REQUEST}")
 
 
 def check_factor(factor: int, live: int) -> None:
-    """Raise InvalidReplicationFactor unless the live brokers suffice."""
+    """Raise InvalidReplicationFactor unless there are enough live brokers."""
     if not 1 <= factor <= live:
         raise InvalidReplicationFactor(
             f"cannot place {max(factor, 1)} replica(s) of each partition: {live} broker(s) are registered"
@@ -224,7 +224,7 @@ def check_factor(factor: int, live: int) -> None:
 
 
 def check_assignment(assigned: Sequence[int], image: MetadataImage, factor: int | None) -> tuple[int, ...]:
-    """The replicas of one partition as a client wants them; raises InvalidReplicaAssignment."""
+    """Return the replicas of one partition from a manual assignment. Raises InvalidReplicaAssignment."""
     if not assigned:
         raise InvalidReplicaAssignment("a manual assignment has an empty list of replicas")
     for broker in assigned:
@@ -240,14 +240,14 @@ def check_assignment(assigned: Sequence[int], image: MetadataImage, factor: int 
 
 
 def new_partition(index: int, replicas: tuple[int, ...], live: Iterable[int]) -> PartitionImage:
-    """A partition at its birth: in sync are the live replicas, the first of them leads."""
+    """Return a new partition: the live replicas are in sync, the first of them leads."""
     isr = tuple(replica for replica in replicas if replica in live)
     offline = tuple(replica for replica in replicas if replica not in live)
     return PartitionImage(index, isr[0] if isr else NO_LEADER, 0, replicas, isr or replicas, offline)
 
 
 def creation(topic: TopicImage, configs: Mapping[str, str], controller_epoch: int) -> list[Operation]:
-    """The changes of the store that make the topic."""
+    """Return the store operations that create the topic."""
     operations: list[Operation] = [
         Create(paths.topic_config(topic.name), codec.config_value(configs)),
         Create(paths.topic(topic.name), codec.topic_value(topic)),
@@ -271,7 +271,7 @@ def _partition_creations(name: str, partitions: Iterable[PartitionImage], contro
 
 
 def grow(image: MetadataImage, new: NewPartitions, placer: ReplicaPlacer) -> TopicImage:
-    """The topic with its new partitions; raises a KafkaError."""
+    """Return the topic with its new partitions. Raises a KafkaError."""
     topic = image.topics.get(new.name)
     if topic is None:
         raise UnknownTopicOrPartition(f"there is no topic {new.name!r}")
@@ -299,7 +299,7 @@ def grow(image: MetadataImage, new: NewPartitions, placer: ReplicaPlacer) -> Top
 
 
 def growth(old: TopicImage, new: TopicImage, controller_epoch: int) -> list[Operation]:
-    """The changes of the store that add the partitions by which ``new`` is longer."""
+    """Return the store operations that add the partitions of ``new`` that ``old`` lacks."""
     added = new.partitions[len(old.partitions) :]
     operations: list[Operation] = [Set(paths.topic(new.name), codec.topic_value(new))]
     return operations + _partition_creations(new.name, added, controller_epoch)
@@ -309,7 +309,7 @@ def growth(old: TopicImage, new: TopicImage, controller_epoch: int) -> list[Oper
 
 
 def resolve_deletions(image: MetadataImage, keys: Sequence[TopicKey]) -> list[TopicResult]:
-    """Which topics the keys mean. One that is meant twice is not deleted; keys without sense do not count."""
+    """Find the topics of the keys. A topic that is named twice is not deleted; invalid keys do not count."""
     results = [_resolve(image, key) for key in keys]
     counts = Counter((result.name, result.topic_id) for result in results if _makes_sense(result))
     return [
@@ -360,12 +360,12 @@ def _counted(result: TopicResult, count: Callable[[int], None]) -> TopicResult:
 
 
 def deletion_mark(name: str) -> Operation:
-    """The first step: from here on the topic is gone, and its deletion is finished after a crash, too."""
+    """Return the first step: from here on the topic does not exist, and its deletion is finished even after a crash."""
     return Create(paths.delete_topic(name))
 
 
 def deletion(name: str, exists: Callable[[str], bool]) -> list[Operation]:
-    """The last step, after the logs."""
+    """Return the last step, after the logs are deleted."""
     operations = [
         Delete(paths.topic(name), recursive=True),
         Delete(paths.topic_config(name)),
