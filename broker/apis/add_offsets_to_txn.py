@@ -1,7 +1,7 @@
-"""AddOffsetsToTxn (25): v0-4. The offsets of a group become part of a transaction: their partition is added to it.
+"""AddOffsetsToTxn (25): v0-4. Adds the offsets of a group to a transaction, as their partition of the offsets topic.
 
-Clients of version 2 of the protocol send none: their TxnOffsetCommit adds it. v2 has PRODUCER_FENCED where older ones
-say INVALID_PRODUCER_EPOCH.
+Clients of version 2 of the transaction protocol do not send this: their TxnOffsetCommit adds the partition. v2 has
+PRODUCER_FENCED where older versions have INVALID_PRODUCER_EPOCH.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""AddPartitionsToTxn (24): v0-5. Partitions become part of a transaction, or are asked after.
+"""AddPartitionsToTxn (24): v0-5. Adds partitions to transactions, or verifies that they were added.
 
-v0-3 are for clients, and one transaction; v4 is for brokers (KIP-890), for several, and may only verify. Clients of
-version 2 of the protocol send none: their Produce adds the partition. v2 has PRODUCER_FENCED where older ones say
-INVALID_PRODUCER_EPOCH, v5 TRANSACTION_ABORTABLE. Where one partition is unknown none is added, and the others are
-OPERATION_NOT_ATTEMPTED.
+v0-3 are for clients, with one transaction. v4 is for brokers (KIP-890), with several, and may only verify. Clients of
+version 2 of the transaction protocol do not send this: their Produce adds the partition. v2 has PRODUCER_FENCED where
+older versions have INVALID_PRODUCER_EPOCH, v5 TRANSACTION_ABORTABLE. If one partition is unknown none is added, and the
+others get OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _as_newer(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransacti
 
 
 async def _codes(broker: Broker, transaction: AddPartitionsToTxnTransaction, protocol: int) -> Codes:
-    """What each partition is answered."""
+    """Return the error code of each partition."""
     keys = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     known = [key for key in keys if broker.partitions.get_partition(*key) is not None]
     if len(known) < len(keys):
@@ -102,7 +102,7 @@ def _answers(topics: Sequence[AddPartitionsToTxnTopic], codes: Codes) -> list[Ad
 
 
 def error_response(request: AddPartitionsToTxnRequest, error: KafkaError, version: int) -> AddPartitionsToTxnResponse:
-    """The same error for every partition; since v4 one for all."""
+    """Return the same error for every partition; since v4 one for all."""
     if version >= BROKERS_FROM:
         return AddPartitionsToTxnResponse(error_code=int(error.code))
     keys = [(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]

@@ -1,7 +1,7 @@
 """AlterConfigs (33): v0-2. Replaces the whole config of topics, brokers and groups.
 
-Superseded by IncrementalAlterConfigs. A key that is not named goes back to its default. v1 changed only
-throttling, v2 is flexible.
+Superseded by IncrementalAlterConfigs. A key not in the request goes back to its default. v1 changed only throttling, v2
+is flexible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AlterPartitionReassignments (45): v0-1. Give partitions other replicas (KIP-455).
+"""AlterPartitionReassignments (45): v0-1. Gives partitions other replicas (KIP-455).
 
-On one node there is nothing to reassign: the one assignment that can be asked for is the one that is. It is accepted,
-as in Apache Kafka, since kafka-reassign-partitions begins with it when it moves partitions between log directories; any
-other is INVALID_REPLICA_ASSIGNMENT, and there is never one under way to be cancelled.
+On one node there is nothing to reassign: only the current assignment can be requested. It is accepted, as in Apache
+Kafka, since kafka-reassign-partitions begins with it when it moves partitions between log directories. Any other is
+INVALID_REPLICA_ASSIGNMENT, and there is never a reassignment to cancel.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ def _result(broker: Broker, topic: str, partition: ReassignablePartition) -> Rea
 
 
 def _message(error: KafkaError) -> str | None:
-    """Apache Kafka says nothing more about a reassignment that is not there."""
+    """Return the message; Apache Kafka sends none for a reassignment that does not exist."""
     return error.message if not isinstance(error, NoReassignmentInProgress) else None
 
 
 def _check(broker: Broker, topic: str, wanted: ReassignablePartition) -> None:
-    """Whether the assignment is the one that is; raises, in Kafka's words, what it is otherwise."""
+    """Raise an error, with Kafka's text, unless the wanted assignment is the current one."""
     image = broker.image.topics.get(topic)
     if image is None:
         raise UnknownTopicOrPartition(f"Unable to find a topic named {topic}.")

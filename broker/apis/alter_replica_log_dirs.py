@@ -1,9 +1,9 @@
-"""AlterReplicaLogDirs (34): v0-2. Move partitions of this broker between its log directories (KIP-113).
+"""AlterReplicaLogDirs (34): v0-2. Moves partitions of this broker between its log directories (KIP-113).
 
-The answer comes when the moves have begun; DescribeLogDirs tells how far they are. A path that is not one of
-`log.dirs`, character for character, is LOG_DIR_NOT_FOUND; one that has failed, or an offline partition,
-KAFKA_STORAGE_ERROR. Naming the directory in which a partition is already ends a move of it. A partition that is named
-twice goes where it is named last.
+The response is sent when the moves have begun; DescribeLogDirs shows their progress. A path that is not one of
+`log.dirs`, character for character, is LOG_DIR_NOT_FOUND; a failed directory, or an offline partition, is
+KAFKA_STORAGE_ERROR. A request for the current directory of a partition ends its move. If a partition is named twice,
+the last one counts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _response(results: dict[str, list[AlterReplicaLogDirPartitionResult]]) -> Al
 
 
 def error_response(request: AlterReplicaLogDirsRequest, error: KafkaError, version: int) -> AlterReplicaLogDirsResponse:
-    """The same error for every partition named."""
+    """Return the same error for every partition named."""
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for topic, index in _places(request):
         results.setdefault(topic, []).append(

@@ -1,9 +1,8 @@
-"""ApiVersions (18): v0-5. What this broker answers; computed from the registry.
+"""ApiVersions (18): v0-5. The APIs and versions of this broker, computed from the registry.
 
-v3 is flexible, except for the header of its response, and carries the client's software name and version as well as
-the features; v4 may tell features whose minimum is 0, which v3 leaves out; v5 (KIP-1242) names the cluster and the
-node that the client believes to speak to. An unknown version is answered in v0 with UNSUPPORTED_VERSION, and the
-connection stays.
+v3 is flexible, except for the header of its response, and carries the client's software name and version as well as the
+features. v4 includes features with a minimum of 0, which v3 leaves out. v5 (KIP-1242) names the cluster and node that
+the client expects. An unknown version gets a v0 response with UNSUPPORTED_VERSION, and the connection stays.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest)
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """For a version that we do not know: the error, and which versions of ApiVersions itself would do."""
+    """Return the response to an unknown version: the error, and the supported versions of ApiVersions itself."""
     row = HANDLERS[ApiKey.API_VERSIONS]
     return ApiVersionsResponse(
         error_code=int(ErrorCode.UNSUPPORTED_VERSION),
@@ -74,6 +73,6 @@ def _api_keys() -> list[ApiVersion]:
 
 
 def _is_us(broker: Broker, request: ApiVersionsRequest) -> bool:
-    """Whether the client speaks to the cluster and node that it meant (null and -1: it does not say)."""
+    """Return whether the client reached the cluster and node that it expects (null and -1: no expectation)."""
     cluster_matches = request.cluster_id is None or request.cluster_id == broker.cluster_id
     return cluster_matches and (request.node_id < 0 or request.node_id == broker.node_id)

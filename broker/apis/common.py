@@ -1,4 +1,4 @@
-"""What several handlers need: the address that a client should dial, and the bits of authorized operations."""
+"""Helpers of several handlers: the advertised address, and the bits of authorized operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from klamm.broker.apis.rights.asker import Asker
     from klamm.broker.broker import Broker
 
-NOT_ASKED = -(2**31)  # authorized operations that the client did not ask for
+NOT_ASKED = -(2**31)  # the client did not ask for authorized operations
 
 # The operations that there are for a type, as the sum of 1 << code.
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -41,10 +41,10 @@ def cluster_operations(context: RequestContext) -> int:
 
 
 def advertised_address(broker: Broker, context: RequestContext) -> tuple[str, int]:
-    """Host and port that the client of this request should dial.
+    """Return the host and port that the client of this request should connect to.
 
     ``advertised.listeners`` where it is set for the listener of the request; else the local address of the accepted
-    socket, which the client has just shown to reach.
+    socket, which the client can reach.
     """
     connection = context.connection
     advertised = broker.advertised.get(connection.listener)
@@ -54,8 +54,9 @@ def advertised_address(broker: Broker, context: RequestContext) -> tuple[str, in
 
 
 def unseen(context: RequestContext, key: Hashable) -> bool:
-    """Whether this is the first time that the request, in whichever of its pieces, asks for `key`. What may be answered
-    at length is answered once, or a small request would make a response of gigabytes."""
+    """Return whether the request, in any of its pieces, asks for `key` for the first time. Long results are returned
+    once, or a small request would make a response of gigabytes.
+    """
     seen: set[Hashable] | None = getattr(context, "seen", None)
     if seen is None:
         seen = context.seen = set()

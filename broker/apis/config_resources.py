@@ -1,4 +1,4 @@
-"""What DescribeConfigs, AlterConfigs and IncrementalAlterConfigs have in common: resources, their names, their changes.
+"""Common parts of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: resources, names, changes.
 
 A broker's resource is named by its node id; the empty name stands for all brokers.
 """
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
     from klamm.broker.tls_listeners import TlsListeners
 
-MAX_KEYS = 1000  # of one resource: there are not that many
+MAX_KEYS = 1000  # of one resource: fewer keys exist
 
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """One resource of a request to alter."""
+    """One resource of an alter request."""
 
     resource_type: int
     name: str
     keys: Sequence[KeyUpdate]
-    """More than `MAX_KEYS` are refused, so there is no need for more than one too many."""
+    """More than `MAX_KEYS` are refused, so one more than that is enough here."""
 
 
 def tell_changes(
@@ -52,7 +52,7 @@ def tell_changes(
 
 
 def resource_type(code: int) -> ResourceType:
-    """The type; raises InvalidRequest for one that has no configs here."""
+    """Return the type. Raises InvalidRequest for one without configs here."""
     try:
         found = ResourceType(code)
     except ValueError:
@@ -75,7 +75,7 @@ def check_node(broker: Broker, name: str) -> None:
 async def alter(
     broker: Broker, alterations: Sequence[Alteration], *, incremental: bool, validate_only: bool
 ) -> list[KafkaError | None]:
-    """Change each resource for itself; one error or None for each."""
+    """Change each resource independently. Return an error or None for each."""
     counts = Counter((alteration.resource_type, alteration.name) for alteration in alterations)
     errors: list[KafkaError | None] = []
     updates: list[ConfigUpdate] = []
@@ -122,7 +122,7 @@ async def _prepare_stores(tls: TlsListeners, broker: Broker, update: ConfigUpdat
 
 
 def _update(broker: Broker, alteration: Alteration, *, incremental: bool) -> ConfigUpdate:
-    """What is asked for, in a form that makes sense; raises InvalidRequest."""
+    """Return a valid form of the requested change. Raises InvalidRequest."""
     kind, name = resource_type(alteration.resource_type), alteration.name
     if len(alteration.keys) > MAX_KEYS:
         raise InvalidRequest(f"more than {MAX_KEYS} config keys of one resource are not altered at once")
@@ -143,7 +143,7 @@ def _update(broker: Broker, alteration: Alteration, *, incremental: bool) -> Con
 
 
 async def _check_names(update: ConfigUpdate) -> None:
-    """A limit for an unknown host is refused, as Kafka does; raises InvalidRequest. The lookup is made in a thread."""
+    """Refuse a limit for an unknown host, as Kafka does. A thread resolves the names. Raises InvalidRequest."""
     if update.resource_type != ResourceType.BROKER:
         return
     for key in update.keys:

@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (69): v0-1. State, members and assignments of groups of the consumer protocol (KIP-848).
 
-A group that is not there, or is a classic one, is GROUP_ID_NOT_FOUND: tools then ask DescribeGroups. v1 tells which
-protocol a member speaks (KIP-1099).
+A group that does not exist, or is a classic one, is GROUP_ID_NOT_FOUND: tools then call DescribeGroups. v1 has the
+protocol of each member (KIP-1099).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: Mapping[bytes,
 
 
 def _assignment(partitions: Mapping[bytes, Collection[int]], topics: Mapping[bytes, TopicImage]) -> Assignment:
-    """Topics that are gone have no name to be shown under."""
+    """Return an assignment without deleted topics, which have no name to show."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=topics[topic_id].name, partitions=sorted(indexes))
@@ -110,5 +110,5 @@ def _assignment(partitions: Mapping[bytes, Collection[int]], topics: Mapping[byt
 def error_response(
     request: ConsumerGroupDescribeRequest, error: KafkaError, version: int
 ) -> ConsumerGroupDescribeResponse:
-    """The same error for every group."""
+    """Return the same error for every group."""
     return ConsumerGroupDescribeResponse(groups=[_failed(group_id, error) for group_id in request.group_ids])

@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat (68): v0-1. Join, stay in and leave a group of the consumer protocol (KIP-848).
 
-The answer waits until what it says is in the log. v1 has subscriptions by regular expression and members that make up
-their own id. Without the feature group.version, or with "consumer" not among group.coordinator.rebalance.protocols, the
-answer is UNSUPPORTED_VERSION, and Java clients fall back to nothing: they fail.
+The response waits until the reported state is in the log. v1 has subscriptions by regular expression, and member ids
+made by clients. Without the feature group.version, or with "consumer" not among group.coordinator.rebalance.protocols,
+the response is UNSUPPORTED_VERSION, and Java clients fail: they have no fallback.
 """
 
 from __future__ import annotations

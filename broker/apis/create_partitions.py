@@ -1,6 +1,6 @@
-"""CreatePartitions (37): v0-3. Adds partitions to topics, each topic for itself (KIP-195).
+"""CreatePartitions (37): v0-3. Adds partitions to topics, each topic independently (KIP-195).
 
-``count`` is the new total. Topics that occur twice are INVALID_REQUEST, once each. v2 is flexible; v3 changed only the
+``count`` is the new total. A topic that occurs twice gets INVALID_REQUEST, once. v2 is flexible; v3 changed only the
 errors of quotas.
 """
 

@@ -1,8 +1,8 @@
-"""CreateTopics (19): v0-7. Makes topics, each for itself.
+"""CreateTopics (19): v0-7. Creates topics, each independently.
 
-v1 can validate only and has error messages; v4 takes -1 for the number of partitions and the replication factor; v5
-is flexible and tells what was made, with the topic's configs; v7 tells topic ids. The answer goes out when the topics
-are durable and led, so ``timeout_ms`` is never used up. Names that occur twice are INVALID_REQUEST, once each.
+v1 can validate only and has error messages; v4 accepts -1 for the number of partitions and the replication factor; v5
+is flexible and describes the created topics with their configs; v7 has topic ids. The response is sent when the topics
+are durable and have leaders, so ``timeout_ms`` is never used up. A name that occurs twice gets INVALID_REQUEST, once.
 """
 
 from __future__ import annotations

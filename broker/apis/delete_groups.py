@@ -1,6 +1,6 @@
-"""DeleteGroups (42): v0-3. Delete groups that nobody is in, with their offsets (KIP-229).
+"""DeleteGroups (42): v0-3. Deletes groups without members, and their offsets (KIP-229).
 
-The answer waits until the tombstones are as durable as acks=all makes them.
+The response waits until the tombstones are as durable as acks=all makes them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def _result(group_id: str, outcome: Outcome | KafkaError) -> DeletableGrou
 
 
 def error_response(request: DeleteGroupsRequest, error: KafkaError, version: int) -> DeleteGroupsResponse:
-    """The same error for every group."""
+    """Return the same error for every group."""
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id=group_id, error_code=int(error.code), error_message=error.message)

@@ -1,8 +1,8 @@
 """DeleteRecords (21): v0-2. Makes the records below an offset unreadable (KIP-107).
 
--1 stands for the high watermark, beyond which nothing can be deleted. An offset that is gone already changes nothing.
-The answer tells the low watermark, the first offset that is left, and goes out when that is durable; segments that are
-wholly below it leave the disk then. v1 changed only throttling, v2 is flexible.
+-1 stands for the high watermark, beyond which nothing can be deleted. An offset below the log start changes nothing.
+The response has the low watermark, the first offset that remains, and is sent when that is durable; segments wholly
+below it then leave the disk. v1 changed only throttling, v2 is flexible.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _failed(index: int, error: KafkaError) -> DeleteRecordsPartitionResult:
 
 
 def _new_log_start(partition: Partition, offset: int) -> int:
-    """Where the log is to begin, which may be where it does. Raises a KafkaError."""
+    """Return the new log start, which may be the current one. Raises a KafkaError."""
     if partition.internal:
         raise InvalidTopicException(f"records of the internal topic {partition.topic} are not deleted")
     log = partition.online_log()

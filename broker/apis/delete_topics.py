@@ -1,7 +1,7 @@
-"""DeleteTopics (20): v0-6. Deletes topics with their logs; the answer goes out when their names are free again.
+"""DeleteTopics (20): v0-6. Deletes topics with their logs. The response is sent when their names are free again.
 
-v3 knows TOPIC_DELETION_DISABLED (INVALID_REQUEST before it), v4 is flexible, v5 has error messages, v6 deletes by
-topic id, too.
+v3 has TOPIC_DELETION_DISABLED (INVALID_REQUEST before it), v4 is flexible, v5 has error messages, v6 also deletes by
+topic id.
 """
 
 from __future__ import annotations

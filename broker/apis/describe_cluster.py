@@ -1,7 +1,7 @@
 """DescribeCluster (60): v0-2. Cluster id, controller and live brokers (KIP-700).
 
-v1 says which endpoints are meant, those of brokers (1) or of KRaft controllers (2, KIP-919), which this cluster does
-not have; v2 also lists fenced brokers, of which there are none (KIP-1073).
+v1 has the kind of endpoints: of brokers (1), or of KRaft controllers (2, KIP-919), which this cluster does not have. v2
+also lists fenced brokers, of which there are none (KIP-1073).
 """
 
 from __future__ import annotations

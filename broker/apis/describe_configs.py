@@ -1,8 +1,8 @@
 """DescribeConfigs (32): v0-4. The configs of topics, groups, this broker, all brokers (the empty name), log levels.
 
-v0 tells only whether a value is the default; v1 tells its source and, when asked, its synonyms; v3 its type and, when
-asked, its documentation; v4 is flexible. No keys (null or an empty list) means all keys. Secrets have no value. Not
-here yet: the configs of client metrics.
+v0 shows only whether a value is the default; v1 its source and, on request, its synonyms; v3 its type and, on request,
+its documentation; v4 is flexible. No keys (null or an empty list) means all keys. Secrets have no value. Configs of
+client metrics are not supported yet.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeConfi
     for number, resource in enumerate(request.resources, 1):
         if unseen(context, (resource.resource_type, resource.resource_name)):
             results.append(_result(broker, request, resource, context.api_version))
-        if number % RESOURCES_PER_TURN == 0:  # some tools ask for all topics at once; let others have their turn
+        if number % RESOURCES_PER_TURN == 0:  # some tools ask for all topics at once; let the loop serve others
             await asyncio.sleep(0)
     return DescribeConfigsResponse(results=results)
 
@@ -82,7 +82,7 @@ def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeCon
 
 
 def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
-    """The configs of one resource; raises a KafkaError."""
+    """Return the configs of one resource. Raises a KafkaError."""
     kind, name = resource_type(resource.resource_type), resource.resource_name
     wanted: Collection[str] | None = resource.configuration_keys or None
     if wanted is not None and len(wanted) > MAX_KEYS:

@@ -1,7 +1,7 @@
 """DescribeGroups (15): v0-6. State, members and assignments of classic groups.
 
-A group that is not there, or is of the consumer protocol, is Dead; v6 has GROUP_ID_NOT_FOUND for it (KIP-1043). Members
-show their metadata only while the group is stable, and the assignment that they had last.
+A group that does not exist, or uses the consumer protocol, is Dead; v6 has GROUP_ID_NOT_FOUND for it (KIP-1043).
+Members have metadata only while the group is stable, and their last assignment.
 """
 
 from __future__ import annotations
@@ -82,5 +82,5 @@ def _failed(group_id: str, error: KafkaError, version: int) -> DescribedGroup:
 
 
 def error_response(request: DescribeGroupsRequest, error: KafkaError, version: int) -> DescribeGroupsResponse:
-    """The same error for every group."""
+    """Return the same error for every group."""
     return DescribeGroupsResponse(groups=[_failed(group_id, error, version) for group_id in request.groups])

@@ -1,9 +1,9 @@
-"""DescribeLogDirs (35): v0-5. The log dirs, and how much each partition takes there (KIP-113).
+"""DescribeLogDirs (35): v0-5. The log dirs, and the size of each partition in them (KIP-113).
 
-Null topics mean all; partitions that are not here are left out. v2 is flexible, v3 has an error for the whole, v4 tells
-the size and the free space of the volume (KIP-827), v5 whether a dir is cordoned (none is). A dir that has failed, or
-whose volume cannot be reached, is KAFKA_STORAGE_ERROR and shows nothing of itself. A partition on its way into a dir is
-shown there, too, as a future one, with the records that are not in the copy yet.
+Null topics mean all; partitions that are not here are left out. v2 is flexible, v3 has a top-level error, v4 the size
+and the free space of the volume (KIP-827), v5 whether a dir is cordoned (none is). A dir that has failed, or has an
+unreachable volume, is KAFKA_STORAGE_ERROR and shows no contents. A partition that moves into a dir is shown there, too,
+as a future one, with the number of records that its copy lacks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ async def handle(broker: Broker, context: RequestContext, request: DescribeLogDi
 
 
 def _by_directory(broker: Broker) -> dict[LogDir, list[Partition]]:
-    """The partitions of every log dir; those whose directory is gone, or that could not be made, are in none."""
+    """Return the partitions of every log dir. Partitions with a lost directory, or that could not be created, are in
+    none.
+    """
     logs = broker.partitions.logs
     found: dict[LogDir, list[Partition]] = {log_dir: [] for log_dir in logs.log_dirs}
     for partition in broker.partitions:
@@ -86,7 +88,7 @@ def _described(partition: Partition) -> DescribeLogDirsPartition:
 
 
 def _volumes(log_dirs: list[LogDir]) -> dict[LogDir, tuple[int, int]]:
-    """Size and free bytes of each dir's volume; UNKNOWN where the dir has failed. Blocks."""
+    """Return size and free bytes of each dir's volume; UNKNOWN where the dir has failed. Blocks."""
     found = {}
     for log_dir in log_dirs:
         if log_dir.offline_reason is not None:

@@ -1,7 +1,7 @@
 """DescribeProducers (61): v0. The producers with state in a partition, to find hanging transactions (KIP-664).
 
-`current_txn_start_offset` is -1 for a producer without an open transaction, `last_sequence` for one of which only a
-marker is known. Producers that have expired are left out once their partition has noticed.
+`current_txn_start_offset` is -1 for a producer without an open transaction, `last_sequence` for one with only a known
+marker. Expired producers are left out once their partition has removed them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""DescribeQuorum (55): v0-2. Who votes on the metadata: one voter, this broker's controller (KIP-595, KIP-853).
+"""DescribeQuorum (55): v0-2. The voters on the metadata: one voter, this broker's controller (KIP-595, KIP-853).
 
-The metadata are in a store and not in a Raft log, so the answer is the truth in the words of the question: the leader
-epoch is the controller epoch, offsets count the changes of the store. v1 adds times, v2 directory ids, error messages
-and the voters' addresses.
+The metadata are in a store and not in a Raft log, so the response translates: the leader epoch is the controller epoch,
+offsets count the changes of the store. v1 adds times, v2 directory ids, error messages and the voters' addresses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (75): v0. Topics and partitions page by page, in the order of their names (KIP-966).
 
-An empty list means all topics. A page ends after ``response_partition_limit`` partitions, ``max.request.partition.size.
-limit`` at most, and the cursor says where the next one begins. Eligible leader replicas are not tracked yet: with
-every replica in sync their lists are empty.
+An empty list means all topics. A page ends after ``response_partition_limit`` partitions,
+``max.request.partition.size.limit`` at most; the cursor is the start of the next page. Eligible leader replicas are not
+tracked yet: with every replica in sync their lists are empty.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def handle(
 async def handle_large(
     broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """The same for very many names: they are sorted in a thread."""
+    """Handle a request with very many names: a thread sorts them."""
     names = await asyncio.get_running_loop().run_in_executor(broker.codecs, _asked, request)
     return _response(broker, context, request, names)
 

@@ -1,6 +1,6 @@
-"""DescribeTransactions (65): v0. What is known of transactional ids (KIP-664).
+"""DescribeTransactions (65): v0. The state of transactional ids (KIP-664).
 
-Of a transaction that is being ended only the partitions are named that lack their marker.
+For a transaction that is ending, the response has only the partitions that lack their marker.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _describe(broker: Broker, transactional_id: str) -> TransactionState:
 def error_response(
     request: DescribeTransactionsRequest, error: KafkaError, version: int
 ) -> DescribeTransactionsResponse:
-    """The same error for every id."""
+    """Return the same error for every id."""
     return DescribeTransactionsResponse(
         transaction_states=[
             TransactionState(transactional_id=transactional_id, error_code=int(error.code))

@@ -1,15 +1,16 @@
-"""From a frame to a reply: decode the header and the request, call the handler, encode what it returns.
+"""The dispatcher, from a frame to a response: decodes the header and the request, calls the handler, encodes its
+result.
 
-One route per (API, version) is resolved on first use and kept; after that a request costs one dict look-up, two
-compiled codecs and the handler. A handler that has its answer returns it; one that must wait returns an awaitable
-and the connection keeps its place in the order of responses.
+One route per (API, version) is resolved on first use and kept; after that a request costs one dict lookup, two compiled
+codecs and the handler. A handler that has its response returns it. A handler that must wait returns an awaitable, and
+the connection keeps the request's place in the order of responses.
 
-A large request, one of more than `SMALL_ELEMENTS`, would keep the loop from others for too long: it is decoded in a
-thread, handled in pieces (`pieces`), each in a turn of its own (`Turns`), and its response is encoded in the thread.
-Beyond `klamm.request.max.elements` the connection is closed.
+A large request, with more than `SMALL_ELEMENTS`, would hold the loop for too long: a thread decodes it, it is handled
+in pieces (`pieces`), each in a turn of its own (`Turns`), and the thread encodes its response. Beyond
+`klamm.request.max.elements` the connection is closed.
 
-Bad input (docs/faults.md, network rows 2-8): an unknown API or version, a header or body that does not decode, closes
-the connection. Only ApiVersions answers a version that it does not know, in the bytes of version 0.
+Bad input (docs/faults.md, network rows 2-8) closes the connection: an unknown API or version, a header or body that
+does not decode. Only ApiVersions answers an unknown version, with the bytes of version 0.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ WARM = (
     (ApiKey.INIT_PRODUCER_ID, 5),
 )
 WARM_PAUSE_S = 0.005
-SMALL_ELEMENTS = 1000  # of a request that is decoded, handled and encoded at once
+SMALL_ELEMENTS = 1000  # larger requests are not decoded, handled and encoded at once
 
 
 class RequestContext:
-    """What a handler may know of a request besides its body. `seen` is what it has answered (`common.unseen`). `ask` is
-    what its client may do; it is not there without an authorizer. `charge` is there when a quota is for its client."""
+    """The facts of a request besides its body. `seen` has the keys that were answered (`common.unseen`). `ask` checks
+    the rights of its client; it is not set without an authorizer. `charge` is set if its client has a quota."""
 
     __slots__ = ("api_key", "api_version", "ask", "charge", "client_id", "connection", "correlation_id", "seen")
 
@@ -79,15 +80,15 @@ class RequestContext:
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
-        self.seen: set[Hashable]  # there when it is needed
-        self.ask: Asker  # the same
+        self.seen: set[Hashable]  # set on first use
+        self.ask: Asker  # set by a guard
         self.client_id = client_id
         self.connection = connection
         self.charge: Charge | None = None
 
 
 class Dispatcher:
-    """Called by connections for every frame, in the order of arrival."""
+    """The dispatcher of a broker. Connections call it for every frame, in the order of arrival."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -153,7 +154,7 @@ class Dispatcher:
         return self._pending(route, context, request, response, started, len(frame))
 
     def warm(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Compile the codecs that every client needs first, one after the other, when there is nothing else to do."""
+        """Compile the codecs that every client needs first, one after the other, when the loop is idle."""
         rest = iter(WARM)
 
         def compile_next() -> None:
@@ -174,7 +175,7 @@ class Dispatcher:
             route.guard(broker.authorizer, broker.audit)
         return route
 
-    # -- answers ------------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------
 
     def _encoded_response(
         self, route: Route, context: RequestContext, response: Any, started: float, request_size: int
@@ -238,7 +239,7 @@ class Dispatcher:
         return request
 
     async def _handle_large(self, route: Route, context: RequestContext, request: Any) -> Any:
-        """Handle the request piece by piece; an error that stands for all of it ends that."""
+        """Handle the request piece by piece; a top-level error ends that."""
         if route.handle_large is not None:
             return await route.handle_large(self._broker, context, request)
         paths = paths_of(route.api_key, request)
@@ -260,7 +261,7 @@ class Dispatcher:
     def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._broker.codecs, partial(work, *arguments))
 
-    # -- answers that come later --------------------------------------------------------------------------------
+    # -- pending responses ---------------------------------------------------------------------------------------------
 
     def _pending(
         self,
@@ -271,8 +272,9 @@ class Dispatcher:
         started: float,
         request_size: int,
     ) -> PendingResponse:
-        """A handler that has work left returns a coroutine; one that only waits returns a future, and Produce has
-        appended everything then: the next one may be appended, too."""
+        """Return the pending response of a handler's awaitable. A coroutine has work left. A future only waits: Produce
+        has appended everything by then, so the next Produce may be appended, too.
+        """
         if inspect.iscoroutine(awaitable):
             finish = self._finish(route, context, request, awaitable, started, request_size)
             return self._working(finish, context.charge)
@@ -297,12 +299,12 @@ class Dispatcher:
                     return
             try:
                 encoded.set_result(self._reply_if_any(route, context, response, started, request_size))
-            except Exception as error:  # it cannot be encoded: whoever waits must not wait for ever
+            except Exception as error:  # it cannot be encoded; the connection must not wait for ever
                 log.error("%s v%d: the response cannot be sent", route.name, context.api_version, exc_info=error)
                 encoded.set_exception(CloseConnection("internal error"))
 
         def abandoned(future: asyncio.Future[Response | None]) -> None:
-            if future.cancelled() and not awaitable.done():  # the connection is gone: nobody waits any more
+            if future.cancelled() and not awaitable.done():  # the connection has closed
                 awaitable.cancel()
 
         awaitable.add_done_callback(done)
@@ -346,7 +348,7 @@ class Dispatcher:
         return None
 
     def _error_response(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
-        """The one place where an exception becomes a response."""
+        """Turn an exception into a response. This is the only place that does."""
         error = as_kafka_error(error, route.name, context.api_version, context.connection)
         if context.charge is not None:
             context.charge.is_failed = True
@@ -361,7 +363,7 @@ class Dispatcher:
 
 
 def as_kafka_error(error: Exception, name: str, version: int, connection: Connection) -> KafkaError:
-    """The error as a client is told of it; the log is told of what should not have happened."""
+    """Return the error for the client. An unexpected exception is logged, with its traceback."""
     if isinstance(error, KafkaError):
         return error
     log.error("%s v%d from %s failed", name, version, connection.peer, exc_info=error)

@@ -1,8 +1,8 @@
-"""ElectLeaders (43): v0-2. Moves leadership to the preferred replica, or to any that lives (KIP-183, KIP-460).
+"""ElectLeaders (43): v0-2. Moves leadership to the preferred replica, or to any live one (KIP-183, KIP-460).
 
-v0 knows preferred elections only. With one replica for each partition, which leads while its broker lives, no election
-is ever needed; what cannot be elected is told as Kafka does. Null partitions mean all, and then those that need no
-election are left out of the answer, though not their topics.
+v0 has preferred elections only. With one replica for each partition, which leads while its broker is live, no election
+is ever needed; errors are Kafka's. Null partitions mean all; then partitions that need no election are left out of the
+response, though not their topics.
 """
 
 from __future__ import annotations

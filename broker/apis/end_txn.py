@@ -1,8 +1,8 @@
-"""EndTxn (26): v0-5. A producer commits or aborts its transaction.
+"""EndTxn (26): v0-5. Commits or aborts a producer's transaction.
 
-It is answered when the decision is in ``__transaction_state``; that the partitions are told is the coordinator's
-business from then on. v2 has PRODUCER_FENCED where older ones say INVALID_PRODUCER_EPOCH; v5 is version 2 of the
-protocol (KIP-890): the producer goes on with the epoch, and at times the id, in the answer.
+The response is sent when the decision is in ``__transaction_state``; from then on the coordinator writes the markers.
+v2 has PRODUCER_FENCED where older versions have INVALID_PRODUCER_EPOCH. v5 is version 2 of the transaction protocol
+(KIP-890): the producer continues with the epoch, and sometimes the id, in the response.
 """
 
 from __future__ import annotations

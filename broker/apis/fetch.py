@@ -1,13 +1,12 @@
-"""Fetch (1): v0-18. Read record batches, at once or when enough of them have come.
+"""Fetch (1): v0-18. Reads record batches, at once or when enough of them have come.
 
-A partition's records go out as a region of its segment file (sendfile); nothing here looks at a record. A request
-that finds less than ``min_bytes`` waits (`DelayedFetch`). A read_committed reader gets what is below the last stable
-offset, with the aborted transactions in it. v4 tells isolation and
-aborted transactions, v5 the log start offset, v7 has sessions (KIP-227, `fetch_session`), v9 leader epochs, v12
-diverging epochs, v13 topic ids.
+A partition's records are sent as a region of its segment file (sendfile); the code never looks at a record. A request
+that finds less than ``min_bytes`` waits (`DelayedFetch`). A read_committed reader gets the records below the last
+stable offset, with the list of aborted transactions. v4 has isolation levels and aborted transactions, v5 the log start
+offset, v7 sessions (KIP-227, `fetch_session`), v9 leader epochs, v12 diverging epochs, v13 topic ids.
 
-Limits: ``partition_max_bytes`` within ``max_bytes`` (v3+) within ``fetch.max.bytes``; from v3 the first batch of the
-response comes whole however large it is, before v3 records are cut at the limit. v0-1 get message sets of format 0,
+Limits: ``partition_max_bytes`` within ``max_bytes`` (v3+) within ``fetch.max.bytes``. From v3 on the first batch of the
+response is complete however large it is; before v3 records are cut at the limit. v0-1 get message sets of format 0,
 v2-3 of format 1: batches are converted down, large ones in a thread. A batch of zstd is not converted, and zstd topics
 are refused before v10.
 A fetch of many partitions, which may be those of its session, reads them in several turns of the loop.
@@ -60,7 +59,7 @@ MAGIC_1_UP_TO = 3
 DEBUGGING_CONSUMER = -2
 CONSUMER = -1
 PARTITIONS_A_TURN = 1000
-SHARED_BYTES = 16 << 10  # what many have waited for is read once up to here
+SHARED_BYTES = 16 << 10  # reads up to this size are shared between fetches that waited for the same data
 
 memoize = fetch_memo.memoize
 
@@ -88,7 +87,7 @@ def handle(
 async def handle_large(
     broker: Broker, context: RequestContext, request: FetchRequest, make: Callable[..., Fetch] | None = None
 ) -> FetchResponse:
-    """Answer a request of very many elements: take it apart in a thread, the rest in turns."""
+    """Handle a request of very many elements: a thread builds the partitions, the rest runs in turns."""
     partitions = await asyncio.get_running_loop().run_in_executor(broker.codecs, named, request)
     session, incremental, wanted = broker.fetch_sessions.resolve(request, context.api_version, partitions)
     fetch = (make or Fetch)(broker, request, context.api_version, session, wanted, incremental=incremental)
@@ -100,7 +99,7 @@ async def handle_large(
 
 
 def error_response(request: FetchRequest, error: KafkaError, version: int) -> FetchResponse:
-    """A session error stands alone at the top; before sessions it is given for every partition."""
+    """Return a session error at the top level; before sessions the same error for every partition."""
     if version >= 7:
         return FetchResponse(error_code=int(error.code), responses=[])
     return FetchResponse(
@@ -115,7 +114,7 @@ def error_response(request: FetchRequest, error: KafkaError, version: int) -> Fe
 
 
 class Fetch:
-    """One fetch on its way: what it wants and what it has found; `DelayedFetch` has it wait."""
+    """One fetch: its wanted partitions and the results so far; `DelayedFetch` makes it wait."""
 
     __slots__ = (
         "_broker",
@@ -166,18 +165,18 @@ class Fetch:
         self.charge: Charge | None = None
 
     def takes_turns(self) -> bool:
-        """Return whether reading all at once would keep the loop for too long."""
+        """Return whether reading all partitions at once would hold the loop for too long."""
         return len(self._wanted) > PARTITIONS_A_TURN
 
     @property
     def is_committed(self) -> bool:
-        """Whether what belongs to open transactions is held back."""
+        """Whether records of open transactions are held back."""
         return self.request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def read(self, found: SharedReads | None = None) -> None:
-        """Read every wanted partition within the limits; sets ``is_complete``. What others have `found` is not read."""
+        """Read every wanted partition within the limits, and set ``is_complete``. Reads in `found` are reused."""
         self._begin()
         self._read_some(self._wanted, found)
         self._end()
@@ -279,10 +278,10 @@ class Fetch:
         read = partition.fetch_records(
             wanted.fetch_offset,
             max_bytes=limit,
-            min_one=first,  # what is cut (v0-2) is cut after the conversion
+            min_one=first,  # v0-2 are cut after the conversion
             up_to=up_to,
         )
-        if read.region is None or read.truncated:  # less than a batch helps nobody, and the Java client gives up on it
+        if read.region is None or read.truncated:  # less than a batch is useless, and the Java client fails on it
             return data, 0
         data.records = read.region
         if committed:
@@ -308,10 +307,10 @@ class Fetch:
             records=NO_RECORDS,
         )
 
-    # -- answering ----------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def response(self) -> FetchResponse:
-        """The response with what `read` found."""
+        """Return the response with the results of `read`."""
         response = self._empty_response()
         self._add_results(response.responses, self._results)
         return response
@@ -351,19 +350,19 @@ class Fetch:
             current.partitions.append(data)
 
     def charge_to(self, charge: Charge) -> None:
-        """A quota is for the client."""
+        """Charge the fetch to the quota of its client."""
         self.charge = charge
         charge.take_back = self._take_back
 
     def _take_back(self) -> int:
-        """Undo what `response` has noted: an empty response is sent instead. Returns the id of its session."""
+        """Undo the effects of `response`: an empty response is sent instead. Return the id of its session."""
         for wanted, data, count in self._results:
             metrics = self._broker.topic_metrics(wanted.topic, wanted.topic_id)
             if data.records and metrics is not None:
                 metrics.bytes_out -= len(data.records)
                 metrics.messages_out -= count
                 metrics.fetch_requests -= 1
-            wanted.high_watermark = -1  # so that the next response tells everything
+            wanted.high_watermark = -1  # so that the next response reports everything
         if self._incremental and self._session is not None:
             return self._session.id
         if self._session is not None:
@@ -371,7 +370,7 @@ class Fetch:
         return 0
 
     async def converted_response(self) -> FetchResponse:
-        """The response for a client that knows message sets only."""
+        """Return the response for a client that supports message sets only."""
         magic = 0 if self._version <= MAGIC_0_UP_TO else 1
         for wanted, data, _ in self._results:
             region = data.records

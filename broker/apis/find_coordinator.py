@@ -1,8 +1,8 @@
-"""FindCoordinator (10): v0-6. The broker that looks after a group, a transactional id or a share partition.
+"""FindCoordinator (10): v0-6. The broker that coordinates a group, a transactional id or a share partition.
 
-v1 has the key type, v4 asks for many keys (KIP-699), v6 knows share partitions. The coordinator of every group and
-transactional id is this broker; who asks for one first has the topic made in which it keeps them. Share partitions have
-no coordinator yet and are answered COORDINATOR_NOT_AVAILABLE.
+v1 has the key type, v4 many keys per request (KIP-699), v6 share partitions. The coordinator of every group and
+transactional id is this broker; the first request creates the internal topic that stores them. Share partitions have no
+coordinator yet and get COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _refusal(key_type: int, version: int) -> KafkaError:
 
 
 def error_response(request: FindCoordinatorRequest, error: KafkaError, version: int) -> FindCoordinatorResponse:
-    """The same error for every key."""
+    """Return the same error for every key."""
     code = int(error.code)
     if version < MANY_KEYS_FROM:
         return FindCoordinatorResponse(

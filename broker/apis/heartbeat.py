@@ -1,7 +1,7 @@
-"""Heartbeat (12): v0-4. A member of a classic group shows that it lives, and learns of rebalances.
+"""Heartbeat (12): v0-4. Keeps a member of a classic group alive, and reports rebalances to it.
 
-While the coordinator still reads its log a heartbeat is answered with success, as Kafka does: the member is not to
-leave, and its session begins anew when the log is read.
+While the coordinator loads its log a heartbeat succeeds, as in Kafka: the member must not leave, and its session
+restarts when the log is loaded.
 """
 
 from __future__ import annotations

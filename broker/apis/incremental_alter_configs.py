@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (44): v0-1. Sets, deletes, appends to and subtracts from single config keys (KIP-339).
 
 Topics, groups, this broker, all brokers (the empty name), and the log levels of this broker (KIP-412). Each resource
-succeeds or fails alone. What is changed is durable and in effect before the answer; log levels end with the process. v1
-is flexible. Not here yet: the configs of client metrics.
+succeeds or fails alone. Changes are durable and in effect before the response; log levels end with the process. v1 is
+flexible. Configs of client metrics are not supported yet.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """InitProducerId (22): v0-5. A producer id, and the epoch in which to use it.
 
-v3 (KIP-360) lets a producer give the id and epoch that it had; without a transactional id it gets a new id all the
-same. With one it gets the id that belongs to it in a new epoch, and whoever had it before is fenced: a transaction that
-is open is aborted first, and the producer told to ask again (CONCURRENT_TRANSACTIONS). v4 has PRODUCER_FENCED where
-older ones say INVALID_PRODUCER_EPOCH. v6 (KIP-939) is unstable and not served.
+v3 (KIP-360) lets a producer send the id and epoch that it had; without a transactional id it gets a new id
+nevertheless. With one it gets the id of that transactional id in a new epoch, and the previous user is fenced: an open
+transaction is aborted first, and the producer must ask again (CONCURRENT_TRANSACTIONS). v4 has PRODUCER_FENCED where
+older versions have INVALID_PRODUCER_EPOCH. v6 (KIP-939) is unstable and not served.
 """
 
 from __future__ import annotations

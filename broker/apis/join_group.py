@@ -1,8 +1,8 @@
-"""JoinGroup (11): v0-9. Become a member of a classic group, or answer its rebalance.
+"""JoinGroup (11): v0-9. Joins a classic group, or its rebalance.
 
-The answer waits for the group. v0 has one timeout for session and rebalance; v4 sends a newcomer away once to come
-back with its member id (KIP-394), v5 has static members (KIP-345), v9 tells a static leader to skip the assignment
-(KIP-814).
+The response waits for the group. v0 has one timeout for session and rebalance. v4 makes a new member join twice, the
+second time with the member id of the first response (KIP-394). v5 has static members (KIP-345), v9 lets a static leader
+skip the assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -64,5 +64,5 @@ def _check_names(request: JoinGroupRequest, client_id: str | None) -> None:
 
 
 def _no_protocol(version: int) -> str | None:
-    """What stands for the protocol in an error."""
+    """Return the protocol name of an error response."""
     return None if version >= NULL_PROTOCOL_FROM else ""

@@ -1,7 +1,7 @@
 """LeaveGroup (13): v0-5. Members leave a group, or an administrator removes them by their instance id.
 
-v3 has several members in one request and an error for each (KIP-345); before it the one member's error is the
-answer's.
+v3 has several members in one request and an error for each (KIP-345); before it the error of the one member is at the
+top level.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ListConfigResources (74): v0-1. The names of what can have a config (KIP-1142).
+"""ListConfigResources (74): v0-1. The names of resources that can have a config (KIP-1142).
 
-v0, once ListClientMetricsResources, lists client metrics subscriptions; v1 lists any types, all if none is named.
-Groups are those that override something. Client metrics subscriptions are not there yet, so there are none to list.
+v0, once ListClientMetricsResources, lists client metrics subscriptions; v1 lists any types, all if none is named. Only
+groups with overrides are listed. Client metrics subscriptions are not supported yet, so none are listed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ListGroups (16): v0-5. All groups of this broker; v4 can ask for states (KIP-518), v5 for types (KIP-848).
+"""ListGroups (16): v0-5. All groups of this broker; v4 filters by state (KIP-518), v5 by type (KIP-848).
 
-While the coordinator reads its log the answer is what is known so far, with COORDINATOR_LOAD_IN_PROGRESS.
+While the coordinator loads its log the response has the groups loaded so far, with COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations

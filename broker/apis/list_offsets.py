@@ -1,10 +1,10 @@
 """ListOffsets (2): v0-11. The offset at either end of a partition, or at a point in time.
 
-v0 lists the base offsets of segments older than a time; v1 gives one offset and its timestamp; v2 adds the isolation
+v0 lists the base offsets of segments older than a time; v1 returns one offset and its timestamp; v2 adds the isolation
 level, v4 leader epochs, v7 the offset of the largest timestamp (-3), v8 the earliest local offset (-4), v9 the latest
-tiered offset (-5), v11 the earliest offset that waits for upload (-6). There is no tiered storage here: everything is
-local and nothing is tiered. Earliest and latest are answered from memory, at once; a search by time may read much of a
-log and inflate a batch, so it is made here and run in a thread, all those of a request one after the other.
+tiered offset (-5), v11 the earliest offset that waits for upload (-6). There is no tiered storage: everything is local
+and nothing is tiered. Earliest and latest come from memory, at once. A search by time may read much of a log and
+inflate a batch, so it is prepared here and run in a thread; the searches of a request run one after the other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LEADER_EPOCH_FROM = 4
 
 
 class Search(NamedTuple):
-    """What a thread has to do for one partition, and where the answer belongs."""
+    """The work of a thread for one partition, and the place of its result."""
 
     answers: list[ListOffsetsPartitionResponse]
     place: int
@@ -106,7 +106,7 @@ async def _search(
 
 
 def _run(searches: list[Search], version: int) -> list[ListOffsetsPartitionResponse]:
-    """In a thread."""
+    """Run the searches, in a thread."""
     results = []
     for search in searches:
         try:
@@ -131,7 +131,7 @@ def error_response(request: ListOffsetsRequest, error: KafkaError, version: int)
 def _offset(
     partition: Partition, wanted: ListOffsetsPartition, request: ListOffsetsRequest, version: int
 ) -> ListOffsetsPartitionResponse | Callable[[], ListOffsetsPartitionResponse]:
-    """The answer, or what finds it in a thread."""
+    """Return the offset, or the search that finds it in a thread."""
     partition.check_leader_epoch(wanted.current_leader_epoch)
     log = partition.online_log()
     if request.replica_id == DEBUGGING_REPLICA:

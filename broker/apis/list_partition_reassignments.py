@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (46): v0. Reassignments under way (KIP-455): none, as replicas do not move yet."""
+"""ListPartitionReassignments (46): v0. Reassignments in progress (KIP-455): none, as replicas do not move yet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ListTransactions (66): v0-2. Transactional ids by state, producer id, age (v1) and name (v2: KIP-1152).
 
-The pattern is a regular expression in RE2 syntax, like all patterns that clients send: it takes time in proportion to
-the name, whatever it says.
+The pattern is a regular expression in RE2 syntax, like all patterns from clients: its time is proportional to the
+length of the name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def handle(broker: Broker, context: RequestContext, request: ListTransactionsReq
     transactions = broker.transactions
     if transactions.topic.loading:
         transactions.start()
-        raise CoordinatorLoadInProgress("transactions are being read")
+        raise CoordinatorLoadInProgress("transactions are being loaded")
     names = {state.value: state for state in State}
     unknown = [name for name in request.state_filters if name not in names]
     wanted = {names[name] for name in request.state_filters if name in names}
@@ -49,10 +49,10 @@ def handle(broker: Broker, context: RequestContext, request: ListTransactionsReq
 
 
 def _matcher(pattern: str | None) -> Callable[[str], object]:
-    """Whether a name matches as a whole. Raises InvalidRegularExpression."""
+    """Return a function that matches whole names. Raises InvalidRegularExpression."""
     if not pattern:
         return lambda name: True
-    from klamm.broker.coordinator.group.consumer.regexes import compiled  # a library that few need
+    from klamm.broker.coordinator.group.consumer.regexes import compiled  # a library that is rarely needed
 
     matches: Callable[[str], object] = compiled(pattern).fullmatch
     return matches

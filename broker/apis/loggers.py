@@ -1,7 +1,7 @@
-"""The levels of this process's loggers, as DescribeConfigs and IncrementalAlterConfigs show them (KIP-412).
+"""The levels of this process's loggers, for DescribeConfigs and IncrementalAlterConfigs (KIP-412).
 
-Kafka's names stand for Python's levels: FATAL, ERROR, WARN, INFO, DEBUG and TRACE, the finest. ``root`` is the root
-logger. A level that is set holds until it is deleted or the process ends; a deleted one is inherited again.
+Python's levels have Kafka's names: FATAL, ERROR, WARN, INFO, DEBUG and TRACE, the finest. ``root`` is the root logger.
+A level holds until it is deleted or the process ends; after a deletion the level is inherited again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ LEVELS = {
 
 
 def levels() -> dict[str, str]:
-    """Every logger with the level in effect, by name; the packages above the loggers, too."""
+    """Return every logger with its effective level, by name; packages above the loggers are included."""
     names = sorted(logging.root.manager.loggerDict)
     found = {name: logging.getLogger(name) for name in (ROOT, *names)}
     return {name: level_name(logger.getEffectiveLevel()) for name, logger in found.items()}
 
 
 def level_name(level: int) -> str:
-    """The coarsest of Kafka's levels that lets nothing through that ``level`` holds back."""
+    """Return the coarsest of Kafka's levels that passes no record that ``level`` holds back."""
     return next((name for name, value in LEVELS.items() if level >= value), "TRACE")
 
 
 def alter(updates: list[KeyUpdate], *, validate_only: bool) -> None:
-    """Set or delete levels, all or none; raises InvalidConfig or InvalidRequest."""
+    """Set or delete levels, all or none. Raises InvalidConfig or InvalidRequest."""
     known = levels()
     for update in updates:
         _check(update, known)

@@ -1,10 +1,10 @@
-"""Metadata (3): v0-13. Brokers, topics and leaders; creates topics that are asked for when it may.
+"""Metadata (3): v0-13. Brokers, topics and leaders; creates missing topics if permitted.
 
-v0 asks for all topics with an empty list, v1+ with null (and empty means none); v4 says whether a missing topic may
-be created; v5 tells offline replicas, v7 leader epochs, v8 authorized operations, v10 topic ids, v12 can ask by id;
-v13 has an error for the whole response. The address of the only broker is the one that the client dialled, unless
-``advertised.listeners`` says otherwise. A topic that is created here is durable and led before the answer goes out,
-so its first answer is already the good one.
+v0 requests all topics with an empty list, v1+ with null (and empty means none). v4 has a flag that permits creation of
+missing topics; v5 has offline replicas, v7 leader epochs, v8 authorized operations, v10 topic ids, v12 requests by id,
+v13 a top-level error. The address of the only broker is the one that the client connected to, unless
+``advertised.listeners`` sets another. A topic that is created here is durable and has a leader before the response is
+sent, so the first response is complete.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def handle(
 
 
 def error_response(request: MetadataRequest, error: KafkaError, version: int) -> MetadataResponse:
-    """The error stands at each topic; v13 has a place for it at the top, too."""
+    """Return the error at each topic; v13 also has it at the top level."""
     topics = [
         MetadataResponseTopic(
             error_code=int(error.code),
@@ -103,7 +103,7 @@ def _response(
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=cast("list[MetadataResponseTopic]", topics),  # or encoded before
+        topics=cast("list[MetadataResponseTopic]", topics),  # or already encoded
         cluster_authorized_operations=(
             cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),

@@ -1,9 +1,9 @@
-"""OffsetCommit (8): v0-10. Store the positions of a group.
+"""OffsetCommit (8): v0-10. Stores the positions of a group.
 
-v0 goes to the nodes of the ZooKeeper era (`old_offsets`), everything newer to ``__consumer_offsets``. v1 has a commit
+v0 writes to the nodes of the ZooKeeper era (`old_offsets`), newer versions to ``__consumer_offsets``. v1 has a commit
 timestamp for each partition, v2-4 a retention time, v6 the leader epoch (KIP-320), v7 static members; v9 has
-GROUP_ID_NOT_FOUND where older ones say ILLEGAL_GENERATION, v10 names topics by id. A commit of a member counts as a
-heartbeat. The partitions of a request are one batch of the log: all of them are stored, or none.
+GROUP_ID_NOT_FOUND where older versions have ILLEGAL_GENERATION, v10 names topics by id. A commit of a member counts as
+a heartbeat. The partitions of a request are one batch of the log: all of them are stored, or none.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def handle(
 
 
 def _check_member(broker: Broker, request: OffsetCommitRequest, commits: list[Commit], version: int) -> None:
-    """Raise the error unless the commit may enter. In a classic group it shows that the member lives."""
+    """Raise an error unless the commit is allowed. In a classic group it counts as a heartbeat of the member."""
     groups, epoch = broker.groups, request.generation_id_or_member_epoch
     group = groups.consumers.groups.get(request.group_id)
     if group is not None:
@@ -76,7 +76,9 @@ def _check_member(broker: Broker, request: OffsetCommitRequest, commits: list[Co
 def _sort(
     broker: Broker, request: OffsetCommitRequest, version: int
 ) -> tuple[OffsetCommitResponse, list[Commit], Answers]:
-    """The response, in which refused partitions have their error; what is to be stored; and the answers for that."""
+    """Return the response, with errors for refused partitions; the commits to store; and their entries in
+    the response.
+    """
     now_ms = broker.clock.wall_ms()
     expires_ms = None
     if request.retention_time_ms != NOT_GIVEN:
@@ -112,7 +114,7 @@ def _sort(
 
 
 def refusal(topic: TopicImage | None, index: int, text: str, limit: int, *, by_id: bool) -> ErrorCode:
-    """Why the offset of a partition cannot be committed, whoever commits it; NONE when it can."""
+    """Return the reason why no client may commit the offset of a partition; NONE if there is none."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not 0 <= index < len(topic.partitions):
@@ -155,7 +157,7 @@ async def _commit_old(
 
 
 def error_response(request: OffsetCommitRequest, error: KafkaError, version: int) -> OffsetCommitResponse:
-    """The same error for every partition."""
+    """Return the same error for every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(

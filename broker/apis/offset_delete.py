@@ -1,6 +1,6 @@
-"""OffsetDelete (47): v0. Delete offsets of topics that the group does not consume any more (KIP-496).
+"""OffsetDelete (47): v0. Deletes offsets of topics that the group no longer consumes (KIP-496).
 
-The answer waits until the tombstones are as durable as acks=all makes them.
+The response waits until the tombstones are as durable as acks=all makes them.
 """
 
 from __future__ import annotations
@@ -57,5 +57,5 @@ async def handle(broker: Broker, context: RequestContext, request: OffsetDeleteR
 
 
 def _is_there(coordinator: GroupCoordinator, key: Key) -> bool:
-    """Committed, or in a transaction that is open."""
+    """Return whether the offset is committed, or in an open transaction."""
     return coordinator.offsets.get(*key) is not None or coordinator.pending.is_pending(key)

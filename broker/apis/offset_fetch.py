@@ -1,10 +1,10 @@
-"""OffsetFetch (9): v0-10. Read the committed positions of groups.
+"""OffsetFetch (9): v0-10. Reads the committed positions of groups.
 
 v0 reads the nodes of the ZooKeeper era (`old_offsets`), where a partition without an offset is
-UNKNOWN_TOPIC_OR_PARTITION; in newer ones its offset is -1. v2 can ask for all (null topics) and has an error for the
-group, v5 the leader epoch, v7 can insist on stable offsets (KIP-447: UNSTABLE_OFFSET_COMMIT while a transaction is open
-that has committed one), v8 asks for several groups (KIP-709), v9 says which member asks and at which epoch (KIP-848),
-v10 names topics by id.
+UNKNOWN_TOPIC_OR_PARTITION; in newer versions its offset is -1. v2 can request all topics (null) and has an error for
+the group, v5 the leader epoch. v7 can require stable offsets (KIP-447): UNSTABLE_OFFSET_COMMIT while an open
+transaction has committed one. v8 has several groups (KIP-709), v9 the requesting member and its epoch (KIP-848), v10
+names topics by id.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def handle(
 
 
 def _look_up(broker: Broker, key: Key, stable: bool) -> tuple[CommittedOffset, int]:
-    """The offset of a partition, and the error that goes with it."""
+    """Return the offset of a partition, and its error."""
     if stable and broker.groups.pending.is_pending(key):
         return NONE, int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
     return broker.groups.offsets.get(*key) or NONE, 0
@@ -180,7 +180,7 @@ async def _fetch_old(broker: Broker, request: OffsetFetchRequest) -> OffsetFetch
 
 
 def error_response(request: OffsetFetchRequest, error: KafkaError, version: int) -> OffsetFetchResponse:
-    """The error stands at the group; before v2 at every partition."""
+    """Return the error at the group; before v2 at every partition."""
     code = int(error.code)
     if version >= MANY_GROUPS_FROM:
         groups = [OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) for group in request.groups]

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (23): v0-4. Where the log of a leader epoch ended (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch (23): v0-4. The end offset of a leader epoch (KIP-101, KIP-279, KIP-320).
 
-A consumer asks after an unclean failover whether what it has read is still there. v1 tells the epoch that the end
-offset belongs to, v2 checks the client's idea of the current epoch, v3 tells who asks.
+After an unclean failover a consumer uses it to check whether the records it has read are still there. v1 has the epoch
+of the end offset, v2 checks the client's current epoch, v3 has the replica id of the client.
 """
 
 from __future__ import annotations

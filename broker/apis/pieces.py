@@ -1,10 +1,10 @@
 """Requests of very many elements, handled as several smaller ones.
 
-`PATHS` says for an API which arrays of its request hold what is answered one by one, and which arrays of the response
-hold the answers. `cut` makes requests of at most so many elements, `join` makes one response of theirs. What depends on
-the whole request is then decided for each piece: an element that stands twice in a request may stand in two pieces, and
-offsets are stored in a batch for each. Produce and Fetch have turns of their own; the APIs that are not here do next to
-nothing for each element.
+For an API, `PATHS` has the arrays of the request with elements that are handled one by one, and the arrays of the
+response with their results. `cut` makes requests of at most so many elements, `join` makes one response of their
+responses. A check of the whole request is then made for each piece: an element that occurs twice in a request may be in
+two pieces, and offsets are stored in one batch per piece. Produce and Fetch have turns of their own; the APIs that are
+not in the table do next to nothing for each element.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ PATHS: Mapping[int, tuple[Paths, ...]] = {
 
 
 def paths_of(api_key: int, request: Any) -> Paths | None:
-    """Where the elements of this request are; None when it cannot be cut, or holds none."""
+    """Return the paths of this request's elements; None when it cannot be cut, or has none."""
     return next((paths for paths in PATHS.get(api_key, ()) if getattr(request, paths.request[0])), None)
 
 
 def cut(whole: Any, path: Path, size: int = PIECE_ELEMENTS) -> Iterator[Any]:
-    """Copies of `whole` with at most `size` elements each, in order; `whole` itself if it has no more."""
+    """Yield copies of `whole` with at most `size` elements each, in order; `whole` itself if it has no more."""
     name, inner = path[0], path[1:]
     items = getattr(whole, name)
     if not items or (not inner and len(items) <= size):
@@ -96,13 +96,13 @@ def cut(whole: Any, path: Path, size: int = PIECE_ELEMENTS) -> Iterator[Any]:
 
 
 def _count(whole: Any, path: Path) -> int:
-    """How many elements there are along the path, with `whole` itself."""
+    """Return the number of elements along the path, including `whole` itself."""
     items = getattr(whole, path[0]) or ()
     return 1 + (sum(_count(item, path[1:]) for item in items) if path[1:] else len(items))
 
 
 def _with(whole: Any, name: str, items: list[Any]) -> Any:
-    """A copy that has these items."""
+    """Return a copy that has these items."""
     copy = object.__new__(type(whole))
     for field in type(whole).__slots__:
         setattr(copy, field, getattr(whole, field))
@@ -111,7 +111,7 @@ def _with(whole: Any, name: str, items: list[Any]) -> Any:
 
 
 def join(response: Any, following: Any, path: Path) -> None:
-    """Add the answers of the following piece. What was cut in two, such as a topic, becomes one again."""
+    """Add the results of the following piece. A part that was cut in two, such as a topic, becomes one again."""
     name, inner = path[0], path[1:]
     answers, more = getattr(response, name), getattr(following, name)
     if inner and answers and more and _is_rest(more[0], answers[-1], inner[0]):
@@ -120,5 +120,5 @@ def join(response: Any, following: Any, path: Path) -> None:
 
 
 def _is_rest(part: Any, other: Any, name: str) -> bool:
-    """Whether both say the same but for that array."""
+    """Return whether both are equal except for that array."""
     return all(getattr(part, field) == getattr(other, field) for field in type(part).__slots__ if field != name)

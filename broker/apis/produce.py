@@ -1,14 +1,14 @@
-"""Produce (0): v0-13. Append one batch to each named partition, and acknowledge.
+"""Produce (0): v0-13. Appends one batch to each named partition, and acknowledges it.
 
-v0-2 carry message sets of the formats 0 and 1, which `validate` converts up; v3 one batch of format 2; v5 tells the log
-start offset, v8 the records at fault, v10 the current leader, v13 names topics by id. The append happens here and
-now, straight from the connection's read buffer; only the wait for a flush (``flush.messages``) is asynchronous, so
-that the next pipelined Produce can be appended meanwhile.
+v0-2 carry message sets of the formats 0 and 1, which `validate` converts up; v3 one batch of format 2; v5 has the log
+start offset, v8 the records at fault, v10 the current leader, v13 names topics by id. The append happens at once,
+straight from the connection's read buffer; only the wait for a flush (``flush.messages``) is asynchronous, so that the
+next pipelined Produce can be appended meanwhile.
 
-acks=0 has no response: an error closes the connection, which is how such a producer learns of it. A partition that
-stands twice in one request is appended once, the last one (as Kafka does). Of a transactional batch the transaction
-coordinator is asked first, unless its producer has a transaction open in the partition; from v12 on the batch itself
-adds the partition to the transaction (KIP-890).
+acks=0 has no response: an error closes the connection, which is the only sign for such a producer. A partition that
+occurs twice in one request is appended once, with the last batch (as in Kafka). Before a transactional batch the
+transaction coordinator is asked, unless the producer has a transaction open in the partition; from v12 on the batch
+itself adds the partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COORDINATOR_ERRORS = frozenset(
 )
 MAGIC_WITH_PRODUCERS = 2
 ABORTABLE_FROM = 11
-TURN_S = 0.01  # how long the partitions of a request may keep the loop
+TURN_S = 0.01  # how long the partitions of a request may hold the loop
 ADDS_PARTITIONS_FROM = 12  # version 2 of the transaction protocol
 
 
@@ -66,7 +66,7 @@ def handle(
 
 
 async def handle_large(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
-    """A request of very many partitions: take it apart in a thread, the rest in turns."""
+    """Handle a request of very many partitions: a thread builds the entries, the rest runs in turns."""
     loop = asyncio.get_running_loop()
     operation = await loop.run_in_executor(broker.codecs, ProduceOperation, broker, context, request)
     waits = await operation.add_or_verify_in_turns() if request.transactional_id is not None else ()
@@ -74,9 +74,9 @@ async def handle_large(broker: Broker, context: RequestContext, request: Produce
 
 
 class Entry:
-    """What is to be appended to one partition, and the list that its answer goes to.
+    """A batch for one partition, and the list that its result goes to.
 
-    `verified` is what the transaction coordinator has said of it, `validated` what a thread has made of its records.
+    `verified` is the answer of the transaction coordinator, `validated` the result of validation in a thread.
     """
 
     __slots__ = ("answers", "data", "topic", "validated", "verified")
@@ -92,11 +92,11 @@ class Entry:
 
 
 class ProduceOperation:
-    """One Produce on its way: what is to be appended, and what is to be answered.
+    """One Produce request: the batches left to append, and the results so far.
 
-    A request that takes longer than a turn of the loop goes on in later turns, with records of its own; a batch that
-    takes long by itself (one that inflates a thousandfold) is validated in a thread. Nothing of its connection goes
-    ahead of it.
+    A request that takes longer than a turn of the loop continues in later turns, with a copy of its records. A batch
+    that takes long by itself (one that inflates a thousandfold) is validated in a thread. No later request of its
+    connection goes ahead of it.
     """
 
     __slots__ = (
@@ -123,7 +123,7 @@ class ProduceOperation:
             for data in topic.partition_data
         ]
         self._rest.reverse()
-        self._is_slow = False  # the next entry takes long
+        self._is_slow = False  # the next entry takes long to validate
 
     def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
         if (
@@ -137,11 +137,13 @@ class ProduceOperation:
         return response.partition_responses
 
     def add_or_verify(self) -> Sequence[asyncio.Future[None]]:
-        """Ask the transaction coordinator about transactional batches; what is to be awaited before any is appended."""
+        """Ask the transaction coordinator about transactional batches. Return the futures to await before
+        any append.
+        """
         return self._add_or_verify(self._rest)
 
     async def add_or_verify_in_turns(self) -> Sequence[asyncio.Future[None]]:
-        """The same for very many."""
+        """Do the same for very many batches, in turns."""
         waits: list[asyncio.Future[None]] = []
         for start in range(0, len(self._rest), PIECE_ELEMENTS):
             await self._broker.turns.next()
@@ -192,7 +194,7 @@ class ProduceOperation:
             entry.verified = _as_producers_know(error, self._context.api_version)
 
     def append(self) -> bool:
-        """Append what is left, for a turn at most; whether everything is done."""
+        """Append the remaining batches, for at most a turn. Return whether everything is done."""
         rest = self._rest
         broker = self._broker
         manager = broker.partitions
@@ -223,7 +225,7 @@ class ProduceOperation:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of -1, 0, 1")
             partition = writable(found, data.index, version, self._context.client_id, acks)
             if isinstance(verified, KafkaError):
-                partition = None  # the log has not been asked
+                partition = None  # the log was not involved
                 raise verified
             if isinstance(valid, KafkaError):
                 raise valid
@@ -252,7 +254,7 @@ class ProduceOperation:
         return answer
 
     def outcome(self) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
-        """What is answered when everything has been appended: now, after a flush, or nothing (acks=0)."""
+        """Return the response after all appends: now, after a flush, or none (acks=0)."""
         acks = self._request.acks
         if self._unflushed:
             waits = [self._broker.flusher.flush(partition) for partition, _ in self._unflushed]
@@ -267,7 +269,7 @@ class ProduceOperation:
         return ProduceResponse(responses=self._responses)
 
     def keep_rest(self) -> None:
-        """The connection's buffer is about to be used again: keep the records that are not appended yet."""
+        """Copy the records that are not appended yet: the connection will reuse its buffer."""
         if self._context.connection.keep_frame():
             return
         for entry in self._rest:
@@ -276,7 +278,7 @@ class ProduceOperation:
                 data.records = memoryview(bytearray(cast("memoryview", data.records)))
 
     async def finish_later(self, waits: Iterable[asyncio.Future[None]]) -> ProduceResponse | None:
-        """Go on in later turns of the loop."""
+        """Continue in later turns of the loop."""
         for wait in waits:
             await wait
         is_done = False
@@ -289,7 +291,7 @@ class ProduceOperation:
         return await outcome if isinstance(outcome, asyncio.Future) else outcome
 
     async def _validate_in_thread(self) -> None:
-        """Validate the next batch; its partition is the one that it takes the rules of."""
+        """Validate the next batch, by the rules of its partition."""
         self._is_slow = False
         entry = self._rest[-1]
         topic, data = entry.topic, entry.data
@@ -298,7 +300,7 @@ class ProduceOperation:
             manager.topics_by_id.get(topic.topic_id) if version >= TOPIC_IDS_FROM else manager.topics.get(topic.name)
         )
         if found is None or not 0 <= data.index < len(found.partitions):
-            return  # it has gone meanwhile
+            return  # deleted meanwhile
         work = partial(
             validate,
             cast("memoryview | None", data.records),
@@ -313,7 +315,7 @@ class ProduceOperation:
 
 
 def distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """The topics with each partition once: of one that is named more often the last entry wins, as in Kafka."""
+    """Return the topics with each partition once: the last entry of a repeated one wins, as in Kafka."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     merged: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
@@ -344,7 +346,7 @@ async def _after_flush(
 
 
 def _as_producers_know(error: KafkaError, version: int) -> KafkaError:
-    """What the transaction coordinator says, in the words of Produce."""
+    """Translate an error of the transaction coordinator into one of Produce."""
     code = error.code
     if code is ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -352,13 +354,13 @@ def _as_producers_know(error: KafkaError, version: int) -> KafkaError:
         code = ErrorCode.INVALID_TXN_STATE
     elif code in COORDINATOR_ERRORS or (
         code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_PARTITIONS_FROM
-    ):  # older producers try again when they are told this
+    ):  # older producers retry on this error
         code = ErrorCode.NOT_ENOUGH_REPLICAS
     return KafkaError(code, error.message)
 
 
 def error_response(request: ProduceRequest, error: KafkaError, version: int) -> ProduceResponse:
-    """The same error for every partition named."""
+    """Return the same error for every partition named."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(

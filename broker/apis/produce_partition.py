@@ -1,4 +1,4 @@
-"""What Produce asks of a partition before it appends, and what it answers when nothing was appended."""
+"""Checks of a partition before Produce appends, and the results of batches that were not appended."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ LOG_ERRORS = frozenset(
         ErrorCode.INVALID_TIMESTAMP,
         ErrorCode.INVALID_RECORD,
     }
-)  # where the log starts is told with them: the producer may want to know whether the records before were deleted
-STORAGE_ERROR_FROM = 4  # older clients do not know KAFKA_STORAGE_ERROR
+)  # with these errors the log start is reported: the producer may check whether earlier records were deleted
+STORAGE_ERROR_FROM = 4  # older clients do not have KAFKA_STORAGE_ERROR
 
 
 def writable(found: HostedTopic | None, index: int, version: int, client_id: str | None, acks: int) -> Partition:
-    """The partition that a request may append to; raises what the producer should be told otherwise."""
+    """Return the partition that a request may append to. Raises the error for the producer otherwise."""
     if found is None:
         if version >= TOPIC_IDS_FROM:
             raise UnknownTopicId("no topic has this id")
@@ -55,7 +55,9 @@ def writable(found: HostedTopic | None, index: int, version: int, client_id: str
 def refused(
     error: KafkaError, index: int, version: int, found: HostedTopic | None, partition: Partition | None
 ) -> PartitionProduceResponse:
-    """What is answered, and counted, for a batch that was not appended to `partition` (None: that was not asked)."""
+    """Return, and count, the result of a batch that was not appended to `partition` (None: it failed before
+    the log).
+    """
     answer = failure(index, error, version)
     if partition is not None and error.code in LOG_ERRORS and not isinstance(error, NotOneBatch):
         answer.log_start_offset = partition.log_start_offset
@@ -66,7 +68,7 @@ def refused(
 
 
 def failure(index: int, error: KafkaError, version: int) -> PartitionProduceResponse:
-    """What is answered for a batch that was not appended."""
+    """Return the result of a batch that was not appended."""
     record_errors = []
     if isinstance(error, InvalidRecord | InvalidTimestamp) and error.record_errors:
         record_errors = [
@@ -82,7 +84,7 @@ def failure(index: int, error: KafkaError, version: int) -> PartitionProduceResp
 
 
 def code_for(error: KafkaError, version: int) -> int:
-    """An error as producers of that version know it."""
+    """Return the code of an error for producers of that version."""
     if error.code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM:
         return NOT_LEADER
     return int(error.code)

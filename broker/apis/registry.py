@@ -1,13 +1,13 @@
-"""Which APIs this broker answers, at which versions, and the module that answers each.
+"""The registry: the APIs of this broker, their versions, and the module that handles each.
 
-The table below is the only place that says so, with the ranges of `protocol.apis` unless a row holds a version back:
-ApiVersions is computed from it, and the dispatcher refuses whatever is not in it, so what is advertised and what works
-cannot drift. A handler module is imported when its first request arrives; each has one public function::
+The table below is the only source, with the ranges of `protocol.apis` unless a row lowers a maximum. ApiVersions is
+computed from it, and the dispatcher refuses anything that is not in it, so advertised and working versions cannot
+differ. A handler module is imported when its first request arrives; each has one public function::
 
     def handle(broker: Broker, context: RequestContext, request: XRequest) -> XResponse | None | Awaitable[...]
 
-and may have ``error_response(request, error, version)`` for a response without a top-level error code, and
-``async handle_large(broker, context, request)`` for requests of very many elements, if `pieces` cannot cut them.
+and may have ``error_response(request, error, version)`` for a response without a top-level error code, and ``async
+handle_large(broker, context, request)`` for requests of very many elements, if `pieces` cannot cut them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from klamm.protocol.apis import API, ApiKey
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One row: the API, the versions that are answered, the module under ``klamm.broker.apis``, and the rights that its
-    clients need."""
+    """One row: the API, the served versions, the module under ``klamm.broker.apis``, and the rights its clients need."""
 
     key: ApiKey
     min_version: int
@@ -31,8 +30,8 @@ class Handler:
 
 
 def _row(key: ApiKey, max_version: int | None = None) -> Handler:
-    """A row at every version ever published, or up to ``max_version`` where the newest is still unstable. An API
-    without a row in the table of rights cannot be registered."""
+    """Return a row with every version ever published, or up to ``max_version`` where the newest is still unstable. An
+    API without a row in the table of rights cannot be registered."""
     info = API[key]
     if max_version is None:
         max_version = info.max_version

@@ -1,7 +1,7 @@
-"""SyncGroup (14): v0-5. The leader hands in the assignment, every member gets its share.
+"""SyncGroup (14): v0-5. The leader sends the assignment, every member gets its share.
 
-The answer waits until the leader's assignment is in the log. v3 has static members (KIP-345), v5 names the protocol in
-both directions, and must (KIP-559).
+The response waits until the leader's assignment is in the log. v3 has static members (KIP-345), v5 requires the
+protocol in both directions (KIP-559).
 """
 
 from __future__ import annotations

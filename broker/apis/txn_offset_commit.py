@@ -1,10 +1,10 @@
-"""TxnOffsetCommit (28): v0-6. The positions of a group, as part of a transaction: they count when it commits.
+"""TxnOffsetCommit (28): v0-6. Stores the positions of a group within a transaction: they count when it commits.
 
 The partition of ``__consumer_offsets`` must be part of the transaction: AddOffsetsToTxn has added it or, from v5 on
-(KIP-890), this request does. v2 has the leader epoch, v3 says which member commits (KIP-447), so that one whose
-partitions went to another is refused: with ILLEGAL_GENERATION, also in a consumer group. v4 has TRANSACTION_ABORTABLE
-where older ones say INVALID_TXN_STATE; v6 names topics by id. The partitions of a request are one batch of the log: all
-of them are stored, or none.
+(KIP-890), this request does. v2 has the leader epoch. v3 has the committing member (KIP-447): a member that has lost
+its partitions is refused, with ILLEGAL_GENERATION, also in a consumer group. v4 has TRANSACTION_ABORTABLE where older
+versions have INVALID_TXN_STATE; v6 names topics by id. The partitions of a request are one batch of the log: all of
+them are stored, or none.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ async def handle(broker: Broker, context: RequestContext, request: TxnOffsetComm
 def _sort(
     broker: Broker, request: TxnOffsetCommitRequest, version: int
 ) -> tuple[TxnOffsetCommitResponse, list[Commit], Answers]:
-    """The response, in which refused partitions have their error; what is to be stored; and the answers for that."""
+    """Return the response, with errors for refused partitions; the commits to store; and their entries in
+    the response.
+    """
     now_ms, limit = broker.clock.wall_ms(), broker.groups.metadata_max_bytes
     by_id = version >= TOPIC_IDS_FROM
     commits: list[Commit] = []
@@ -84,7 +86,7 @@ async def _commit(broker: Broker, request: TxnOffsetCommitRequest, commits: list
     groups = broker.groups
     groups.check(request.group_id)
     partition = groups.topic.partition_for(request.group_id)
-    assert partition is not None, "the group is looked after here"
+    assert partition is not None, "the group is served here"
     verified = broker.transactions.add_or_verify_partition(
         partition,
         request.transactional_id,
@@ -100,7 +102,7 @@ async def _commit(broker: Broker, request: TxnOffsetCommitRequest, commits: list
 
 
 def _check_member(broker: Broker, request: TxnOffsetCommitRequest, commits: list[Commit]) -> None:
-    """Raise the error unless the member may commit."""
+    """Raise an error unless the member may commit."""
     groups, epoch = broker.groups, request.generation_id_or_member_epoch
     group = groups.consumers.groups.get(request.group_id)
     if group is not None:
@@ -113,7 +115,7 @@ def _check_member(broker: Broker, request: TxnOffsetCommitRequest, commits: list
 
 
 def _as_producers_know(code: ErrorCode, version: int) -> ErrorCode:
-    """What the coordinators say, in the words of TxnOffsetCommit."""
+    """Translate an error of the coordinators into one of TxnOffsetCommit."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.STALE_MEMBER_EPOCH:
@@ -124,7 +126,7 @@ def _as_producers_know(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def error_response(request: TxnOffsetCommitRequest, error: KafkaError, version: int) -> TxnOffsetCommitResponse:
-    """The same error for every partition."""
+    """Return the same error for every partition."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(

@@ -1,7 +1,6 @@
 """UpdateFeatures (57): v0-2. Raises, lowers or removes finalized feature levels, all or none (KIP-584, KIP-778).
 
-v0 says whether a downgrade is allowed, v1 of which type it is, and can validate only; v2 has no results for single
-features any more.
+v0 has a flag for downgrades, v1 the type of the change, and can validate only; v2 has no results for single features.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
 
 UPGRADE_TYPE_FROM = 1
-MAX_UPDATES = 1000  # there are fewer features
+MAX_UPDATES = 1000  # fewer features exist
 NO_RESULTS_FROM = 2
 
 

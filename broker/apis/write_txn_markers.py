@@ -1,10 +1,10 @@
-"""WriteTxnMarkers (27): v0-2. A transaction coordinator has markers appended that end transactions (KIP-98).
+"""WriteTxnMarkers (27): v0-2. Appends the markers with which a transaction coordinator ends transactions (KIP-98).
 
-One marker for each partition named, in the order of the request; the answer goes out when they are as durable as an
-append with acks=all. A producer id that stands in several markers is answered once, with all its partitions. v1 is
-flexible; v2 tells the transaction version, from 2 on a marker has a newer epoch than its transaction (KIP-1228). Where
-no transaction is open a marker is appended all the same, and fences older epochs. Offsets that a group committed in
-the transaction count, or are dropped, when the marker is in their partition of `__consumer_offsets`.
+One marker for each partition named, in the order of the request. The response is sent when they are as durable as an
+append with acks=all. A producer id in several markers gets one result, with all its partitions. v1 is flexible; v2 has
+the transaction version: from 2 on a marker has a newer epoch than its transaction (KIP-1228). Without an open
+transaction a marker is appended nevertheless, and fences older epochs. Offsets that a group committed in the
+transaction are applied or dropped when the marker is in their partition of `__consumer_offsets`.
 """
 
 from __future__ import annotations
