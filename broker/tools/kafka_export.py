@@ -74,7 +74,7 @@ class CannotExport(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What went out, and as what Kafka is to start on it."""
+    """The result of an export, with the ids that Kafka must start with."""
 
     cluster_id: str
     node_id: int
@@ -111,7 +111,7 @@ def _check_places(config: BrokerConfig, target: Path, filesystem: Filesystem) ->
 
 @contextmanager
 def _closed_cleanly(config: BrokerConfig, filesystem: Filesystem) -> Iterator[list[LogDir]]:
-    """The log directories, locked; after an unclean stop their logs are recovered first."""
+    """Yield the log directories, locked; after an unclean stop their logs are recovered first."""
     for is_recovered in (False, True):
         with ExitStack() as stack:
             log_dirs: list[LogDir] = []

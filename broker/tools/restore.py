@@ -152,7 +152,7 @@ class _Restore:
             damage = self._bring_damage_back(new)
             store.multi(self._operations(store, new, office.controller_epoch))
             for log_dir in self._log_dirs:
-                log_dir.was_clean = True  # the new ones, too
+                log_dir.was_clean = True  # also the new ones
         except BaseException:
             for path in self._made:
                 with suppress(OSError):

@@ -118,7 +118,7 @@ def test_each_pause_is_longer_than_the_one_before(
     for _ in range(7):
         topic._pauses[0].cancel()
         broker.run(again(topic))
-    told = [record.args for record in caplog.records if "cannot be read" in record.message]
+    told = [record.args for record in caplog.records if "cannot be loaded" in record.message]
     assert [args[1] for args in told if isinstance(args, tuple)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
