@@ -261,7 +261,7 @@ class Dispatcher:
     def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._broker.codecs, partial(work, *arguments))
 
-    # -- pending responses ---------------------------------------------------------------------------------------------
+    # -- pending responses --------------------------------------------------------------------------------------
 
     def _pending(
         self,

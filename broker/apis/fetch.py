@@ -307,7 +307,7 @@ class Fetch:
             records=NO_RECORDS,
         )
 
-    # -- responses ---------------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------
 
     def response(self) -> FetchResponse:
         """Return the response with the results of `read`."""

@@ -259,7 +259,7 @@ def _with_dynamic(static: BrokerConfig, image: MetadataImage, node_id: int) -> B
     return static.with_dynamic(default, own) if default or own else static
 
 
-# -- topics that the broker creates automatically ------------------------------------------------------------------
+# -- topics that the broker creates automatically ---------------------------------------------------------------
 
 _INTERNAL: Mapping[str, tuple[str, str, str, tuple[tuple[str, str], ...]]] = {
     OFFSETS_TOPIC: (

@@ -178,7 +178,7 @@ class Partition:
             raise FencedLeaderEpoch(f"{self.name}: epoch {epoch} is older than the current {self.leader_epoch}")
         raise UnknownLeaderEpoch(f"{self.name}: epoch {epoch} is newer than the current {self.leader_epoch}")
 
-    # -- append and read --------------------------------------------------------------------------------------------
+    # -- append and read ----------------------------------------------------------------------------------------
 
     def append_records(
         self,
@@ -282,7 +282,7 @@ class Partition:
         """Read whole batches from ``offset`` to below the offset ``up_to``. Raises what `Log.read` does."""
         return self.online_log().read_records(offset, max_bytes=max_bytes, max_offset=up_to, min_one=min_one)
 
-    # -- waiters ----------------------------------------------------------------------------------------------------
+    # -- waiters ------------------------------------------------------------------------------------------------
 
     def flushed(self, up_to: int) -> None:
         """Advance the high watermark: a flush has reached the disk up to the offset ``up_to``."""

@@ -79,7 +79,7 @@ class PartitionManager:
         metrics.gauge("klamm_offline_partitions", "Partitions that answer KAFKA_STORAGE_ERROR.", self.offline_count)
         recovery_gauges.register(metrics, logs.log_dirs)
 
-    # -- lookup -------------------------------------------------------------------------------------------------------
+    # -- lookup -------------------------------------------------------------------------------------------------
 
     def get_partition(self, topic: str, index: int) -> Partition | None:
         found = self.topics.get(topic)
@@ -152,7 +152,7 @@ class PartitionManager:
                     storage_log.log_end_offset,
                 )
 
-    # -- startup ------------------------------------------------------------------------------------------------------
+    # -- startup ------------------------------------------------------------------------------------------------
 
     def load_logs(
         self, image: MetadataImage, while_recovering: Callable[[], AbstractContextManager[object]] = nullcontext

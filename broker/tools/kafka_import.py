@@ -352,7 +352,7 @@ def _last_epoch(directory: Path, filesystem: Filesystem) -> int:
         return -1  # rebuilt from the batches when the log is opened
 
 
-# -- writing to the store ----------------------------------------------------------------------------------------
+# -- writing to the store ---------------------------------------------------------------------------------------
 
 
 def _operations(store: MetadataStore, found: Findings, cluster_id: str, config: BrokerConfig) -> list[Operation]:

@@ -199,7 +199,7 @@ class _Restore:
             if self._filesystem.exists(directory):
                 raise CannotBackUp(f"{directory} exists, and belongs to no topic; move it away")
 
-    # -- creation -----------------------------------------------------------------------------------------------------
+    # -- creation -----------------------------------------------------------------------------------------------
 
     def _make(self, topic: _Topic) -> None:
         log_config = LogConfig.from_values(topic_values(self._config, topic.entry.configs))

@@ -148,7 +148,7 @@ class GroupCoordinator:
         overrides = self._controller.image.group_configs.get(group_id)
         return group_settings(self.runtime.config, overrides) if overrides else self._default_settings
 
-    # -- which groups are served here --------------------------------------------------------------------------------
+    # -- which groups are served here ---------------------------------------------------------------------------
 
     def check(self, group_id: str) -> None:
         """Raise what `InternalTopic.check` does unless the group is served here; InvalidGroupId for an id that cannot

@@ -99,8 +99,7 @@ class Removals:
         offsets = [(topic, partition) for topic, found in self._offsets.of(group_id).items() for partition in found]
         return list(dict.fromkeys([*offsets, *self._pending.of(group_id)]))
 
-    # -- deleted topics
-    # --------------------------------------------------------------------------------------------------
+    # -- deleted topics -----------------------------------------------------------------------------------------
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Note topics that were deleted, or replaced by others of their name."""

@@ -90,7 +90,7 @@ class InternalTopic(Generic[R]):
         self._said = ""
         self._take_topic()
 
-    # -- which keys are served here ----------------------------------------------------------------------------------
+    # -- which keys are served here -----------------------------------------------------------------------------
 
     @property
     def exists(self) -> bool:
@@ -143,7 +143,7 @@ class InternalTopic(Generic[R]):
         partition = self._partitions.get_partition(self.name, index)
         return partition is not None and partition.log is not None and index not in self._pauses
 
-    # -- creation -----------------------------------------------------------------------------------------------------
+    # -- creation -----------------------------------------------------------------------------------------------
 
     async def find(self) -> None:
         """Create the topic if it does not exist. Raises CoordinatorNotAvailable."""
@@ -189,7 +189,7 @@ class InternalTopic(Generic[R]):
         self._loaded.clear()
         self._end_pauses()
 
-    # -- loading ------------------------------------------------------------------------------------------------------
+    # -- loading ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start to load partitions that are not loaded yet. May be called again."""

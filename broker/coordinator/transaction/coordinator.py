@@ -257,7 +257,7 @@ class TransactionCoordinator:
         """Return all transactions of this coordinator."""
         return iter(self.state_machine)
 
-    # -- calls from the state machine -------------------------------------------------------------------------------
+    # -- calls from the state machine ---------------------------------------------------------------------------
 
     def _store(self, transactional_id: str, transaction: Transaction | None, done: Done, now: Now) -> None:
         def records() -> list[KeyValue]:

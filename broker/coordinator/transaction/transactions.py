@@ -359,7 +359,7 @@ class Transactions:
 
         self._store(transactional_id, None, forgotten, now)
 
-    # -- loading and unloading ---------------------------------------------------------------------------------------
+    # -- loading and unloading ----------------------------------------------------------------------------------
 
     def take(self, transaction: Transaction, now: Now) -> None:
         """Take over an id from the log. Call `resume` when all are loaded."""

@@ -198,7 +198,7 @@ class ClassicGroups:
             self.rebalances.drop(group, member_id, UNKNOWN_MEMBER_ID)
             self.rebalances.go_on_without(group, f"{member_id} was not heard of in time", now)
 
-    # -- removal of members -------------------------------------------------------------------------------------------
+    # -- removal of members -------------------------------------------------------------------------------------
 
     def _member_of(self, group_id: str, member_id: str, instance_id: str | None) -> tuple[ClassicGroup, Member]:
         if not group_id:
@@ -225,7 +225,7 @@ class ClassicGroups:
         self.rebalances.drop(group, member_id, UNKNOWN_MEMBER_ID)
         return 0
 
-    # -- creation and removal of groups -------------------------------------------------------------------------------
+    # -- creation and removal of groups -------------------------------------------------------------------------
 
     def simple(self, group_id: str, wall_ms: int) -> ClassicGroup:
         """Return the group, creating an empty one without protocol type: it holds offsets of consumers without group

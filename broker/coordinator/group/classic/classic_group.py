@@ -312,7 +312,7 @@ class ClassicGroup:
             else:
                 del self._supported[name]
 
-    # -- waiting requests --------------------------------------------------------------------------------------------
+    # -- waiting requests ---------------------------------------------------------------------------------------
 
     def set_join_callback(self, member: Member, callback: JoinCallback) -> None:
         if member.join_callback is None:
@@ -347,7 +347,7 @@ class ClassicGroup:
         self.answer_join(member, JoinGroupResponse(error_code=code, member_id=member.member_id))
         self.answer_sync(member, SyncGroupResponse(error_code=code))
 
-    # -- responses ---------------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------
 
     def joined_members(self) -> list[JoinGroupResponseMember]:
         """Return the members as the leader's JoinGroup response lists them."""

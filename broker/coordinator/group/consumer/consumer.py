@@ -249,7 +249,7 @@ class ConsumerGroups:
             )
         )
 
-    # -- removal of members -------------------------------------------------------------------------------------------
+    # -- removal of members -------------------------------------------------------------------------------------
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest, now: Now) -> tuple[Change, ConsumerGroupHeartbeatResponse]:
         group = self.groups.get(request.group_id)
@@ -311,7 +311,7 @@ class ConsumerGroups:
             if (created and group.regexes) or not names.isdisjoint(group.topic_names):
                 group.stale = True
 
-    # -- creation and removal of groups -------------------------------------------------------------------------------
+    # -- creation and removal of groups -------------------------------------------------------------------------
 
     def take(self, group: ConsumerGroup, now: Now) -> None:
         """Take over a group read from the log; its members get a session timeout to reappear."""

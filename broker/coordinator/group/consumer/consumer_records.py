@@ -73,7 +73,7 @@ def _regex_key(group_id: str, regex: str) -> bytes:
     return encode_key(REGEX, ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex))
 
 
-# -- encoding --------------------------------------------------------------------------------------------------------
+# -- encoding ---------------------------------------------------------------------------------------------------
 
 
 def epoch_record(group: ConsumerGroup) -> KeyValue:
@@ -183,7 +183,7 @@ def all_records(group: ConsumerGroup) -> Iterator[KeyValue]:
         yield current_record(group.group_id, member)
 
 
-# -- decoding --------------------------------------------------------------------------------------------------------
+# -- decoding ---------------------------------------------------------------------------------------------------
 
 
 def from_records(group_id: str, parts: Parts, assignor: str) -> ConsumerGroup | None:
