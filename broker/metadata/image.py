@@ -167,7 +167,7 @@ class MetadataImage:
         return replace(self, features=features)
 
     def with_scram(self, changes: Mapping[tuple[str, int], ScramCredential | None]) -> MetadataImage:
-        """With these credentials, of a user and mechanism each; without those that are None."""
+        """Return the image with these SCRAM credentials, by user and mechanism; None removes one."""
         changed = {**self.scram, **changes}
         return replace(self, scram={key: credential for key, credential in changed.items() if credential is not None})
 

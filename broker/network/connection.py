@@ -107,9 +107,7 @@ class Connection:
         return self._local_address
 
     def keep_frame(self) -> bool:
-        """Return whether views of the current frame stay valid after the dispatcher. If not, the frame is small: copy
-        the parts that are needed longer. For the dispatcher only.
-        """
+        """Return whether views of the frame outlive the dispatcher's call. If not, it is small: copy the needed parts."""
         return self._frames.keep()
 
     @contextmanager
@@ -201,9 +199,7 @@ class Connection:
         self._serve(frames.received_frame(size))
 
     def _serve(self, frame: memoryview | None = None) -> None:
-        """Run one turn: dispatch complete frames that may go ahead, then send the ready responses. `frame`, if given,
-        is all that was read.
-        """
+        """Run one turn: dispatch complete frames, send the ready responses. `frame`, if given, is all that was read."""
         frames = self._frames
         is_all = frame is not None
         pending = self._pending
@@ -370,7 +366,7 @@ class Connection:
             self.close(overdue.text, overdue.kind)
 
     def refuse(self, reason: CloseReason) -> None:
-        """Warn, drop what is unread, and close when everything before has been answered."""
+        """Warn, drop unread input, and close when every earlier request has its response."""
         self._network.warn(reason.kind, "%s: closed: %s", self, reason.text)
         self._frames.discard()
         self._mark_ending(reason)

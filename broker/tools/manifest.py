@@ -1,7 +1,7 @@
 """`klamm-snapshot.json`: the topics in a snapshot, with everything needed to create them again.
 
-{"version": 1, "created_ms": 1700000000000, "cluster_id": "...", "node_id": 1, "topics": [ {"name": "t", "topic_id":
-"...", "configs": {"retention.ms": "1000"}, "partitions": [
+{"version": 1, "created_ms": 1700000000000, "cluster_id": "...", "node_id": 1, "topics": [
+  {"name": "t", "topic_id": "...", "configs": {"retention.ms": "1000"}, "partitions": [
     {"index": 0, "log_start_offset": 0, "end_offset": 1500}]}]}
 """
 
