@@ -33,7 +33,7 @@ def group_operations(context: RequestContext, group_id: str) -> int:
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """The operations that the client may do on the cluster; none are told without the right to describe it."""
+    """Return the operations that the client may do on the cluster; none without the right to describe it."""
     ask: Asker | None = getattr(context, "ask", None)
     if ask is None:
         return CLUSTER_OPERATIONS

@@ -148,7 +148,7 @@ def _partitions(index: int, committed: CommittedOffset, code: int = 0) -> Offset
 def refused_topic(
     topic: OffsetFetchRequestTopic | OffsetFetchRequestTopics,
 ) -> OffsetFetchResponseTopic | OffsetFetchResponseTopics:
-    """What is said of a topic that the client may not describe."""
+    """Return the result for a topic that the client may not describe."""
     code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if isinstance(topic, OffsetFetchRequestTopics):
         return OffsetFetchResponseTopics(

@@ -20,7 +20,7 @@ from klamm.protocol.apis import API, ApiKey
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One row: the API, the served versions, the module under ``klamm.broker.apis``, and the rights its clients need."""
+    """One row: the API, the served versions, its module under ``klamm.broker.apis``, and the rights it needs."""
 
     key: ApiKey
     min_version: int

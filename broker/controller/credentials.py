@@ -1,7 +1,7 @@
 """SCRAM credentials of users: how a request changes them, and which requests are refused (KIP-554).
 
-A user of a request succeeds or fails as a whole, and may occur once. The client sends the salted password; what is kept
-is computed from it here, and the salted password is forgotten.
+A user of a request succeeds or fails as a whole, and may occur once. The client sends the salted password; the stored
+keys are computed from it here, and the salted password is dropped.
 """
 
 from __future__ import annotations

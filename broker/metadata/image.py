@@ -172,11 +172,11 @@ class MetadataImage:
         return replace(self, scram={key: credential for key, credential in changed.items() if credential is not None})
 
     def with_acls(self, added: Mapping[bytes, Acl]) -> MetadataImage:
-        """With these ACLs, by their ids."""
+        """Return the image with these ACLs, by their ids."""
         return replace(self, acls={**self.acls, **added})
 
     def without_acls(self, ids: Iterable[bytes]) -> MetadataImage:
-        """Without these ACLs."""
+        """Return the image without these ACLs."""
         acls = dict(self.acls)
         for acl_id in ids:
             del acls[acl_id]

@@ -107,7 +107,7 @@ class Connection:
         return self._local_address
 
     def keep_frame(self) -> bool:
-        """Return whether views of the frame outlive the dispatcher's call. If not, it is small: copy the needed parts."""
+        """Return whether views of the frame outlive the dispatcher's call. If not, copy needed parts: it is small."""
         return self._frames.keep()
 
     @contextmanager
