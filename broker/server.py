@@ -137,7 +137,7 @@ class Server:
         self._tls = self._tls_listeners()
 
     def _sasl_settings(self) -> dict[str, SaslSettings]:
-        """Return the settings of the listeners where clients log in. Raises ConfigError."""
+        """Return the settings of the listeners with logins. Raises ConfigError."""
         asking = [listener for listener in self.config.listeners if listener.uses_sasl]
         if not asking:
             return {}

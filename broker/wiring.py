@@ -132,7 +132,7 @@ def _fetch_sessions(config: BrokerConfig, clock: Clock) -> FetchSessions:
 def _authorizer(config: BrokerConfig) -> StandardAuthorizer | None:
     if not config["authorizer.class.name"]:
         return None
-    from klamm.broker.security.authorizer.setup import authorizer_of  # many brokers need none
+    from klamm.broker.security.authorizer.setup import authorizer_of  # many brokers have none
 
     return authorizer_of(config)
 

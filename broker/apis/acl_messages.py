@@ -1,4 +1,4 @@
-"""What the three APIs of ACLs have in common: ACLs and filters between messages and the authorizer."""
+"""Common parts of the three ACL APIs: conversion of ACLs and filters between messages and the authorizer."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def handle(
 def error_response(
     request: AlterPartitionReassignmentsRequest, error: KafkaError, version: int
 ) -> AlterPartitionReassignmentsResponse:
-    """The error stands at the top, and at every partition named."""
+    """Return the error at the top level and at every partition named."""
     code, message = int(error.code), error.message
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (51): v0. Each user of a request succeeds or fails for itself, and has one result."""
+"""AlterUserScramCredentials (51): v0. Each user of a request succeeds or fails independently, and has one result."""
 
 from __future__ import annotations
 

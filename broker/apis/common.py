@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 NOT_ASKED = -(2**31)  # the client did not ask for authorized operations
 
-# The operations that there are for a type, as the sum of 1 << code.
+# All operations of a resource type, as the sum of 1 << code.
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
 def topic_operations(context: RequestContext, name: str) -> int:
-    """The operations that the client may do on a topic: without an authorizer, all of them."""
+    """Return the operations that the client may do on a topic: without an authorizer, all of them."""
     ask: Asker | None = getattr(context, "ask", None)
     return TOPIC_OPERATIONS & (ask.operations(ResourceType.TOPIC, name) if ask is not None else -1)
 
 
 def group_operations(context: RequestContext, group_id: str) -> int:
-    """The operations that the client may do on a group."""
+    """Return the operations that the client may do on a group."""
     ask: Asker | None = getattr(context, "ask", None)
     return GROUP_OPERATIONS & (ask.operations(ResourceType.GROUP, group_id) if ask is not None else -1)
 

@@ -1,4 +1,4 @@
-"""CreateAcls (30): v0-3. Add ACLs, each for itself (KIP-140).
+"""CreateAcls (30): v0-3. Adds ACLs, each independently (KIP-140).
 
 They are durable and in effect before the answer. Adding one that is there already changes nothing. v0 knows LITERAL
 patterns only (KIP-290). Without an authorizer the answer is SECURITY_DISABLED.
@@ -28,7 +28,7 @@ async def handle(broker: Broker, context: RequestContext, request: CreateAclsReq
 
 
 def error_response(request: CreateAclsRequest, error: KafkaError, version: int) -> CreateAclsResponse:
-    """The same error for every ACL."""
+    """Return the same error for every ACL."""
     return CreateAclsResponse(results=[_result(error) for _ in request.creations])
 
 

@@ -1,4 +1,4 @@
-"""DeleteAcls (31): v0-3. Remove the ACLs that fit any of several filters, and list them (KIP-140).
+"""DeleteAcls (31): v0-3. Removes the ACLs that match any of several filters, and lists them (KIP-140).
 
 All of them go at once, and are without effect before the answer. An ACL that several filters find is listed by each. v0
 knows LITERAL patterns only (KIP-290). Without an authorizer the answer is SECURITY_DISABLED.
@@ -39,7 +39,7 @@ async def handle(broker: Broker, context: RequestContext, request: DeleteAclsReq
 
 
 def error_response(request: DeleteAclsRequest, error: KafkaError, version: int) -> DeleteAclsResponse:
-    """The same error for every filter."""
+    """Return the same error for every filter."""
     return DeleteAclsResponse(filter_results=[_failed(error) for _ in request.filters])
 
 

@@ -1,4 +1,4 @@
-"""DescribeAcls (29): v0-3. The ACLs that fit a filter, by their resource pattern (KIP-140).
+"""DescribeAcls (29): v0-3. The ACLs that match a filter, by their resource pattern (KIP-140).
 
 v0 knows LITERAL patterns only (KIP-290); what it cannot tell is left out. Without an authorizer the answer is
 SECURITY_DISABLED.

@@ -111,7 +111,7 @@ def _response(
 
 
 def _all_operations(request: MetadataRequest) -> int:
-    """The operations of all topics. With an authorizer only super users are answered with all of them at once."""
+    """Return the operations of all topics. With an authorizer only super users get all topics at once."""
     return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 

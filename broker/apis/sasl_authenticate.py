@@ -1,4 +1,4 @@
-"""SaslAuthenticate (36): v0-2, after a login or where nobody logs in: refused as `sasl_handshake`."""
+"""SaslAuthenticate (36): v0-2, after a login or on a listener without logins: refused like `sasl_handshake`."""
 
 from __future__ import annotations
 

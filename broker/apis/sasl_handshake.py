@@ -1,4 +1,4 @@
-"""SaslHandshake (17): v0-1, after a login or where nobody logs in: ILLEGAL_SASL_STATE, and the connection stays.
+"""SaslHandshake (17): v0-1, after a login or on a listener without logins: ILLEGAL_SASL_STATE; the connection stays.
 
 Logins, and the re-authentication of a session that has an end, do not come here (`broker/network/login.py`). A client
 that is set up for SASL_PLAINTEXT and meets a PLAINTEXT listener gets this as well, and is not left to guess from a

@@ -1,4 +1,4 @@
-"""ACLs as they are added and removed.
+"""Addition and removal of ACLs.
 
 An ACL that is there already, or twice in a request, is stored once. All ACLs of a
 request are removed in one transaction. At most `MAX_AT_ONCE` are changed by one request.
@@ -18,13 +18,13 @@ from klamm.protocol.errors import InvalidRequest, KafkaError
 MAX_AT_ONCE = 10_000
 
 Removed = list[Acl] | KafkaError
-"""The ACLs that a filter has found, or why it cannot be used."""
+"""The ACLs that a filter matches, or the error of an invalid filter."""
 
 
 def creation(
     image: MetadataImage, wanted: Sequence[Acl], new_id: Callable[[], bytes]
 ) -> Change[list[KafkaError | None]]:
-    """Add ACLs, each for itself: one error or None for each. Raises InvalidRequest for too many."""
+    """Add ACLs, each independently. Return an error or None for each. Raises InvalidRequest for too many."""
     if len(wanted) > MAX_AT_ONCE:
         raise InvalidRequest(f"{len(wanted)} ACLs, at most {MAX_AT_ONCE} are made at once")
     errors: list[KafkaError | None] = []
@@ -47,7 +47,7 @@ def creation(
 
 
 def deletion(image: MetadataImage, filters: Sequence[AclFilter]) -> Change[list[Removed]]:
-    """Remove what the filters find; an ACL that several of them find is listed by each."""
+    """Remove the ACLs that the filters match; an ACL that several filters match is listed by each."""
     results: list[Removed] = []
     gone: dict[bytes, None] = {}
     for wanted in filters:

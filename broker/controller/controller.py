@@ -276,15 +276,15 @@ class Controller(Changes):
         return configs.effective(self._static_config, planner.image, self.node_id)
 
     async def create_acls(self, wanted: Sequence[Acl]) -> list[KafkaError | None]:
-        """Add ACLs, each for itself; one error or None for each."""
-        from klamm.broker.controller import acls  # without an authorizer nobody needs it
+        """Add ACLs, each independently. Return an error or None for each."""
+        from klamm.broker.controller import acls  # needed only with an authorizer
 
         return await self._change(
             lambda image: acls.creation(image, wanted, lambda: startup.new_uuid(self._random_bytes))
         )
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[Removed]:
-        """Remove the ACLs that fit; what each filter has found."""
+        """Remove the ACLs that match. Return the result of each filter."""
         from klamm.broker.controller import acls
 
         return await self._change(lambda image: acls.deletion(image, filters))
@@ -318,7 +318,7 @@ class Controller(Changes):
     async def alter_scram(
         self, deletions: Sequence[credentials.Deletion], upsertions: Sequence[credentials.Upsertion]
     ) -> Mapping[str, KafkaError | None]:
-        """Change SCRAM credentials, each user for itself; one error or None for each user."""
+        """Change SCRAM credentials, each user independently. Return an error or None for each user."""
 
         def plan(image: MetadataImage) -> Change[Mapping[str, KafkaError | None]]:
             planned = credentials.plan(image, deletions, upsertions)

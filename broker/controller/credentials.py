@@ -1,4 +1,4 @@
-"""SCRAM credentials of users: how a request changes them, and which requests are refused (KIP-554).
+"""SCRAM credentials of users: their changes by requests, and the checks of these requests (KIP-554).
 
 A user of a request succeeds or fails as a whole, and may occur once. The client sends the salted password; the stored
 keys are computed from it here, and the salted password is dropped.
@@ -28,7 +28,7 @@ MAX_SALT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Take the credential of a user and mechanism away."""
+    """The removal of a user's credential for a mechanism."""
 
     user: str
     mechanism: int
@@ -36,7 +36,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Upsertion:
-    """Give a user a credential, or another one."""
+    """A new or changed credential of a user."""
 
     user: str
     mechanism: int

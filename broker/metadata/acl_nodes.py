@@ -40,7 +40,7 @@ def creation(acl_id: bytes, acl: Acl) -> Create:
 
 
 def load(store: MetadataStore) -> dict[bytes, Acl]:
-    """All ACLs by their id. Raises StoreError, StoreCorrupt above all."""
+    """Load all ACLs by their id. Raises StoreError, in particular StoreCorrupt."""
     found = {}
     for path, node in store.subtree(paths.ACLS):
         try:

@@ -275,7 +275,7 @@ def load_features(store: MetadataStore) -> FeaturesImage:
 
 
 def load_scram(store: MetadataStore) -> dict[tuple[str, int], ScramCredential]:
-    """The SCRAM credentials, by user and number of the mechanism."""
+    """Load the SCRAM credentials, by user and number of the mechanism."""
     found = {}
     for path, node in store.subtree(paths.SCRAM):
         with _shape(path):

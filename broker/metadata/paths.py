@@ -76,7 +76,7 @@ def group_config(name: str) -> str:
 
 
 def scram(user: str, mechanism: int) -> str:
-    """``/security/scram/u:1``: the credential of a user for a mechanism. The name is percent-encoded. Ours."""
+    """``/security/scram/u:1``: the credential of a user for a mechanism. The name is percent-encoded. Klamm's own."""
     return f"{SCRAM}/{quote(user, safe='')}:{mechanism}"
 
 
@@ -103,7 +103,7 @@ def delete_topic(name: str) -> str:
 
 
 def acl(acl_id: bytes) -> str:
-    """``/acls/<id>``: an ACL, as the bytes of Kafka's metadata record. Ours, not that of the ZooKeeper era."""
+    """``/acls/<id>``: an ACL, as the bytes of Kafka's metadata record. Klamm's own, not that of the ZooKeeper era."""
     return f"{ACLS}/{uuid_to_text(acl_id)}"
 
 

@@ -1,4 +1,4 @@
-"""The login of a connection: what comes before it goes to an authenticator in place of the dispatcher.
+"""The login of a connection: earlier frames go to an authenticator instead of the dispatcher.
 
 The authenticator (`klamm.broker.security`) decides without I/O; here is what its verdicts mean for the connection. A
 failed login is answered after `connection.failed.authentication.delay.ms`; nothing is read meanwhile, then the
@@ -110,7 +110,7 @@ class Login:
         connection.hand_to(dispatch, network.limits.max_request_bytes)
 
     def _fail(self, connection: Connection, step: Step) -> DispatchResult:
-        """Close, after a delay and the answer; at once when too many wait already."""
+        """Close after a delay and the response; at once when too many wait already."""
         network = self._network
         connection.refuse(CloseReason("login_failed", f"login failed: {step.reason}"))
         waiting = network.unauthenticated
@@ -121,7 +121,7 @@ class Login:
         timer = network.loop.call_later(waiting.limits.failure_delay_ms / 1000, answer.set_result, reply)
 
         def done(_: asyncio.Future[Response | None]) -> None:
-            timer.cancel()  # the connection may have gone first
+            timer.cancel()  # the connection may have closed first
             waiting.end_delay()
 
         answer.add_done_callback(done)

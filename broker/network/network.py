@@ -114,7 +114,7 @@ class Network:
         return listener
 
     def ask_for_logins(self, listener: Listener, gate: LoginGate) -> None:
-        """Have the connections of a listener log in first. Their deadline may be a short one."""
+        """Make the connections of a listener log in first. Their deadline may be a short one."""
         listener.gate = gate
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
@@ -188,7 +188,7 @@ class Network:
             self.quota.set_addresses(done.result())
 
     def forget_known_requests(self) -> None:
-        """What clients may do, or how much, has changed: the next request of each connection is handled in full."""
+        """Drop the request memos after a change of rights or quotas: the next requests are handled in full."""
         for connection in self.connections:
             connection.memo = None
 

@@ -1,4 +1,4 @@
-"""Connections that have not logged in yet, and how much of them a node bears; no I/O, the time is handed in.
+"""Connections that have not logged in yet, and their limits. No I/O; callers pass in the time.
 
 Whoever has not logged in may cost little: so many connections in all and from one address, each for a limited time. The
 answer to a failed login waits for a while, and a limited number of them wait; an address that fails too often in a
@@ -81,7 +81,7 @@ class Unauthenticated:
         return [newcomer for newcomer, since in self._since.items() if now - since >= limit_s]
 
     def begin_delay(self, address: str, now: float) -> bool:
-        """Count a failed login; return whether its answer may wait. If so, `end_delay` comes when it has."""
+        """Count a failed login. Return whether its response may be delayed. If so, call `end_delay` after the delay."""
         if int(now) != self._second:
             self._second = int(now)
             self._failures.clear()
