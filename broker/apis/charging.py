@@ -68,7 +68,7 @@ def before(context: RequestContext, response: Any, seconds: float, request_size:
 
 
 def after(context: RequestContext, response: FetchResponse, size: int, seconds: float) -> FetchResponse | None:
-    """Charge a fetch whose response has been encoded to `size` bytes; the response that is sent instead, if any."""
+    """Charge a fetch with an encoded response of `size` bytes. Return the response to send instead, if any."""
     charge = context.charge
     assert charge is not None
     now_s = charge.quotas.now()

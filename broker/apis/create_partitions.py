@@ -22,7 +22,7 @@ from klamm.protocol.messages.create_partitions import (
 if TYPE_CHECKING:
     from klamm.broker.apis.dispatcher import RequestContext
     from klamm.broker.broker import Broker
-STRICT_FROM = 3  # versions that refuse what is over the quota
+STRICT_FROM = 3  # versions that refuse changes over the quota
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
 
 CONFIGS_FROM = 5
-STRICT_FROM = 6  # versions that refuse what is over the quota
+STRICT_FROM = 6  # versions that refuse changes over the quota
 
 
 async def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DELETION_DISABLED_FROM = 3
 TOPIC_IDS_FROM = 6
-STRICT_FROM = 5  # versions that refuse what is over the quota
+STRICT_FROM = 5  # versions that refuse changes over the quota
 
 
 async def handle(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:

@@ -1,4 +1,4 @@
-"""One partition in the answer to a Fetch: its errors, and what a session has been told of it."""
+"""One partition of a Fetch response: its errors, and the values that a session has reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_RECORDS = b""
 
 
 def gone(wanted: FetchedPartition, manager: PartitionManager) -> KafkaError:
-    """What a reader is told whose topic is not there any more. A session knows the name that the topic had."""
+    """Return the error for a topic that no longer exists. A session has the name that the topic had."""
     if wanted.name is None:
         return UnknownTopicId("no topic has this id")
     now = manager.topics.get(wanted.name)
@@ -41,10 +41,10 @@ def failed(index: int, error: KafkaError, version: int) -> PartitionData:
 
 
 def note_told(wanted: FetchedPartition, data: PartitionData) -> bool:
-    """Note what the session has been told; true when this partition belongs into an incremental response."""
+    """Note the values that the session reports. Return whether an incremental response needs this partition."""
     changed = bool(data.records) or data.error_code != 0 or data.diverging_epoch.epoch >= 0
     if data.error_code:
-        wanted.high_watermark = -1  # so that the recovery of the partition is told, too
+        wanted.high_watermark = -1  # so that the recovery of the partition is reported, too
         return True
     if wanted.high_watermark != data.high_watermark or wanted.log_start_offset != data.log_start_offset:
         wanted.high_watermark = data.high_watermark

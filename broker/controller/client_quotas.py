@@ -25,7 +25,7 @@ class Alteration(NamedTuple):
 
 
 class QuotaPlan(NamedTuple):
-    """One error or None for each entry, what is to be stored, and the entities that change."""
+    """A plan: an error or None for each entry, the operations to store, and the changed entities."""
 
     errors: list[KafkaError | None]
     operations: list[Operation]

@@ -346,7 +346,7 @@ def _resolve(image: MetadataImage, key: TopicKey) -> TopicResult:
 
 
 def counted(results: Iterable[TopicResult], count: Callable[[int], None]) -> list[TopicResult]:
-    """The deletions, without those that `count` refuses when it is told the number of their partitions."""
+    """Return the deletions; those that `count` refuses, called with their number of partitions, have its error."""
     return [_counted(result, count) for result in results]
 
 

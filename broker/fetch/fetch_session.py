@@ -137,7 +137,7 @@ class FetchSessions:
         return session, True, session.partitions.values()
 
     def forget(self, session: FetchSession) -> None:
-        """Close a session that its client was not told of."""
+        """Close a session before its client has received the id."""
         self._sessions.pop(session.id, None)
 
     def _open(self, partitions: dict[Key, FetchedPartition], *, uses_topic_ids: bool) -> FetchSession | None:

@@ -227,7 +227,7 @@ class ProduceMemo:
 
 
 class CountedProduce(ProduceMemo):
-    """The same for a client that has quotas: what is allowed for certain is counted down (`Sensor.left`). Near the
+    """A memo for a client with quotas: the certainly permitted amount is counted down (`Sensor.left`). Near the
     bound every request goes the way of all others."""
 
     __slots__ = ("_bytes", "_meter", "_time")

@@ -158,7 +158,7 @@ class MetadataImage:
     def with_client_quotas(
         self, quotas: Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]]
     ) -> MetadataImage:
-        """With these entities' quotas replaced (`quotas.entities`); an entity without values has no entry."""
+        """Return the image with these entities' quotas (`quotas.entities`); an entity without values has no entry."""
         changed = {**self.client_quotas, **quotas}
         return replace(self, client_quotas={entity: values for entity, values in changed.items() if values})
 
