@@ -43,9 +43,9 @@ class Listener:
         self.limits = limits
         self.connection_count = 0
         self.gate: LoginGate | None = None
-        """Where connections log in first; None: nobody does."""
+        """The gate at which connections log in; None: without login."""
         self.tls: TlsEndpoint | None = None
-        """What new connections shake hands with; None: they speak plain text."""
+        """The TLS endpoint of new connections; None: plain text."""
         self._network = network
         self._accepting = False
         self._started = False

@@ -46,7 +46,7 @@ class LoginGate:
         self._max_frame_bytes = max_frame_bytes
 
     def guard(self, connection: Connection, handshake: TlsHandshake | None = None) -> None:
-        """Have the connection log in first, in the time that its TLS handshake has left."""
+        """Make the connection log in first, in the time that its TLS handshake has left."""
         network = self._network
         if handshake is None:
             network.unauthenticated.add(connection, network.clock.monotonic())

@@ -59,13 +59,13 @@ class Unauthenticated:
         self._per_address[address] = self._per_address.get(address, 0) + 1
 
     def replace(self, handshake: Newcomer, connection: Newcomer) -> None:
-        """Have `connection` go on in the time that the handshake has had."""
+        """Replace a handshake by its connection, with the same deadline."""
         since = self._since[handshake]
         self.remove(handshake)
         self.add(connection, since)
 
     def remove(self, connection: Newcomer) -> None:
-        """Forget a connection that has logged in or was closed; others are let pass."""
+        """Forget a connection that has logged in or was closed; ignore others."""
         if self._since.pop(connection, None) is None:
             return
         address = connection.peer[0]
@@ -76,7 +76,7 @@ class Unauthenticated:
             del self._per_address[address]
 
     def overdue(self, now: float) -> list[Newcomer]:
-        """Return those that have had their time."""
+        """Return the connections past their deadline."""
         limit_s = self.limits.timeout_ms / 1000
         return [newcomer for newcomer, since in self._since.items() if now - since >= limit_s]
 
