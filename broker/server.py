@@ -91,7 +91,7 @@ def run(config: BrokerConfig) -> int:
 
 
 def metrics_access(config: BrokerConfig) -> Access | None:
-    """Who may read the metrics; None for everybody. Raises ConfigError."""
+    """Return the access rule of the metrics; None: open to all. Raises ConfigError."""
     wanted = config.text("klamm.metrics.auth")
     if wanted == "none":
         return None
@@ -101,7 +101,7 @@ def metrics_access(config: BrokerConfig) -> Access | None:
 
 
 def guard_log_dirs(config: BrokerConfig) -> list[str]:
-    """Make the missing log directories; return what is wrong with the modes of others. Raises CannotStart."""
+    """Make the missing log directories; return the problems with the modes of others. Raises CannotStart."""
     mode = config.text("klamm.data.mode")
     make_log_dirs(config.log_dirs, mode)
     problems = wide_log_dirs(config.log_dirs, mode)

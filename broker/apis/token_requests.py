@@ -1,4 +1,4 @@
-"""What the four APIs of delegation tokens have in common: who may ask, and the keys of the tokens."""
+"""Common parts of the four APIs of delegation tokens: the checks of the client, and the keys of the tokens."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from klamm.client.sasl import Credentials
 
 DESCRIPTION: Final = """\
-List, add or delete the users that log in with SCRAM. Of a stopped broker (its config file, or --override
-log.dirs=...) the metadata are changed in place; before its first start the log directory is made. A broker that runs is
-asked through --bootstrap-server; log in there with --login.
+List, add or delete the users that log in with SCRAM. For a stopped broker (its config file, or --override
+log.dirs=...) the metadata are changed in place; before its first start the log directory is made. For a running broker
+give --bootstrap-server; log in there with --login.
 
 Passwords come from the terminal, or from a file descriptor; they are never arguments, which everybody may read. A user
 that exists gets the new password. Connections that are open stay until they log in again (connections.max.reauth.ms).

@@ -105,7 +105,7 @@ def _own(
     if not also_expired and (token.max_ms < now_ms or token.expiry_ms < now_ms):
         raise DelegationTokenExpired("the token has expired")
     if not token.belongs_to(principal):
-        raise DelegationTokenOwnerMismatch("the token is of another user, who has not named you as a renewer")
+        raise DelegationTokenOwnerMismatch("the token belongs to another user, and you are not one of its renewers")
     return token
 
 

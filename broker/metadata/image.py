@@ -183,7 +183,7 @@ class MetadataImage:
         return replace(self, acls=acls)
 
     def with_tokens(self, changes: Mapping[str, DelegationToken | None]) -> MetadataImage:
-        """With these delegation tokens; without those that are None."""
+        """Return the image with these delegation tokens; None removes one."""
         changed = {**self.tokens, **changes}
         return replace(self, tokens={key: token for key, token in changed.items() if token is not None})
 

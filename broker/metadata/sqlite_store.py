@@ -12,7 +12,7 @@ replays the log by itself. A failed write for lack of space is rolled back and m
 input/output error the stored data cannot be trusted until they are read back, so the store refuses every further call.
 
 The file is private (mode 0600): it has credentials. One process owns it (the lock of the log dir sees to it), so at
-open no other session can be alive and all ephemeral nodes are removed. Others may read: `read_only` sees what was
+open no other session can be alive and all ephemeral nodes are removed. Others may read: `read_only` sees data
 stored when it was opened. Watches are called on the thread that made the change.
 """
 

@@ -1,4 +1,4 @@
-"""Who may read the metrics: `klamm.metrics.auth`.
+"""Access to the metrics: `klamm.metrics.auth`.
 
     none          everybody
     basic:FILE    users of the file, a line `name:pbkdf2-sha256$iterations$salt$hash` each (base64), with a password

@@ -1,7 +1,7 @@
 """The small HTTP/1.1 server of `klamm.metrics.listener`: GET and HEAD of /metrics, /healthz and /readyz.
 
-`/metrics` may ask for a user or a token (`access`), the probes do not; all of it may be behind TLS. Health and
-readiness are told by functions that return None when all is well, else a reason (answered with 503). Requests are
+`/metrics` may ask for a user or a token (`access`), the probes do not; all of it may use TLS. Health and
+readiness come from functions that return None when all is well, else a reason (sent with status 503). Requests are
 bounded in size and time, connections in number. Bodies are streamed in chunks, so that a scrape of thousands of series
 costs the event loop one slice at a time.
 """

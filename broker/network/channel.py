@@ -1,6 +1,6 @@
 """How the bytes of a connection reach its socket: as they are (`PlainChannel`), or by TLS (`tls_channel.TlsChannel`).
 
-What is read and sent goes through `recv_into`, `send` and `send_file`, which behave as those of a non-blocking socket.
+Bytes are read and sent through `recv_into`, `send` and `send_file`, which behave as those of a non-blocking socket.
 Nobody but the channel has the socket, so no way leads around TLS.
 """
 

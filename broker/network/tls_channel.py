@@ -9,7 +9,7 @@ Nothing but what OpenSSL gave out is ever sent. What must not be missed:
 - Plaintext can wait inside OpenSSL while the socket has nothing to read. While there is a reader, it is called for
   that, too; so a connection that was muted finds it when it reads again.
 - A piece is encrypted only when the one before has left. Its ciphertext that the socket does not take is kept, and its
-  bytes count as sent when all of that has left: so unsent bytes are counted once, and what is kept is one piece.
+  bytes count as sent when all of that has left: so unsent bytes are counted once, and the kept rest is one piece.
 - Reading can make output (an answer to KeyUpdate, an alert): it leaves at once or before the next piece.
 - A record brings data, or it is one of `MAX_EMPTY_RECORDS` that did not; more, and the connection ends.
 - One thread has the SSL object: the loop's.
@@ -71,7 +71,7 @@ class TlsChannel:
         self._records = RecordCounter()
         self._empty_records = 0
         self._unsent = NOTHING  # ciphertext
-        self._owed_bytes = 0  # of plaintext, whose ciphertext ends with `_unsent`
+        self._owed_bytes = 0  # of plaintext; its ciphertext ends with `_unsent`
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_readable: Callable[[], None] | None = None
         self._is_looking = False
@@ -138,7 +138,7 @@ class TlsChannel:
         return got
 
     def _decrypt(self, view: memoryview) -> int:
-        """The size of what was decrypted; 0 at the end of the stream, -1 when a record is incomplete."""
+        """Return the size of the decrypted data; 0 at the end of the stream, -1 when a record is incomplete."""
         try:
             return int(self.tls.read(len(view), view))
         except ssl.SSLWantReadError:
@@ -190,7 +190,7 @@ class TlsChannel:
             self._look_again()
 
     def _look_again(self) -> None:
-        """Call the reader in the next turn for what is inside OpenSSL: the socket will not."""
+        """Call the reader in the next iteration for data inside OpenSSL: the socket does not report them."""
         if self._on_readable is not None and not self._is_looking and (self._has_input() or self._has_ended):
             assert self._loop is not None
             self._is_looking = True
@@ -244,7 +244,7 @@ class TlsChannel:
                 raise BlockingIOError
 
     def _settle(self) -> int:
-        """Send what is left of the piece before; return how many bytes of plaintext have left with it."""
+        """Send the rest of the last piece; return how many bytes of plaintext have left with it."""
         self.flush()
         owed, self._owed_bytes = self._owed_bytes, 0
         return owed
@@ -321,7 +321,7 @@ class TlsChannel:
 
 
 class RecordCounter:
-    """Counts the records in a stream of ciphertext by their heads."""
+    """A counter of the records in a stream of ciphertext by their heads."""
 
     __slots__ = ("_head", "_left_bytes")
 

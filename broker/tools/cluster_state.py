@@ -164,7 +164,7 @@ class ClusterState:
     def _no_token(self, record: access.RemoveDelegationTokenRecord) -> None:
         self.tokens.pop(record.token_id, None)
 
-    # -- what is left out ---------------------------------------------------------------------------------------
+    # -- records left out ---------------------------------------------------------------------------------------
 
     def _note(self, what: str, key: Hashable, *, gone: bool = False) -> None:
         known = self.left_out.setdefault(what, set())
