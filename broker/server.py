@@ -30,13 +30,13 @@ from klamm.broker.metadata.image import BrokerImage, Endpoint, MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import StoreError
 from klamm.broker.metrics import Metrics
-from klamm.broker.metrics.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, parse_listener
+from klamm.broker.metrics.http import DEFAULT_HOST, DEFAULT_PORT, HttpServer, access_of, parse_listener
 from klamm.broker.metrics.interim_http import InterimHttp
 from klamm.broker.network.limits import ListenerLimits, NetworkLimits, raise_descriptor_limit
 from klamm.broker.network.network import Network
 from klamm.broker.partitions.directory_assignments import DirectoryAssignments
 from klamm.broker.partitions.partition_manager import PartitionManager
-from klamm.broker.security.file_modes import make_log_dirs, wide_log_dirs
+from klamm.broker.security.file_modes import NotPrivate, guard_log_dirs
 from klamm.broker.security.process import protect_process
 from klamm.broker.stop_signal import StopRequested, StopSignal
 from klamm.broker.wiring import Threads, wire
@@ -52,7 +52,6 @@ from klamm.storage.open_files import limit_for_logs
 
 if TYPE_CHECKING:
     from klamm.broker.broker import Broker
-    from klamm.broker.metrics.access import Access
     from klamm.broker.security.sasl.settings import SaslSettings
     from klamm.broker.security.tokens import TokenKeys
     from klamm.broker.tls_listeners import TlsListeners
@@ -76,7 +75,7 @@ def run(config: BrokerConfig) -> int:
     try:
         wide = guard_log_dirs(config)
         server.open()
-    except CannotStart as error:
+    except (CannotStart, NotPrivate) as error:
         log.error("%s", error)
         server.leave()
         return EXIT_UNUSABLE
@@ -88,26 +87,6 @@ def run(config: BrokerConfig) -> int:
     for problem in wide:
         log.warning("%s", problem)
     return uvloop.run(server.serve(stop))
-
-
-def metrics_access(config: BrokerConfig) -> Access | None:
-    """Return the access rule of the metrics; None: open to all. Raises ConfigError."""
-    wanted = config.text("klamm.metrics.auth")
-    if wanted == "none":
-        return None
-    from klamm.broker.metrics.access import parse_access  # rarely needed
-
-    return parse_access(wanted)
-
-
-def guard_log_dirs(config: BrokerConfig) -> list[str]:
-    """Make the missing log directories; return the problems with the modes of others. Raises CannotStart."""
-    mode = config.text("klamm.data.mode")
-    make_log_dirs(config.log_dirs, mode)
-    problems = wide_log_dirs(config.log_dirs, mode)
-    if problems and (config.text("klamm.data.mode.check") == "refuse" or config.flag("klamm.security.strict")):
-        raise CannotStart(problems[0])
-    return problems
 
 
 def tell_how_records_are_checked() -> None:
@@ -132,7 +111,7 @@ class Server:
         self._controller: Controller | None = None
         self._partitions: PartitionManager | None = None
         self._threads = Threads()
-        self._access = metrics_access(config)
+        self._access = access_of(config.text("klamm.metrics.auth"))
         self._sasl = self._sasl_settings()
         self._tls = self._tls_listeners()
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from klamm.broker.broker import Broker
 
 NO_TIME = -1
+OTHER_OWNERS_FROM = 3
 
 
 async def handle(
@@ -28,7 +29,7 @@ async def handle(
     owner = _owner(request) or requester
     response = CreateDelegationTokenResponse(
         error_code=0,
-        **_principals(owner, requester),
+        **_principals(owner, requester, context.api_version),
         issue_timestamp_ms=NO_TIME,
         expiry_timestamp_ms=NO_TIME,
         max_timestamp_ms=NO_TIME,
@@ -67,7 +68,7 @@ def error_response(
     owner = _owner(request) or f"{USER}:"
     return CreateDelegationTokenResponse(
         error_code=int(error.code),
-        **_principals(owner, owner),
+        **_principals(owner, owner, version),
         issue_timestamp_ms=NO_TIME,
         expiry_timestamp_ms=NO_TIME,
         max_timestamp_ms=NO_TIME,
@@ -88,12 +89,13 @@ def _check_types(owner: str, request: CreateDelegationTokenRequest) -> None:
         raise InvalidPrincipalType("owner and renewers must be of type User")
 
 
-def _principals(owner: str, requester: str) -> dict[str, str]:
+def _principals(owner: str, requester: str, version: int) -> dict[str, str]:
     owner_type, _, owner_name = owner.partition(":")
     requester_type, _, requester_name = requester.partition(":")
-    return {
-        "principal_type": owner_type,
-        "principal_name": owner_name,
+    principals = {"principal_type": owner_type, "principal_name": owner_name}
+    if version < OTHER_OWNERS_FROM:
+        return principals
+    return principals | {
         "token_requester_principal_type": requester_type,
         "token_requester_principal_name": requester_name,
     }

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from klamm.broker.security.tokens import DelegationToken
 
 
+REQUESTERS_FROM = 3
+
+
 def handle(
     broker: Broker, context: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
@@ -31,7 +34,7 @@ def handle(
     if request.owners is not None:
         owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
     tokens = [
-        _described(token, keys.hmac_of(token.token_id))
+        _described(token, keys.hmac_of(token.token_id), context.api_version)
         for token in broker.image.tokens.values()
         if owners is None or token.owner in owners
     ]
@@ -44,15 +47,13 @@ def error_response(
     return DescribeDelegationTokenResponse(error_code=int(error.code), tokens=[], throttle_time_ms=0)
 
 
-def _described(token: DelegationToken, hmac: bytes) -> DescribedDelegationToken:
+def _described(token: DelegationToken, hmac: bytes, version: int) -> DescribedDelegationToken:
     owner_type, _, owner_name = token.owner.partition(":")
     requester_type, _, requester_name = token.requester.partition(":")
     renewers = [renewer.partition(":")[::2] for renewer in token.renewers]
-    return DescribedDelegationToken(
+    described = DescribedDelegationToken(
         principal_type=owner_type,
         principal_name=owner_name,
-        token_requester_principal_type=requester_type,
-        token_requester_principal_name=requester_name,
         issue_timestamp=token.issued_ms,
         expiry_timestamp=token.expiry_ms,
         max_timestamp=token.max_ms,
@@ -60,3 +61,7 @@ def _described(token: DelegationToken, hmac: bytes) -> DescribedDelegationToken:
         hmac=hmac,
         renewers=[DescribedDelegationTokenRenewer(principal_type=kind, principal_name=name) for kind, name in renewers],
     )
+    if version >= REQUESTERS_FROM:
+        described.token_requester_principal_type = requester_type
+        described.token_requester_principal_name = requester_name
+    return described

@@ -61,6 +61,15 @@ def parse_listener(value: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
+def access_of(wanted: str) -> Access | None:
+    """Return who may read the metrics, as klamm.metrics.auth says; None for everybody. Raises ConfigError."""
+    if wanted == "none":
+        return None
+    from klamm.broker.metrics.access import parse_access  # rarely needed
+
+    return parse_access(wanted)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     method: str

@@ -10,9 +10,12 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm.storage.filesystem import OsFilesystem, make_durable_directory
+
+if TYPE_CHECKING:
+    from klamm.config.broker_config import BrokerConfig
 
 DIRECTORY_MODES: Final = {"private": 0o700, "group": 0o2750}
 """The set-group-id bit hands the group of the log directory on to all that is made in it."""
@@ -46,6 +49,16 @@ def wide_log_dirs(paths: Iterable[Path], mode: str) -> list[str]:
                                 f"chmod {wanted:o} {path}")  # fmt: skip
             elif mode == "group" and actual & 0o050 != 0o050:
                 problems.append(f"{path}: mode {actual:04o} keeps out its group; chmod {wanted:o} {path}")
+    return problems
+
+
+def guard_log_dirs(config: BrokerConfig) -> list[str]:
+    """Make the missing log directories; return what is wrong with the modes of others, or raise NotPrivate."""
+    mode = config.text("klamm.data.mode")
+    make_log_dirs(config.log_dirs, mode)
+    problems = wide_log_dirs(config.log_dirs, mode)
+    if problems and (config.text("klamm.data.mode.check") == "refuse" or config.flag("klamm.security.strict")):
+        raise NotPrivate(problems[0])
     return problems
 
 

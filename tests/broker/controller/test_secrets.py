@@ -12,12 +12,18 @@ from klamm.broker.controller.controller import Controller
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import StoreCorrupt
 from klamm.broker.security.secret_box import MARK, add_key
-from klamm.config import BrokerConfig
+from klamm.config import BROKER_KEYS, BrokerConfig
 from tests.broker.controller.helpers import run
 from tests.support.manual_clock import ManualClock
 
-KEY = "listener.name.inside.plain.sasl.jaas.config"
+KEY = "listener.name.inside.ssl.keystore.password"
 UPDATE = ConfigUpdate(ResourceType.BROKER, "1", [KeyUpdate(KEY, Op.SET, "MARKED-SECRET")])
+
+
+@pytest.fixture(autouse=True)
+def a_password_that_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = BROKER_KEYS["ssl.keystore.password"]
+    monkeypatch.setitem(BROKER_KEYS, row.name, row._replace(dynamic="per-broker"))
 
 
 def controller(directory: Path, key: Path | None) -> Controller:
