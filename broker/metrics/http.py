@@ -62,7 +62,7 @@ def parse_listener(value: str) -> tuple[str, int] | None:
 
 
 def access_of(wanted: str) -> Access | None:
-    """Return who may read the metrics, as klamm.metrics.auth says; None for everybody. Raises ConfigError."""
+    """Return the access rule of the metrics (klamm.metrics.auth); None: open to all. Raises ConfigError."""
     if wanted == "none":
         return None
     from klamm.broker.metrics.access import parse_access  # rarely needed
