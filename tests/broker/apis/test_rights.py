@@ -35,7 +35,7 @@ from tests.support import requests_by_api
 from tests.support.embedded import CloseConnection, EmbeddedBroker, batch
 
 TOPIC, GROUP, CLUSTER = 29, 30, 31
-TRANSACTION, TOKEN = 53, 65
+TRANSACTION, NOT_WITHOUT_LOGIN = 53, 64
 
 EXPECTED: dict[int, set[int]] = {
     ApiKey.PRODUCE: {TOPIC, TRANSACTION},
@@ -70,6 +70,10 @@ EXPECTED: dict[int, set[int]] = {
     ApiKey.ALTER_CONFIGS: {TOPIC, GROUP, CLUSTER, 42},  # log levels are not altered so, whoever asks
     ApiKey.INCREMENTAL_ALTER_CONFIGS: {TOPIC, GROUP, CLUSTER},
     ApiKey.CREATE_PARTITIONS: {TOPIC},
+    ApiKey.CREATE_DELEGATION_TOKEN: {NOT_WITHOUT_LOGIN},
+    ApiKey.RENEW_DELEGATION_TOKEN: {NOT_WITHOUT_LOGIN},
+    ApiKey.EXPIRE_DELEGATION_TOKEN: {NOT_WITHOUT_LOGIN},
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: {NOT_WITHOUT_LOGIN},
     ApiKey.DELETE_GROUPS: {GROUP},
     ApiKey.OFFSET_DELETE: {GROUP},
     ApiKey.DESCRIBE_CLUSTER: set(),
