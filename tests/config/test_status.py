@@ -10,8 +10,9 @@ from klamm.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
 
 ROOT = Path(__file__).parents[2]
 
-# Read under a composed name: compression.<codec>.level.
+# Read under a composed name: compression.<codec>.level, <prefix>.num and <prefix>.size.seconds.
 COMPOSED = {f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
+COMPOSED |= {f"controller.quota.window.{what}" for what in ("num", "size.seconds")}
 # Read by the config itself.
 RESOLVED = {"broker.id", "internal.segment.bytes", "config.providers"}
 
