@@ -15,7 +15,6 @@ from klamm.config.broker_config import BrokerConfig
 from klamm.protocol.cluster_metadata.access import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
-    DelegationTokenRecord,
     EntityData,
     UserScramCredentialRecord,
 )
@@ -164,10 +163,12 @@ def test_client_quotas_are_taken_over(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 def test_what_has_no_place_here_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    kraft(tmp_path / "data", DelegationTokenRecord(owner="User:a", requester="User:a", renewers=[], token_id="x"))
+    kraft(
+        tmp_path / "data", ConfigRecord(resource_type=32, resource_name="g", name="share.auto.offset.reset", value="x")
+    )
     with EmbeddedBroker(tmp_path) as broker:
         assert ends(broker, "t") == [3, 3]
-    assert "delegation tokens: 1 of them are not imported" in caplog.text
+    assert "group configs: 1 of them are not imported" in caplog.text
 
 
 def test_acls_are_taken_over_and_exported(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_a_credential_that_changes_during_the_login(change):
     assert refused(talk, bare + b",p=" + base64.b64encode(proof)).text is None
 
 
-@pytest.mark.parametrize("extension", [b",tokenauth=true", b",tokenauth=TRUE", b",x=y,tokenauth=true"])
+@pytest.mark.parametrize("extension", [b",tokenauth=true", b",x=y,tokenauth=true"])
 def test_a_login_by_token_does_not_reach_the_user_of_that_name(extension):
     talk = Talk()
     shown = talk.begin(b"n,,n=user,r=nonce" + extension)
