@@ -127,6 +127,8 @@ CLIENTS: Final = {
 
 NEWEST: Final = ("confluent-kafka", "kafka-python", "aiokafka", "kcat", "java-4.4.0")
 """The five that are asked for every detail, in the other tests of this directory."""
+GIVES_UP: Final = {"confluent-kafka": {"message.timeout.ms": "1000"}, "kafka-python": {"max.block.ms": "1000"}}
+"""The config with which these producers stop trying when they are refused. The others of NEWEST fail at once."""
 
 
 class Driver:

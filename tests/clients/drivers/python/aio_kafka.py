@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Answer, Reading, login, row, sent, serve
+from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Answer, Reading, row, security, sent, serve
 
 warnings.simplefilter("ignore")
 
@@ -38,7 +38,7 @@ async def produce(question: dict[str, Any]) -> list[int]:
         compression_type=None if name == "none" else name,
         enable_idempotence=config.get("enable.idempotence", "true") == "true",
         linger_ms=5,
-        **login(config),
+        **security(config),
     )
     try:
         await producer.start()

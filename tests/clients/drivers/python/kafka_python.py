@@ -6,7 +6,7 @@ import itertools
 import warnings
 from typing import Any
 
-from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Reading, login, row, sent, serve
+from lines import HEARTBEAT_MS, SESSION_MS, TIMEOUT_S, Reading, row, security, sent, serve
 
 warnings.simplefilter("ignore")
 
@@ -32,7 +32,10 @@ def produce(question: dict[str, Any]) -> list[int]:
     config = question["config"]
     acks = config.get("acks", "all")
     name = config.get("compression.type", "none")
-    more = {"enable_idempotence": config.get("enable.idempotence", "true") == "true"} if MAJOR >= 3 else {}
+    more: dict[str, Any] = {}
+    if MAJOR >= 3:
+        more["enable_idempotence"] = config.get("enable.idempotence", "true") == "true"
+        more["bootstrap_timeout_ms"] = int(config.get("max.block.ms", 30_000))
     producer = KafkaProducer(
         bootstrap_servers=question["address"],
         acks=acks if acks == "all" else int(acks),
@@ -40,7 +43,7 @@ def produce(question: dict[str, Any]) -> list[int]:
         linger_ms=5,
         max_request_size=4 << 20,
         **more,
-        **login(config),
+        **security(config),
     )
     try:
         return _send(producer, question)

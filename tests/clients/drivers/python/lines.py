@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +47,7 @@ Header = tuple[str, "bytes | None"]
 Sent = tuple[int, "int | None", "bytes | None", "bytes | None", list[Header]]
 
 
-LOGIN = {
+SECURITY = {
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
     "sasl.username": "sasl_plain_username",
@@ -54,9 +55,14 @@ LOGIN = {
 }
 
 
-def login(config: dict[str, str]) -> dict[str, str]:
-    """How a config logs in, in the words of kafka-python and aiokafka; empty for one that does not."""
-    return {LOGIN[name]: value for name, value in config.items() if name in LOGIN}
+def security(config: dict[str, str]) -> dict[str, Any]:
+    """How a config encrypts and logs in, in the words of kafka-python and aiokafka; empty for plaintext alone."""
+    words: dict[str, Any] = {SECURITY[name]: value for name, value in config.items() if name in SECURITY}
+    if "ssl.ca.location" in config:
+        words["ssl_context"] = ssl.create_default_context(cafile=config["ssl.ca.location"])
+        if "ssl.certificate.location" in config:
+            words["ssl_context"].load_cert_chain(config["ssl.certificate.location"], config["ssl.key.location"])
+    return words
 
 
 def sent(question: dict[str, Any]) -> list[Sent]:
