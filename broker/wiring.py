@@ -30,7 +30,6 @@ from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.response_cache import MetadataResponseCache
 from klamm.broker.metrics import quotas as quota_metrics
 from klamm.broker.quotas.entities import IP
-from klamm.broker.security.tokens import TokenKeys
 from klamm.broker.turns import Turns
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from klamm.broker.partitions.partition_manager import PartitionManager
     from klamm.broker.security.authorizer.audit import AuditLog
     from klamm.broker.security.authorizer.standard import StandardAuthorizer
+    from klamm.broker.security.tokens import TokenKeys
     from klamm.config.broker_config import BrokerConfig
     from klamm.storage.clock import Clock
 
@@ -149,7 +149,11 @@ def _audit(config: BrokerConfig, clock: Clock) -> AuditLog | None:
 
 def _token_keys(config: BrokerConfig) -> TokenKeys | None:
     secret = config["delegation.token.secret.key"]
-    return TokenKeys(str(secret), os.urandom) if secret else None
+    if not secret:
+        return None
+    from klamm.broker.security.tokens import TokenKeys  # when tokens are on
+
+    return TokenKeys(str(secret), os.urandom)
 
 
 def _listen(broker: Broker) -> None:

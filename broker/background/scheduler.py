@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klamm.broker.controller import tokens
 from klamm.broker.memory import collect_young
 from klamm.broker.turns import in_turns
 from klamm.protocol.errors import KafkaError
@@ -146,6 +145,10 @@ class Scheduler:
 
     async def _sweep_tokens(self) -> None:
         broker = self._broker
+        if not broker.image.tokens:
+            return
+        from klamm.broker.controller import tokens  # when there are some
+
         count = await broker.controller.change_tokens(tokens.sweep(broker.clock.wall_ms()))
         if count:
             log.info("%d delegation token(s) have expired and are removed", count)

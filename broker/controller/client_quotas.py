@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from klamm.broker.metadata import codec, paths
+from klamm.broker.metadata import paths, security_nodes
 from klamm.broker.metadata.store import Create, Delete, Operation, Set
 from klamm.broker.quotas.alterations import Op, apply, check_entity
 from klamm.broker.quotas.entities import NO_QUOTAS, Entity, Part, Quotas
@@ -65,7 +65,7 @@ def _operations(entity: Entity, current: Mapping[str, float], new: Mapping[str, 
     operations: list[Operation] = []
     for key, value in new.items():
         if current.get(key) != value:
-            path, stored = paths.client_quota(entity, key), codec.client_quota_value(entity, key, value)
+            path, stored = paths.client_quota(entity, key), security_nodes.client_quota_value(entity, key, value)
             operations.append(Set(path, stored) if key in current else Create(path, stored, make_parents=True))
     if not new and current:
         return [Delete(paths.client_quota_entity(entity), recursive=True)]

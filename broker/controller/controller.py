@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from klamm.broker.controller import configs, credentials, features, secrets, startup, topics
+from klamm.broker.controller import configs, features, secrets, startup, topics
 from klamm.broker.controller.auto_creation import AutoCreation
 from klamm.broker.controller.changes import Change, Changes
 from klamm.broker.controller.configs import ConfigUpdate
@@ -29,6 +29,7 @@ from klamm.protocol.errors import KafkaError, PolicyViolation, TopicDeletionDisa
 if TYPE_CHECKING:
     from klamm.broker.controller.acls import Removed
     from klamm.broker.controller.client_quotas import Alteration
+    from klamm.broker.controller.credentials import Deletion, Upsertion
     from klamm.broker.security.authorizer.acls import Acl, AclFilter
     from klamm.config import BrokerConfig
     from klamm.storage.clock import Clock
@@ -316,9 +317,11 @@ class Controller(Changes):
         await self._change(plan)
 
     async def alter_scram(
-        self, deletions: Sequence[credentials.Deletion], upsertions: Sequence[credentials.Upsertion]
+        self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
     ) -> Mapping[str, KafkaError | None]:
         """Change SCRAM credentials, each user independently. Return an error or None for each user."""
+
+        from klamm.broker.controller import credentials  # rarely needed
 
         def plan(image: MetadataImage) -> Change[Mapping[str, KafkaError | None]]:
             planned = credentials.plan(image, deletions, upsertions)

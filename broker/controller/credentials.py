@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from klamm.broker.metadata import codec, paths
+from klamm.broker.metadata import paths, security_nodes
 from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.store import Create, Delete, MetadataStore, NoNode, Operation, Set
 from klamm.protocol.errors import (
@@ -107,7 +107,7 @@ def _operation(image: MetadataImage, user: str, mechanism: int, credential: Scra
     path = paths.scram(user, mechanism)
     if credential is None:
         return Delete(path)
-    value = codec.scram_value(user, mechanism, credential)
+    value = security_nodes.scram_value(user, mechanism, credential)
     return Set(path, value) if (user, mechanism) in image.scram else Create(path, value, make_parents=True)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from klamm.broker.controller.changes import Change
-from klamm.broker.metadata import codec, paths
+from klamm.broker.metadata import paths, security_nodes
 from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.store import Create, Delete, Operation, Set
 from klamm.broker.security.tokens import DelegationToken, TokenKeys, new_token_id
@@ -53,7 +53,7 @@ def creation(
         expiry_ms = min(max_ms, now_ms + lifetimes.renewal_ms)
         token_id = new_token_id(random_bytes)
         token = DelegationToken(token_id, owner, requester, tuple(renewers), now_ms, max_ms, expiry_ms)
-        operations = [Create(paths.token(token_id), codec.token_value(token), make_parents=True)]
+        operations = [Create(paths.token(token_id), security_nodes.token_value(token), make_parents=True)]
         return Change(token, operations, image.with_tokens({token_id: token}))
 
     return plan
@@ -110,5 +110,5 @@ def _own(
 
 
 def _changed(image: MetadataImage, token: DelegationToken) -> Change[DelegationToken]:
-    operations = [Set(paths.token(token.token_id), codec.token_value(token))]
+    operations = [Set(paths.token(token.token_id), security_nodes.token_value(token))]
     return Change(token, operations, image.with_tokens({token.token_id: token}))

@@ -18,9 +18,8 @@ A value of another shape raises StoreCorrupt, which names the node.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import unquote
 
 from klamm.broker.metadata import paths
@@ -34,16 +33,8 @@ from klamm.broker.metadata.image import (
     TopicImage,
     with_offline,
 )
-from klamm.broker.metadata.store import MetadataStore, NoNode, StoreCorrupt
-from klamm.broker.security.tokens import DelegationToken
-from klamm.protocol.cluster_metadata import kinds
-from klamm.protocol.cluster_metadata.access import DelegationTokenRecord, UserScramCredentialRecord
-from klamm.protocol.schema import Message
-from klamm.protocol.scram import ScramCredential
+from klamm.broker.metadata.store import MetadataStore, NoNode, StoreCorrupt, shape
 from klamm.protocol.wire import uuid_from_text, uuid_to_text
-
-if TYPE_CHECKING:
-    from klamm.broker.security.authorizer.acls import Acl
 
 STATE_SUFFIX = "/state"
 
@@ -97,69 +88,12 @@ def broker_value(broker: BrokerImage, timestamp_ms: int) -> bytes:
     )
 
 
-def scram_value(user: str, mechanism: int, credential: ScramCredential) -> bytes:
-    """Return the value of a SCRAM credential's node."""
-    return kinds.encode(scram_record(user, mechanism, credential))
-
-
-def scram_record(user: str, mechanism: int, credential: ScramCredential) -> UserScramCredentialRecord:
-    """Return the credential as a record of Kafka's metadata."""
-    return UserScramCredentialRecord(
-        name=user,
-        mechanism=mechanism,
-        salt=credential.salt,
-        stored_key=credential.stored_key,
-        server_key=credential.server_key,
-        iterations=credential.iterations,
-    )
-
-
-def token_value(token: DelegationToken) -> bytes:
-    """The value of a delegation token's node."""
-    return kinds.encode(token_record(token))
-
-
-def token_record(token: DelegationToken) -> DelegationTokenRecord:
-    """The token as Kafka's metadata have it."""
-    return DelegationTokenRecord(
-        owner=token.owner,
-        requester=token.requester,
-        renewers=list(token.renewers),
-        issue_timestamp=token.issued_ms,
-        max_timestamp=token.max_ms,
-        expiration_timestamp=token.expiry_ms,
-        token_id=token.token_id,
-    )
-
-
-def token_of(record: DelegationTokenRecord) -> DelegationToken:
-    """The token of a record."""
-    return DelegationToken(
-        record.token_id,
-        record.owner,
-        record.requester,
-        tuple(record.renewers),
-        record.issue_timestamp,
-        record.max_timestamp,
-        record.expiration_timestamp,
-    )
-
-
 def features_value(finalized: Mapping[str, int]) -> bytes:
     """Return the value of the features' node."""
     return paths.to_json({"version": 2, "status": 1, "features": dict(finalized)})
 
 
 # -- reading ----------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _shape(path: str) -> Iterator[None]:
-    """Turn any error in decoding a value into StoreCorrupt for its node."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise StoreCorrupt(f"metadata node {path}, or one below it, lacks its shape: {error!r}") from None
 
 
 def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int = -1) -> MetadataImage:
@@ -179,10 +113,7 @@ def load_image(store: MetadataStore, *, cluster_id: str = "", controller_id: int
         broker_configs={"": {}, **broker_configs},
         group_configs={unquote(name): config for name, config in group_configs.items() if config},
         features=load_features(store),
-        scram=load_scram(store),
-        acls=load_acls(store),
-        client_quotas=load_client_quotas(store),
-        tokens=load_tokens(store),
+        **load_security(store),
     )
 
 
@@ -201,7 +132,7 @@ def load_topics(store: MetadataStore, live: frozenset[int]) -> dict[str, TopicIm
     shared: dict[tuple[int, ...], tuple[int, ...]] = {}
     topics = {}
     for name, header in headers.items():
-        with _shape(paths.topic(name)):
+        with shape(paths.topic(name)):
             replicas_of = header["partitions"]
             partitions = []
             for index in range(len(replicas_of)):
@@ -229,7 +160,7 @@ def load_configs(store: MetadataStore, parent: str) -> dict[str, dict[str, str]]
     for path, node in store.subtree(parent):
         name = path[len(parent) + 1 :]
         value = paths.from_json(path, node.value)
-        with _shape(path):
+        with shape(path):
             config = value["config"]
             if not isinstance(config, dict):
                 raise TypeError(config)
@@ -242,7 +173,7 @@ def load_brokers(store: MetadataStore) -> dict[int, BrokerImage]:
     brokers = {}
     for path, node in store.subtree(paths.BROKER_IDS):
         value: dict[str, Any] = paths.from_json(path, node.value)
-        with _shape(path):
+        with shape(path):
             node_id = int(path.rpartition("/")[2])
             protocols = value["listener_security_protocol_map"]
             endpoints = []
@@ -254,13 +185,18 @@ def load_brokers(store: MetadataStore) -> dict[int, BrokerImage]:
     return brokers
 
 
-def load_acls(store: MetadataStore) -> dict[bytes, Acl]:
-    """Load the ACLs, by their ids."""
-    if not store.exists(paths.ACLS):
+def load_security(store: MetadataStore) -> dict[str, Any]:
+    """Load the fields of the image that hold ACLs, credentials, client quotas and tokens; most clusters have none."""
+    if not any(store.exists(path) for path in (paths.ACLS, paths.SCRAM, paths.CLIENT_QUOTAS, paths.TOKENS)):
         return {}
-    from klamm.broker.metadata import acl_nodes  # most clusters have none
+    from klamm.broker.metadata import acl_nodes, security_nodes
 
-    return acl_nodes.load(store)
+    return {
+        "acls": acl_nodes.load(store),
+        "scram": security_nodes.load_scram(store),
+        "client_quotas": security_nodes.load_client_quotas(store),
+        "tokens": security_nodes.load_tokens(store),
+    }
 
 
 def load_features(store: MetadataStore) -> FeaturesImage:
@@ -270,60 +206,5 @@ def load_features(store: MetadataStore) -> FeaturesImage:
     except NoNode:
         return FeaturesImage()
     value: dict[str, Any] = paths.from_json(paths.FEATURES, node.value)
-    with _shape(paths.FEATURES):
+    with shape(paths.FEATURES):
         return FeaturesImage({str(name): int(level) for name, level in value["features"].items()}, node.version)
-
-
-def load_scram(store: MetadataStore) -> dict[tuple[str, int], ScramCredential]:
-    """Load the SCRAM credentials, by user and number of the mechanism."""
-    found = {}
-    for path, node in store.subtree(paths.SCRAM):
-        with _shape(path):
-            record = kinds.decode(node.value).message
-            if not isinstance(record, UserScramCredentialRecord):
-                raise TypeError(record)
-            found[record.name, record.mechanism] = ScramCredential(
-                record.salt, record.stored_key, record.server_key, record.iterations
-            )
-    return found
-
-
-# -- client quotas, as records of Kafka's own -------------------------------------------------------------------
-
-
-def client_quota_value(entity: tuple[tuple[str, str | None], ...], key: str, value: float) -> bytes:
-    """The value of the node of one quota."""
-    return kinds.encode(client_quota_record(entity, key, value))
-
-
-def client_quota_record(entity: tuple[tuple[str, str | None], ...], key: str, value: float) -> Message:
-    """One quota as a record of the cluster metadata."""
-    from klamm.protocol.cluster_metadata.access import ClientQuotaRecord, EntityData  # when there are quotas
-
-    parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
-    return ClientQuotaRecord(entity=parts, key=key, value=value)
-
-
-def load_client_quotas(store: MetadataStore) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
-    """All client quotas, by entity."""
-    found: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
-    for path, node in store.subtree(paths.CLIENT_QUOTAS):
-        if not node.value:
-            continue  # the node above the values of an entity
-        with _shape(path):
-            record: Any = kinds.decode(node.value).message
-            entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
-            found.setdefault(entity, {})[record.key] = record.value
-    return found
-
-
-def load_tokens(store: MetadataStore) -> dict[str, DelegationToken]:
-    """The delegation tokens, by id."""
-    found = {}
-    for path, node in store.subtree(paths.TOKENS):
-        with _shape(path):
-            record = kinds.decode(node.value).message
-            if not isinstance(record, DelegationTokenRecord):
-                raise TypeError(record)
-            found[record.token_id] = token_of(record)
-    return found

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from klamm.broker.security.tokens import DelegationToken
-from klamm.protocol.scram import ScramCredential
-
 if TYPE_CHECKING:
     from klamm.broker.security.authorizer.acls import Acl
+    from klamm.broker.security.tokens import DelegationToken
+    from klamm.protocol.scram import ScramCredential
 
 NO_LEADER = -1
 NO_CONFIG: Mapping[str, str] = {}

@@ -14,6 +14,7 @@ change after it is durable, on any thread of the implementation; the receiver re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -176,3 +177,12 @@ def split(path: str) -> tuple[str, str]:
     assert path.startswith("/") and not path.endswith("/") and "//" not in path, path
     parent, _, name = path.rpartition("/")
     return parent or "/", name
+
+
+@contextmanager
+def shape(path: str) -> Iterator[None]:
+    """Turn any error in decoding a value into StoreCorrupt for its node."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise StoreCorrupt(f"metadata node {path}, or one below it, lacks its shape: {error!r}") from None

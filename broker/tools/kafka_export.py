@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm.broker.controller.secrets import readable, secret_box
-from klamm.broker.metadata import acl_nodes, codec, paths
+from klamm.broker.metadata import acl_nodes, codec, paths, security_nodes
 from klamm.broker.metadata.image import MetadataImage, TopicImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import MetadataStore, StoreError
@@ -238,14 +238,14 @@ def _records(image: MetadataImage, node_id: int, next_producer_id: int, director
         yield from _topic_records(topic, node_id, directory_id)
         yield from _configs(TOPIC_RESOURCE, topic.name, image.topic_config(topic.name))
     for (user, mechanism), credential in image.scram.items():
-        yield codec.scram_record(user, mechanism, credential)
+        yield security_nodes.scram_record(user, mechanism, credential)
     for acl_id, acl in image.acls.items():
         yield acl_nodes.record(acl_id, acl)
     for entity, quotas in image.client_quotas.items():
         for key, value in quotas.items():
-            yield codec.client_quota_record(entity, key, value)
+            yield security_nodes.client_quota_record(entity, key, value)
     for token in image.tokens.values():
-        yield codec.token_record(token)
+        yield security_nodes.token_record(token)
     if next_producer_id:
         yield ProducerIdsRecord(broker_id=node_id, next_producer_id=next_producer_id)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from klamm.broker.controller import credentials
 from klamm.broker.controller.credentials import Deletion, Upsertion
-from klamm.broker.metadata import codec, paths
+from klamm.broker.metadata import paths, security_nodes
 from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import MetadataStore, StoreError
@@ -27,7 +27,7 @@ class StoppedUsers:
         self._store = store
 
     def all_users(self) -> list[User]:
-        found = codec.load_scram(self._store)
+        found = security_nodes.load_scram(self._store)
         return [
             User(name, BY_NUMBER[mechanism].name, credential.iterations)
             for (name, mechanism), credential in sorted(found.items())
@@ -47,7 +47,7 @@ class StoppedUsers:
         self._change([Deletion(name, mechanism.number)], [])
 
     def _change(self, deletions: list[Deletion], upsertions: list[Upsertion]) -> None:
-        image = MetadataImage(scram=codec.load_scram(self._store))
+        image = MetadataImage(scram=security_nodes.load_scram(self._store))
         planned = credentials.plan(image, deletions, upsertions)
         for error in planned.errors.values():
             if error is not None:

@@ -159,7 +159,7 @@ def test_tokens_survive_a_restart_and_have_no_secret_on_disk(tmp_path: Path) -> 
 
 
 def test_tokens_are_taken_over_from_kafka_and_exported_to_it(tmp_path: Path) -> None:
-    from klamm.broker.metadata.codec import token_record
+    from klamm.broker.metadata.security_nodes import token_record
     from klamm.broker.tools.kafka_export import export_kafka
     from klamm.broker.tools.kraft_log import read_state
     from klamm.config import BrokerConfig
