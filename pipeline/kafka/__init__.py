@@ -1,1 +1,1 @@
-"""What the pipeline asks of a Kafka cluster: records read and produced, groups, transactions, topics."""
+"""The Kafka client of the pipeline: records read and produced, groups, transactions, topics."""

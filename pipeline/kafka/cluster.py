@@ -1,14 +1,14 @@
-"""What a Kafka cluster has: topics, partitions, leaders, offsets, configs. Over `klamm.client`, with retries.
+"""A Kafka cluster: topics, partitions, leaders, offsets, configs. Over `klamm.client`, with retries.
 
     with Cluster("broker-1:9092,broker-2:9092") as cluster:
         topics = cluster.topics(["flights"])
         partitions = topics["flights"].topic_partitions
         ends = cluster.latest(partitions)
 
-Requests about partitions go to their leaders, several partitions in one. What is retriable (a moved leader, a broker
-that is being restarted, a coordinator that still loads) is asked again for `timeout_s` in all, everything else is a
+Requests about partitions go to their leaders, several partitions in one. Retriable errors (a moved leader, a broker
+that is being restarted, a coordinator that still loads) are retried for `timeout_s` in all. Any other error is a
 ClusterError of one line. Works with any broker that has Metadata v1 and ListOffsets v1. PLAINTEXT only. Not for use by
-several threads at once; may be pickled, and then connects anew.
+several threads at once. May be pickled; the copy opens its own connections.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 TIMEOUT_S: Final = 30.0
 FIRST_CONTACT_S: Final = 10.0
-"""For servers that were never reached: most likely the address is wrong."""
+"""The timeout for servers that were never reached: most likely the address is wrong."""
 BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -47,7 +47,7 @@ ISOLATION_SINCE: Final = 2  # ListOffsets
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`topic_id` is zero where the brokers do not tell it."""
+    """A topic of a cluster. `topic_id` is zero if the brokers do not report it."""
 
     name: str
     topic_id: bytes
@@ -60,7 +60,7 @@ class Topic:
 
 
 class Retries:
-    """Waits longer and longer between attempts, and gives up when the time is over."""
+    """Waits of growing length between attempts, up to a deadline."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class Retries:
         self._attempts += 1
 
     def progress(self) -> None:
-        """Something went well: the time begins anew."""
+        """Restart the timeout after a success."""
         self._deadline = self._monotonic() + self._timeout_s
         self._attempts = 0
 
 
 class Cluster:
-    """See the module."""
+    """The brokers of a cluster and open connections to them."""
 
     def __init__(
         self,
@@ -115,11 +115,11 @@ class Cluster:
 
     @property
     def place(self) -> str:
-        """For messages: where this is."""
+        """Return the name of this cluster for messages."""
         return self.bootstrap_servers
 
     def topics(self, names: Iterable[str] | None = None, *, missing_ok: bool = False) -> dict[str, Topic]:
-        """The topics of these names, or all, by name. Raises UnknownTopic for one that is not there."""
+        """Return the topics of these names, or all, by name. Raises UnknownTopic for one that does not exist."""
         wanted = None if names is None else list(dict.fromkeys(names))
         if wanted == []:
             return {}
@@ -138,21 +138,21 @@ class Cluster:
         return found
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The log start offsets."""
+        """Return the log start offsets."""
         found = self._list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), READ_UNCOMMITTED)
         return {partition: offset for partition, offset in found.items() if offset is not None}
 
     def latest(
         self, partitions: Iterable[TopicPartition], isolation: int = READ_COMMITTED
     ) -> dict[TopicPartition, int]:
-        """The last stable offsets, or (READ_UNCOMMITTED) the high watermarks."""
+        """Return the last stable offsets, or (READ_UNCOMMITTED) the high watermarks."""
         found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), isolation)
         return {partition: offset for partition, offset in found.items() if offset is not None}
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], isolation: int = READ_COMMITTED
     ) -> dict[TopicPartition, int | None]:
-        """Of the first record at or after the time; None where there is none."""
+        """Return the offset of the first record at or after each time; None if there is none."""
         return self._list_offsets(times_ms, isolation)
 
     def _list_offsets(self, times: Mapping[TopicPartition, int], isolation: int) -> dict[TopicPartition, int | None]:
@@ -191,7 +191,7 @@ class Cluster:
         partitions: Iterable[TopicPartition],
         ask: Callable[[NodeClient, list[TopicPartition]], dict[TopicPartition, T | KafkaError]],
     ) -> dict[TopicPartition, T]:
-        """Ask each leader about its partitions; what it answers with a retriable error is asked again."""
+        """Ask each leader about its partitions; retry those with a retriable error."""
         found: dict[TopicPartition, T] = {}
         left = sorted(set(partitions))
         retries = self.retries()
@@ -220,24 +220,30 @@ class Cluster:
         return found
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """As known; `forget_leaders` after an error of it. Raises KafkaError where there is none."""
+        """Return the leader, from the cache. Raises KafkaError if there is none.
+
+        Call `forget_leaders` after an error from the leader.
+        """
         if self._routing is None or partition.topic not in self._routed:
             self._routed.add(partition.topic)
             self._routing = Routing(self.metadata(sorted(self._routed)))
         return self._routing.leader(partition.topic, partition.partition)
 
     def forget_leaders(self) -> None:
-        """Ask anew who leads."""
+        """Clear the cache of leaders."""
         self._routing = None
 
     def metadata(self, topics: list[str] | None) -> Any:
-        """A Metadata response of any broker: of some topics, all (None) or none."""
+        """Return a Metadata response of any broker: of some topics, all (None) or none."""
         response = self.ask(lambda version: metadata_request(topics, version), MetadataRequest)
         self._nodes = Routing(response).nodes
         return response
 
     def ask(self, request: Any, kind: type[Any] | None = None) -> Any:
-        """Send to any broker that answers. `request` may be made from the version: then `kind` is its class."""
+        """Send to any broker that answers.
+
+        `request` may be a function of the version; then `kind` is the class of the request.
+        """
         first = not self._nodes
         retries = self.retries(min(FIRST_CONTACT_S, self.timeout_s) if first else None)
         while True:
@@ -255,11 +261,11 @@ class Cluster:
             retries.again(f"no broker answers at {self.bootstrap_servers}: {failed}")
 
     def retries(self, timeout_s: float | None = None) -> Retries:
-        """For one more thing that may have to be tried again."""
+        """Return the retries of one more operation."""
         return Retries(timeout_s or self.timeout_s, monotonic=self._monotonic, sleep=self._sleep)
 
     def client(self, host: str, port: int) -> NodeClient:
-        """The connection to one broker, opened on first use."""
+        """Return the connection to one broker, opened on first use."""
         client = self._clients.get((host, port))
         if client is None:
             client = NodeClient(host, port, client_id=self.client_id, timeout_s=self.timeout_s)
@@ -285,7 +291,7 @@ class Cluster:
         return _unpickled, (type(self), self.bootstrap_servers, self.client_id, self.timeout_s)
 
     def _addresses(self) -> list[tuple[str, int]]:
-        """Open connections first, then the brokers that are known, then the first ones given."""
+        """Return open connections first, then the known brokers, then the bootstrap servers."""
         nodes = ((node.host, node.port) for node in self._nodes.values())
         return list(dict.fromkeys([*self._clients, *nodes, *self._bootstrap]))
 
@@ -311,7 +317,7 @@ def _unpickled(cls: type[Cluster], bootstrap_servers: str, client_id: str, timeo
 
 
 def parse_servers(text: str) -> list[tuple[str, int]]:
-    """Of "host:port,host:port". Raises BadOption."""
+    """Parse "host:port,host:port". Raises BadOption."""
     found = []
     for item in text.split(","):
         host, separator, port = item.strip().rpartition(":")
@@ -322,7 +328,7 @@ def parse_servers(text: str) -> list[tuple[str, int]]:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """As requests have them."""
+    """Group partitions by topic, as requests have them."""
     found: dict[str, list[TopicPartition]] = {}
     for partition in partitions:
         found.setdefault(partition.topic, []).append(partition)
@@ -330,7 +336,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
 
 
 def error_code(number: int) -> ErrorCode:
-    """Of a response; one that is newer than we are is UNKNOWN_SERVER_ERROR."""
+    """Return the error code of a response; an unknown number is UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -338,7 +344,7 @@ def error_code(number: int) -> ErrorCode:
 
 
 def kafka_error(number: int, message: str | None = None) -> KafkaError | None:
-    """The error that a response tells, None for none."""
+    """Return the error of a response, or None for code 0."""
     return KafkaError(error_code(number), message or "") if number else None
 
 

@@ -1,10 +1,11 @@
-"""The broker that looks after a group or a transactional id: found, asked, found again when it has moved.
+"""The coordinator of a group or a transactional id: the broker is looked up, and looked up again when it has moved.
 
     coordinator = Coordinator(cluster, "loader", KeyType.TRANSACTION)
     response = coordinator.request(EndTxnRequest(...), lambda response: [response.error_code])
 
-What is retriable (it loads, has moved, another operation on the transaction goes on, the connection broke) is asked
-again for the cluster's `timeout_s`; the first code that is not comes back in the response, for the caller to judge.
+Retriable errors (the coordinator loads or has moved, another operation on the transaction runs, the connection broke)
+are retried for the cluster's `timeout_s`. The first response without a retriable code is returned, for the caller to
+judge.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class KeyType(IntEnum):
 
 
 class Coordinator:
-    """Of one group or transactional id. Shares the cluster's connections."""
+    """The coordinator of one group or transactional id. Shares the cluster's connections."""
 
     def __init__(self, cluster: Cluster, key: str, key_type: KeyType) -> None:
         self.cluster = cluster
@@ -47,9 +48,10 @@ class Coordinator:
         most: int | None = None,
         least: int = 0,
     ) -> Any:
-        """The response, once `codes` has nothing retriable in it. Of the versions between `least` and `most`.
+        """Return the first response in which `codes` finds nothing retriable. Raises ClusterError.
 
-        `request` may be made from the version: then `kind` is its class. Raises ClusterError.
+        The version is between `least` and `most`. `request` may be a function of the version; then `kind` is the class
+        of the request.
         """
         retries = self.cluster.retries()
         what = f"{self.key_type.name.lower()} {self.key}"
@@ -71,13 +73,13 @@ class Coordinator:
             retries.again(f"the coordinator of {what}: {found.name}, {found.default_message}")
 
     def client(self) -> NodeClient:
-        """The connection to it."""
+        """Return the connection to the coordinator."""
         if self._address is None:
             self._address = self._find()
         return self.cluster.client(*self._address)
 
     def forget(self, *, broken: bool = False) -> None:
-        """It is elsewhere, or its connection is closed."""
+        """Forget the address: the coordinator has moved, or its connection broke."""
         if broken and self._address is not None:
             self.cluster.drop(*self._address)
         self._address = None

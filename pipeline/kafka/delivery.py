@@ -1,9 +1,10 @@
-"""Batches on their way to the leaders of partitions: pipelined, in order, again after a failure. For `Producer`.
+"""The delivery of batches to the leaders of partitions for `Producer`: pipelined, in order, with retries.
 
-Each partition has a queue of batches without an answer, up to five of them in flight, which is what brokers recognise
-when they come twice. Each leader has one connection whose answers come in the order of the requests. When an answer
-is retriable, or the connection breaks, everything else on that connection is awaited (or given up), and then all
-queues that went there are sent again in order, maybe elsewhere: a broker drops what it has already.
+Each partition has a queue of unanswered batches. Up to five of them are in flight, since a broker recognises the last
+five of a producer when they arrive twice. Each leader has one connection; its answers come in the order of the
+requests. When an answer is retriable, or the connection breaks, the other answers on that connection are awaited (or
+given up). Then all queues of that connection are sent again in order, perhaps to another leader; a broker drops the
+batches that it has already.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from klamm.protocol.records.batch import (
 )
 
 MAX_IN_FLIGHT: Final = 5
-"""Batches of a partition without an answer. A broker knows the last five of a producer again."""
+"""The most unanswered batches of a partition. A broker recognises the last five of a producer."""
 MAX_IN_FLIGHT_OF_NODE: Final = 200
 MAX_UNANSWERED_BYTES: Final = 32 * 1024 * 1024
 SEQUENCES: Final = 2**31
@@ -51,14 +52,14 @@ _PRODUCER_POSITION: Final = 43
 
 Batch = bytearray | memoryview
 Appended = Callable[[int], None]
-"""Called with the base offset of a batch once it is in the log; -1 when the broker has forgotten it."""
+"""Called with the base offset of a batch once it is in the log; -1 if the broker no longer knows it."""
 
 
 def rewrite(batch: Batch, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool) -> int:
-    """Make a batch this producer's, in place; returns how many records (offsets) it has."""
+    """Write the producer into a batch, in place; return its record (and offset) count."""
     header = read_header(batch)
     assert header.magic == 2 and header.size_bytes == len(batch), "one whole batch"
-    assert not header.attributes & UNFIT and header.record_count == header.last_offset_delta + 1, "as producers send it"
+    assert not header.attributes & UNFIT and header.record_count == header.last_offset_delta + 1, "a producer's batch"
     attributes = header.attributes & ~TRANSACTIONAL_FLAG | (TRANSACTIONAL_FLAG if transactional else 0)
     stamp(batch, 0, -1)
     _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, attributes)
@@ -75,7 +76,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Queue:
-    """The batches of a partition that have no answer yet."""
+    """The unanswered batches of a partition."""
 
     partition: TopicPartition
     next_sequence: int = 0
@@ -84,7 +85,7 @@ class _Queue:
 
 
 class _Node:
-    """A connection to a leader, and the order of what is on its way."""
+    """A connection to a leader, and its batches in flight, in order."""
 
     def __init__(self, client: NodeClient) -> None:
         self.client = client
@@ -98,7 +99,7 @@ class _Node:
 
 
 class Delivery:
-    """See the module. `versions` are the least and the most of Produce to use."""
+    """The queues and connections of one producer. `versions` are the lowest and highest version of Produce to use."""
 
     def __init__(self, cluster: Cluster, transactional_id: str | None = None) -> None:
         self.cluster = cluster
@@ -112,11 +113,11 @@ class Delivery:
 
     @property
     def unanswered(self) -> int:
-        """Batches on their way."""
+        """Return the number of unanswered batches."""
         return sum(len(queue.pending) for queue in self._queues.values())
 
     def become(self, producer_id: int, producer_epoch: int) -> None:
-        """A new producer id or epoch: sequences begin at 0. Nothing is on its way."""
+        """Take a new producer id or epoch: sequences start at 0. There must be no unanswered batches."""
         if (producer_id, producer_epoch) != (self.producer_id, self.producer_epoch):
             assert not self.unanswered
             self._queues.clear()
@@ -125,7 +126,7 @@ class Delivery:
     def send(
         self, partition: TopicPartition, batch: Batch, appended: Appended | None = None, *, transactional: bool
     ) -> None:
-        """Put one batch on its way; waits while too much is. Raises NotWritten for this or any earlier one."""
+        """Send one batch; wait while too many are in flight. Raises NotWritten for this or any earlier one."""
         queue = self._queues.get(partition)
         if queue is None:
             queue = self._queues[partition] = _Queue(partition)
@@ -143,7 +144,7 @@ class Delivery:
                 self._progress(queue)
 
     def drop(self) -> bool:
-        """Forget what has no answer; True if there was something, which may be in a log or not."""
+        """Forget all unanswered batches. Return True if there were any; they may or may not be in a log."""
         if not self.unanswered:
             return False
         self.close()
@@ -160,7 +161,7 @@ class Delivery:
         self._nodes.clear()
 
     def _progress(self, queue: _Queue) -> None:
-        """Take the oldest answer on the queue's connection, or send again what has failed."""
+        """Receive the oldest answer on the queue's connection, or send again after a failure."""
         node = queue.node
         if node is not None and node.in_flight:
             self._receive(node)
@@ -168,7 +169,7 @@ class Delivery:
             self._recover(node)
 
     def _post(self, queue: _Queue) -> None:
-        """Send the newest batch of a queue, unless those before it wait to be sent again."""
+        """Send the newest batch of a queue, unless earlier ones must be sent again first."""
         node = queue.node
         if node is None:
             if len(queue.pending) == 1:
@@ -212,7 +213,7 @@ class Delivery:
         answer = response.responses[0].partition_responses[0]
         code = error_code(answer.error_code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            if queue.pending[0] is pending:  # otherwise one before it failed, and both are sent again
+            if queue.pending[0] is pending:  # otherwise an earlier one failed, and both are sent again
                 queue.pending.popleft()
                 self._retries = None
                 if pending.appended is not None:
@@ -224,7 +225,7 @@ class Delivery:
             check(code, what, self.transactional_id, answer.error_message)
 
     def _lose(self, node: _Node, error: ClientError) -> None:
-        """The connection is gone, and with it the answers."""
+        """Mark all queues of a connection as failed: it is closed, and its answers are lost."""
         for queue in self._queues.values():
             if queue.node is node:
                 node.failed[queue.partition] = error
@@ -233,7 +234,7 @@ class Delivery:
         node.client.close()
 
     def _recover(self, node: _Node | None) -> None:
-        """Send all that went over a connection again, maybe to other leaders; nothing is on its way there."""
+        """Send all batches of a connection again, perhaps to other leaders; nothing is in flight there."""
         if node is not None:
             assert node.failed and not node.in_flight
             partition, error = next(iter(node.failed.items()))
@@ -247,7 +248,7 @@ class Delivery:
                 self._resend(queue)
 
     def _resend(self, queue: _Queue) -> None:
-        """Send all that a queue has, to where its leader is now."""
+        """Send all batches of a queue to its current leader."""
         if not queue.pending:
             return
         try:
@@ -264,7 +265,7 @@ class Delivery:
             self._lose(node, error)
 
     def _leader(self, partition: TopicPartition) -> _Node:
-        """The connection to a leader. Raises KafkaError, ConnectionClosed and ClientTimeout."""
+        """Return the connection to a leader. Raises KafkaError, ConnectionClosed and ClientTimeout."""
         found = self.cluster.leader(partition)
         address = (found.host, found.port)
         if address not in self._nodes or self._nodes[address].failed:
@@ -279,7 +280,7 @@ class Delivery:
         return self._nodes[address]
 
     def _keep_trying(self, error: object, partition: TopicPartition) -> None:
-        """Wait a while, or raise NotWritten."""
+        """Wait before the next attempt, or raise NotWritten."""
         if isinstance(error, KafkaError) and not error.code.retriable:
             raise NotWritten(f"{partition}: {error}")
         self.cluster.forget_leaders()
@@ -292,7 +293,7 @@ class Delivery:
 
 
 def check(number: int, what: str, transactional_id: str | None, message: str | None = None) -> None:
-    """Raises NotWritten or ProducerFenced for any code but NONE."""
+    """Raise NotWritten or ProducerFenced for any code but NONE."""
     code = error_code(number)
     if code == ErrorCode.NONE:
         return

@@ -1,13 +1,13 @@
-"""Columns become record batches, without Python work per record.
+"""The encoder of columns as record batches, without Python work for each record.
 
     for batch in encode_batches(keys, values, timestamps_ms, codec=Codec.LZ4, batch_bytes=512 * 1024):
         batch.data, batch.first, batch.count       # whole batches: rows `first` to `first + count`
 
-The fields of a record that are numbers are written as rows of bytes with numpy, and Arrow joins them with keys, values
-and headers (`protocol/records/batch.py` has the format). Headers come as they are stored, count first (`tails`):
-`header_tails` makes them of Arrow's lists, and a mirror cuts them from the batch that it has read. A batch ends before
-it would be larger than `batch_bytes` uncompressed; a record that alone is larger gets a batch of its own, and it is
-the broker that refuses it. A chunk of columns must stay below 2 GiB.
+numpy writes the numeric fields of the records as rows of bytes, and Arrow joins them with keys, values and headers
+(`protocol/records/batch.py` has the format). Headers are passed as they are stored, count first (`tails`):
+`header_tails` makes them from Arrow's lists, and a mirror cuts them from the batch that it has read. A batch ends
+before it would exceed `batch_bytes` uncompressed. A larger record gets a batch of its own, and the broker may refuse
+it. A chunk of columns must stay below 2 GiB.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Bytes = npt.NDArray[np.uint8]
 
 BATCH_BYTES: Final = 512 * 1024
 RECORD_OVERHEAD_BYTES: Final = 5 + 1 + 10 + 5 + 5 + 5
-"""The most that a record's numbers take: length, attributes, timestamp and offset deltas, sizes of key and value."""
+"""The largest size of a record's numbers: length, attributes, timestamp and offset deltas, sizes of key and value."""
 NO_HEADERS: Final = b"\x00"
 NULL: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """One batch with base offset 0 and no producer, and which rows are in it."""
+    """One batch with base offset 0 and no producer, and the rows in it."""
 
     data: bytearray
     first: int
@@ -52,7 +52,10 @@ def encode_batches(
     codec: Codec = Codec.NONE,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[EncodedBatch]:
-    """Batches of Arrow arrays of binary (null is null), in order. `tails`: see the module; None means no headers."""
+    """Yield batches made from Arrow binary arrays (null is null), in order.
+
+    `tails`: see the module; None means no headers.
+    """
     count = len(timestamps_ms)
     if count == 0:
         return
@@ -80,7 +83,7 @@ def encode_batches(
 
 
 def header_tails(headers: Any) -> Any:
-    """Binary: each record's headers as they are stored, of Arrow's list of structs (key, value); null is none."""
+    """Return each record's headers as they are stored, from Arrow's list of structs (key, value); null is none."""
     flat = headers.flatten()
     names, values = flat.field(0).cast(pa.binary()), flat.field(1)
     empty = pa.scalar(b"", pa.binary())
@@ -96,13 +99,13 @@ def header_tails(headers: Any) -> Any:
 
 
 def sizes(column: Any) -> Int64s:
-    """The size of each value of a binary array, -1 for null."""
+    """Return the size of each value of a binary array, -1 for null."""
     found: Int64s = pc.fill_null(pc.binary_length(column), NULL).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 
 def _starts(bounds: Int64s, room: int) -> Int64s:
-    """The first row of each batch."""
+    """Return the first row of each batch."""
     ends = np.cumsum(bounds)
     starts, done = [0], 0
     while True:
@@ -166,14 +169,14 @@ def _batch(body: memoryview, codec: Codec, count: int, base_ms: int, newest_ms: 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of bytes, of which the first `sizes` count."""
+    """Rows of bytes; only the first `sizes` bytes of each are used."""
 
     data: Bytes
     sizes: Int64s
 
 
 def _varints(numbers: Int64s) -> _Rows:
-    """Zig-zag varints, a row each."""
+    """Return zig-zag varints, a row each."""
     raw = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     width = max(-(-int(raw.max()).bit_length() // 7), 1) if len(raw) else 1
     data = np.empty((len(raw), width), np.uint8)
@@ -188,7 +191,7 @@ def _varints(numbers: Int64s) -> _Rows:
 
 
 def _flattened(*parts: _Rows) -> Any:
-    """Binary: of each row the bytes that count, part after part."""
+    """Return a binary array: the used bytes of each row, part after part."""
     data = np.hstack([part.data for part in parts])
     kept = np.hstack([np.arange(part.data.shape[1]) < part.sizes[:, None] for part in parts])
     ends = np.zeros(len(data) + 1, np.int32)

@@ -1,16 +1,16 @@
-"""Reading one partition over the wire: large fetches into padded buffers, the next one asked for while one is decoded.
+"""The fetcher: reads one partition over the wire. The next large fetch is on its way while one is decoded.
 
     for fetched in fetches(cluster, wanted):              # whole batches, as they are in the log
-        fetched.data, fetched.heads, fetched.aborted, ...
+        fetched.data, fetched.batch_headers, fetched.aborted, ...
     for part in fetch_columns(cluster, wanted):               # records, as columns
         ...
 
-Reading ends when all offsets of the range are passed, and not before: where there is nothing to read yet (an open
-transaction, a leader that moves) it waits and asks again, up to the cluster's `timeout_s` after the last success. With
-topic ids (Fetch v13) a topic that was deleted and made anew is told apart from the one that was planned.
+Reading ends when all offsets of the range are passed, and not before. If there is nothing to read yet (an open
+transaction, a leader that moves), it waits and retries, up to the cluster's `timeout_s` after the last success. Topic
+ids (Fetch v13) show whether a topic was deleted and created again since the plan.
 
-Offsets that are gone are DataLoss, or are passed over when `fail_on_data_loss` is False. A batch that cannot be decoded
-is a PoisonedBatch with topic, partition, offset and broker. read_committed unless told otherwise.
+Offsets that are no longer in the log are DataLoss, or are skipped if `fail_on_data_loss` is False. A batch that cannot
+be decoded is a PoisonedBatch with topic, partition, offset and broker. The default is read_committed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ISOLATION_SINCE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Whole batches; those at both ends may reach beyond the range, which holds from `offset` on.
+    """Whole batches; the first and the last may reach beyond the range, which starts at `offset`.
 
     `aborted` are (producer id, first offset) of the transactions that `columns` leaves out; none for read_uncommitted.
     """
@@ -61,7 +61,7 @@ def fetch_columns(
     fail_on_data_loss: bool = True,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[Columns]:
-    """The records of a range. Raises ClusterError, DataLoss, PoisonedBatch."""
+    """Yield the records of a range. Raises ClusterError, DataLoss, PoisonedBatch."""
     fetcher = _Fetcher(cluster, wanted, isolation, fail_on_data_loss, fetch_bytes)
     with closing(fetcher):
         for item in fetcher.run():
@@ -82,13 +82,13 @@ def fetches(
     fail_on_data_loss: bool = True,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[Fetched]:
-    """The batches of a range. Raises ClusterError, DataLoss, PoisonedBatch."""
+    """Yield the batches of a range. Raises ClusterError, DataLoss, PoisonedBatch."""
     with closing(_Fetcher(cluster, wanted, isolation, fail_on_data_loss, fetch_bytes)) as fetcher:
         yield from fetcher.run()
 
 
 class _Fetcher:
-    """One partition, one connection to its leader, at most one fetch on its way."""
+    """The reader of one partition: one connection to its leader, at most one fetch in flight."""
 
     def __init__(
         self, cluster: Cluster, wanted: OffsetRange, isolation: int, fail_on_data_loss: bool, fetch_bytes: int
@@ -135,13 +135,13 @@ class _Fetcher:
     # -- one fetch
 
     def _ask_for_next(self, offset: int) -> None:
-        """The caller is about to decode what came; let the broker work meanwhile."""
+        """Send the next fetch before the caller decodes this one, so that the broker works meanwhile."""
         self._offset = offset
         if offset < self._wanted.end:
             try:
                 self._send()
             except ClientError:
-                self.close()  # comes to light when the answer is read
+                self.close()  # reading the answer reports the error
 
     def _send(self) -> NodeClient:
         client = self._client
@@ -211,17 +211,17 @@ class _Fetcher:
     # -- what can go wrong
 
     def _again(self, error: object) -> None:
-        """The leader may have moved."""
+        """Retry: the leader may have moved."""
         self.close()
         self._cluster.forget_leaders()
         self._retries.again(f"{self._wanted}: {error}")
 
     def _answered(self, error: KafkaError) -> None:
-        """Of a fetch, or of the search for a leader."""
+        """Handle the error of a fetch, or of the search for a leader."""
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range()
         elif error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID) and self._is_gone():
-            self._lost(f"the topic was deleted{' and made anew' if self._is_made_anew() else ''}", self._wanted.end)
+            self._lost(f"the topic was deleted{' and created again' if self._is_recreated() else ''}", self._wanted.end)
         elif error.code.retriable:
             self._again(error)
         else:
@@ -236,7 +236,7 @@ class _Fetcher:
         elif self._offset > end:
             self._lost(f"the log ends at {end}", self._wanted.end)
         else:
-            self._again("the log moves")
+            self._again("the log changes")
 
     def _lost(self, reason: str, next_offset: int) -> None:
         if self._fail_on_data_loss:
@@ -246,8 +246,8 @@ class _Fetcher:
 
     def _is_gone(self) -> bool:
         topic = self._cluster.topics([self._wanted.topic], missing_ok=True).get(self._wanted.topic)
-        return topic is None or self._wanted.partition not in topic.partitions or self._is_made_anew()
+        return topic is None or self._wanted.partition not in topic.partitions or self._is_recreated()
 
-    def _is_made_anew(self) -> bool:
+    def _is_recreated(self) -> bool:
         topic = self._cluster.topics([self._wanted.topic], missing_ok=True).get(self._wanted.topic)
         return topic is not None and self._wanted.topic_id not in (NO_TOPIC_ID, topic.topic_id)

@@ -1,6 +1,6 @@
-"""Consumer groups of a cluster: which there are, what they have committed, and committing for one without members.
+"""Consumer groups of a cluster: list them, read their committed offsets, and commit for a group without members.
 
-What an open transaction is about to commit counts only when it has ended: with `stable` one waits for that.
+Offsets of an open transaction count only when it has ended; `stable` waits for that.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ BUSY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a group has committed for a partition."""
+    """The committed offset of a group for a partition."""
 
     offset: int
     metadata: str
 
 
 def list_groups(cluster: Cluster) -> list[str]:
-    """The ids of all consumer groups, sorted. Raises ClusterError when a broker does not answer."""
+    """Return the ids of all consumer groups, sorted. Raises ClusterError when a broker does not answer."""
     found = set()
     for node in cluster.metadata([]).brokers:
         try:
@@ -69,7 +69,7 @@ def list_groups(cluster: Cluster) -> list[str]:
 def committed(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None = None, *, stable: bool = False
 ) -> dict[TopicPartition, Committed]:
-    """What a group has committed, for some partitions or all (None); where there is nothing, the entry is missing."""
+    """Return the committed offsets of a group, for some partitions or all (None). Those without one are left out."""
     wanted = None if partitions is None else by_topic(partitions)
     if wanted == {}:
         return {}
@@ -105,7 +105,7 @@ def committed(
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Commit for a group that has no members now; False, and nothing done, when it has some."""
+    """Commit for a group without members. If it has members, return False and do nothing."""
     topics = [
         OffsetCommitRequestTopic(
             name=topic,

@@ -1,9 +1,9 @@
-"""Which partition a key belongs to: as Kafka's default partitioner chooses, for many keys at once.
+"""Kafka's default partitioner, for many keys at once.
 
     partitions_of(keys, 12)                # of an Arrow array of binary; -1 for records without a key
 
 The hash is murmur2 (32 bits, Austin Appleby's MurmurHash2 with Kafka's seed), its sign dropped, modulo the number of
-partitions. Keys advance in lockstep, four bytes a step.
+partitions. All keys are hashed in lockstep, four bytes a step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def partitions_of(keys: Any, count: int) -> Int64s:
-    """Of each key, NO_KEY where it is null."""
+    """Return the partition of each key, NO_KEY where the key is null."""
     assert count > 0 and keys.type == pa.binary()
     if len(keys) == 0:
         return np.empty(0, np.int64)
@@ -40,13 +40,13 @@ def partitions_of(keys: Any, count: int) -> Int64s:
 
 
 def of_hashes(hashes: npt.NDArray[np.uint32], count: int) -> Int64s:
-    """Partitions of hashes."""
+    """Return the partitions of hashes."""
     found: Int64s = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
     return found
 
 
 def murmur2(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> npt.NDArray[np.uint32]:
-    """Of the bytes [starts, ends), each; behind the last there are four more that may be read."""
+    """Return the hash of each span [starts, ends). Four readable bytes must follow the last span."""
     sizes = ends - starts
     order = np.argsort(-sizes, kind="stable")
     words = np.ndarray((len(data) - _WORD_BYTES + 1,), "<u4", data, 0, (1,))

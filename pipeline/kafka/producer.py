@@ -1,24 +1,24 @@
 """A producer of whole batches, idempotent or transactional, over `klamm.client`.
 
-    with Producer(cluster, transactional_id="mirror.flights-0") as producer:      # fences whoever used the id before
+    with Producer(cluster, transactional_id="mirror.flights-0") as producer:      # fences earlier users of the id
         producer.begin()
         producer.send(TopicPartition("flights", 0), batch)                         # bytearray, rewritten in place
         producer.send_offsets("mirror", {TopicPartition("flights", 0): 4711})      # in the same transaction
         producer.commit()
 
-A batch comes from `encoding.encode_batches`, or is one that was read from a log; it must have all its offsets, no
-control records and no log append time. `send` gives it its producer, epoch and sequence, sets or clears the
-transactional bit and seals it again; the buffer belongs to the producer until `flush`, `commit` or `abort` returns.
+A batch comes from `encoding.encode_batches`, or was read from a log. It must have all its offsets, no control records
+and no log append time. `send` writes producer id, epoch and sequence into it, sets or clears the transactional bit and
+recomputes the checksum. The buffer belongs to the producer until `flush`, `commit` or `abort` returns.
 
-`delivery` has how batches travel. When a leader moves, or a connection breaks, what has no answer is sent again in
-order, for the cluster's `timeout_s` after the last success; the broker drops what it has. Anything else ends the
-transaction: `NotWritten`, or `ProducerFenced` when another producer has taken over. After such an error only `abort`
-and `close` make sense.
+`delivery` sends the batches. When a leader moves, or a connection breaks, unanswered batches are sent again in order,
+for the cluster's `timeout_s` after the last success; the broker drops those it has already. Any other error ends the
+transaction: `NotWritten`, or `ProducerFenced` when another producer has taken over. After such an error call only
+`abort` and `close`.
 
-With transaction.version 2 (finalized at the broker; KIP-890) partitions join a transaction by being written to, and
-each transaction has an epoch of its own; older brokers are told with AddPartitionsToTxn and AddOffsetsToTxn.
+With transaction.version 2 (finalized at the broker; KIP-890) the first write adds a partition to the transaction, and
+each transaction has an epoch of its own. Older brokers need AddPartitionsToTxn and AddOffsetsToTxn.
 
-Killed at any moment, an open transaction is aborted by the next producer with the same id, or by the coordinator after
+If the process is killed, the next producer with the same id aborts the open transaction, or the coordinator does after
 `transaction_timeout_s`. When `commit` raises, the outcome may be unknown: read the offsets of the group again
 (`require_stable`) after the next start.
 """
@@ -50,7 +50,7 @@ from klamm.protocol.messages.txn_offset_commit import (
 TRANSACTION_TIMEOUT_S: Final = 60.0
 TRANSACTION_VERSION: Final = "transaction.version"
 IMPLICIT: Final = 2
-"""The transaction.version from which on partitions and groups join by being written to."""
+"""The first transaction.version with which a write adds its partition or group to the transaction."""
 IMPLICIT_PRODUCE: Final = 12
 IMPLICIT_OFFSETS: Final = 5
 IMPLICIT_END: Final = 5
@@ -71,7 +71,7 @@ class OpenTransaction:
 
 
 class Producer:
-    """See the module. Not for use by several threads at once."""
+    """An idempotent or transactional producer. Not for use by several threads at once."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class Producer:
 
     @property
     def unanswered(self) -> int:
-        """Batches on their way."""
+        """Return the number of unanswered batches."""
         return self._delivery.unanswered
 
     # -- life
 
     def start(self) -> None:
-        """Get a producer id; a transactional one fences its predecessors and ends what they left open."""
+        """Get a producer id. A transactional producer fences its predecessors and ends their open transaction."""
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=int(self.transaction_timeout_s * 1000)
         )
@@ -116,7 +116,7 @@ class Producer:
         self._delivery.become(response.producer_id, response.producer_epoch)
 
     def close(self) -> None:
-        """Close the connections; an open transaction is left to its timeout, or to the next producer."""
+        """Close the connections. An open transaction is left to its timeout, or to the next producer."""
         self._delivery.close()
 
     def __enter__(self) -> Self:
@@ -124,7 +124,7 @@ class Producer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Abort what is open, when possible; without a transaction, wait for the answers."""
+        """Abort an open transaction, if possible; without a transaction, wait for the answers."""
         try:
             if self._in_transaction:
                 if not isinstance(error, ProducerFenced):
@@ -140,7 +140,7 @@ class Producer:
     # -- batches
 
     def send(self, partition: TopicPartition, batch: Batch, appended: Appended | None = None) -> None:
-        """Put one batch on its way; waits while too much is. Raises NotWritten for this or any earlier one."""
+        """Send one batch; wait while too many are in flight. Raises NotWritten for this or any earlier one."""
         assert self._in_transaction or self.transactional_id is None, "begin() comes first"
         if self._in_transaction:
             self.join([partition])
@@ -157,7 +157,7 @@ class Producer:
         self._in_transaction = True
 
     def join(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that will be written to: where the coordinator has to be told, many at once are quicker."""
+        """Add partitions to the transaction. Brokers that need a request for it handle many at once faster."""
         new = [one for one in partitions if one not in self._joined]
         if new and not self._implicit:
             assert self._coordinator is not None
@@ -215,14 +215,14 @@ class Producer:
             self._check(code, f"offsets of group {group}")
 
     def commit(self) -> None:
-        """Wait for all answers, and make the transaction visible."""
+        """Wait for all answers, and commit the transaction."""
         self.flush()
         self._end(committed=True)
 
     def leave_open(self) -> OpenTransaction | None:
-        """Wait for all answers, and leave it to `handover` to end the transaction; None when there is nothing in it.
+        """Wait for all answers, and leave the end of the transaction to `two_phase_commit`; return None if it is empty.
 
-        The producer is not to be used any more, and a later one with the same id would abort the transaction.
+        Do not use the producer after this. A later one with the same id would abort the transaction.
         """
         self.flush()
         assert self._in_transaction and self.transactional_id is not None
@@ -235,11 +235,11 @@ class Producer:
         )
 
     def abort(self) -> None:
-        """Drop what has no answer, and the transaction."""
+        """Drop the unanswered batches, and abort the transaction."""
         dropped = self._delivery.drop()
         self._end(committed=False)
         if dropped:
-            self.start()  # nobody knows which sequences the brokers have seen
+            self.start()  # it is unknown which sequences the brokers have seen
 
     def _end(self, *, committed: bool) -> None:
         assert self._in_transaction and self._coordinator is not None
@@ -261,7 +261,7 @@ class Producer:
     # -- versions and codes
 
     def _asked(self, request: InitProducerIdRequest) -> Any:
-        """A producer id without a transactional id comes from any broker."""
+        """Get a producer id without a transactional id, from any broker."""
         retries = self.cluster.retries()
         while True:
             response = self.cluster.ask(request)
@@ -279,7 +279,7 @@ class Producer:
         )
 
     def _versions(self, implicit_since: int) -> tuple[int, int]:
-        """The least and the most to use: those from `implicit_since` on put things into transactions by themselves."""
+        """Return the lowest and highest version to use. From `implicit_since` on, a write joins the transaction."""
         return (implicit_since, implicit_since) if self._implicit else (0, implicit_since - 1)
 
     def _check(self, code: int, what: str) -> None:

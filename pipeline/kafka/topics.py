@@ -1,7 +1,7 @@
-"""Topics of a cluster: which ones are meant, what their configs are, and making new ones.
+"""Topics of a cluster: match names, read and set configs, create topics.
 
-A pattern has to match the whole name, as Kafka's own does, and never matches an internal topic. Requests that change
-something go to any broker, which passes them on to the controller.
+A pattern must match the whole name, as in Kafka, and never matches an internal topic. Requests that change something
+go to any broker, which forwards them to the controller.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BROKERS_DEFAULT: Final = -1
 
 
 def compiled(pattern: str, *, option: str = "subscribePattern") -> re.Pattern[str]:
-    """Raises BadOption that names the option."""
+    """Compile a pattern. Raises BadOption that names the option."""
     try:
         return re.compile(pattern)
     except re.error as error:
@@ -48,7 +48,7 @@ class HasTopics(Protocol):
 
 
 def matching(logs: HasTopics, pattern: str, *, option: str = "subscribePattern") -> dict[str, Topic]:
-    """The topics whose whole name matches. Raises UnknownTopic when there is none."""
+    """Return the topics with a whole name that matches. Raises UnknownTopic when there is none."""
     expression = compiled(pattern, option=option)
     found = {
         name: topic
@@ -61,7 +61,7 @@ def matching(logs: HasTopics, pattern: str, *, option: str = "subscribePattern")
 
 
 def topic_configs(cluster: Cluster, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """What is set on the topics themselves, the brokers' defaults left out."""
+    """Return the configs set on the topics themselves, without the brokers' defaults."""
     resources = [
         DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
         for name in names
@@ -78,7 +78,7 @@ def topic_configs(cluster: Cluster, names: Iterable[str]) -> dict[str, dict[str,
 
 
 def effective_configs(cluster: Cluster, names: Iterable[str], keys: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Some keys of each topic as they are in effect, defaults included."""
+    """Return some keys of each topic as they are in effect, defaults included."""
     wanted = list(keys)
     resources = [
         DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=wanted)
@@ -93,7 +93,7 @@ def effective_configs(cluster: Cluster, names: Iterable[str], keys: Iterable[str
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made."""
+    """A topic to create."""
 
     name: str
     partitions: int = BROKERS_DEFAULT
@@ -108,7 +108,7 @@ def create_topic(
     replication_factor: int = BROKERS_DEFAULT,
     configs: Mapping[str, str] | None = None,
 ) -> Topic:
-    """Make a topic, and wait until its partitions have leaders. One that is there already is a ClusterError."""
+    """Create a topic, and wait until its partitions have leaders. One that exists already is a ClusterError."""
     wanted = NewTopic(name, partitions, configs or {})
     return create_topics(cluster, [wanted], replication_factor=replication_factor)[name]
 
@@ -116,7 +116,7 @@ def create_topic(
 def create_topics(
     cluster: Cluster, wanted: Sequence[NewTopic], *, replication_factor: int = BROKERS_DEFAULT
 ) -> dict[str, Topic]:
-    """Make several topics at once, as `create_topic` does."""
+    """Create several topics at once, as `create_topic` does."""
     left = {one.name: one for one in wanted}
     retries = cluster.retries()
     while left:
@@ -143,7 +143,7 @@ def create_topics(
     while len(found := cluster.topics(names, missing_ok=True)) < len(names) or not all(
         topic.partitions for topic in found.values()
     ):
-        retries.again(f"topic {min(set(names) - set(found), default=names[0])} was made and cannot be seen")
+        retries.again(f"topic {min(set(names) - set(found), default=names[0])} was created but is not visible")
     cluster.latest([one for topic in found.values() for one in topic.topic_partitions])
     return found
 
@@ -156,7 +156,7 @@ def add_partitions(cluster: Cluster, name: str, count: int) -> None:
 
 
 def set_configs(cluster: Cluster, name: str, configs: Mapping[str, str | None]) -> None:
-    """Set configs of a topic; None gives one back to the default."""
+    """Set configs of a topic; None resets one to the default."""
     changes = [
         AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
         for key, value in configs.items()

@@ -1,11 +1,13 @@
-"""Transactions that one process has filled, and another one ends: tasks write, the driver commits.
+"""Two-phase commit: tasks fill transactions, the driver commits all or none.
 
-A transaction belongs to whoever knows its id, producer id and epoch; Kafka does not mind from where EndTxn comes. So
-tasks leave theirs open (`Producer.leave_open`), the driver collects them, and ends them only when all tasks are done.
-`commit_all` asks first whether every one is still open and unchanged: one that has timed out, or whose producer was
-fenced by another attempt of the task, aborts all of them. Then it commits them one after the other, quickly but not at
-once: a driver that is killed in between leaves those committed that it has come to, and the coordinator aborts the
-others when their time is over.
+Any process that knows the transactional id, producer id and epoch may end a transaction; Kafka accepts EndTxn from any
+connection. So tasks leave theirs open (`Producer.leave_open`), the driver collects them, and ends them only when all
+tasks are done.
+
+`commit_all` first checks that every transaction is still open and unchanged. If one has timed out, or its producer was
+fenced by another attempt of the task, it aborts all of them. Then it commits them one after the other, quickly but not
+atomically. If the driver is killed in between, some are committed, and the coordinator aborts the others when they
+time out.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def commit_all(cluster: Cluster, transactions: Iterable[OpenTransaction]) -> Non
 
 
 def abort_all(cluster: Cluster, transactions: Iterable[OpenTransaction]) -> None:
-    """Abort what is still open; the coordinator does the same later with what cannot be reached."""
+    """Abort those that are still open. The coordinator aborts those that cannot be reached when they time out."""
     for one in transactions:
         try:
             _ended(cluster, one, committed=False)
@@ -52,10 +54,10 @@ def abort_all(cluster: Cluster, transactions: Iterable[OpenTransaction]) -> None
 
 
 def fence_all(cluster: Cluster, transactional_ids: Iterable[str], transaction_timeout_s: float) -> None:
-    """End what is open under these ids, whoever has it; who has it can write nothing more.
+    """End all open transactions of these ids; their producers can write nothing more.
 
-    The timeout is one that the cluster takes, as it has from their tasks; nothing is begun that needs one.
-    When a coordinator cannot be reached, it is left to the timeouts of the transactions.
+    The timeout is the one that the tasks use, so the cluster accepts it; no transaction begins here. If a coordinator
+    cannot be reached, the transactions are left to their timeouts.
     """
     with suppress(ClusterError):
         for transactional_id in transactional_ids:

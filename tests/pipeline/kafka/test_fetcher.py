@@ -149,7 +149,7 @@ def test_a_topic_that_was_made_anew_is_data_loss(cluster: Cluster) -> None:
     with pytest.raises(DataLoss, match=r"^anew-0: offset 0 is gone, the topic was deleted$"):
         ours(cluster, wanted)
     written(cluster, "anew", b"new", b"new")
-    with pytest.raises(DataLoss, match=r"^anew-0: offset 0 is gone, the topic was deleted and made anew$"):
+    with pytest.raises(DataLoss, match=r"^anew-0: offset 0 is gone, the topic was deleted and created again$"):
         ours(cluster, wanted)
     assert ours(cluster, wanted, fail_on_data_loss=False) == []
 
