@@ -1,4 +1,4 @@
-"""What partitions log directories have, and which offsets."""
+"""The partitions in log directories, and their offsets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 class LogDirs:
     """Log directories of one broker: each partition is in one of them. May be pickled.
 
-    What is being deleted (`-delete`), moved in (`-future`) or claimed by nobody (`-stray`) is passed over, internal
-    topics too unless they are asked for.
+    Directories in deletion (`-delete`), in a move (`-future`) or without an owner (`-stray`) are skipped, and internal
+    topics too unless asked for.
     """
 
     def __init__(self, directories: Iterable[str | os.PathLike[str]]) -> None:
-        """Raises BadOption for what is not a directory."""
+        """Check the directories. Raises BadOption for a path that is not a directory."""
         self.directories = tuple(Path(directory).absolute() for directory in directories)
         self._read: dict[Path, tuple[tuple[int, int, int], Mapping[paths.TopicPartition, int]]] = {}
         if not self.directories:
@@ -37,7 +37,7 @@ class LogDirs:
                 raise BadOption(f"logDirs: {directory} is not a directory")
 
     def topics(self, *, internal: bool = False) -> dict[str, list[int]]:
-        """Partition numbers by topic, both sorted. Raises BadOption for a partition that is in two directories."""
+        """Return partition numbers by topic, both sorted. Raises BadOption if a partition is in two directories."""
         found: dict[str, list[int]] = {}
         with refusals_named("logDirs"):
             partitions = sorted(self._partitions())
@@ -47,7 +47,7 @@ class LogDirs:
         return found
 
     def directory(self, partition: TopicPartition) -> Path:
-        """Raises UnknownTopic."""
+        """Return the directory of a partition. Raises UnknownTopic."""
         for log_dir in self.directories:
             directory = paths.partition_directory(log_dir, partition.topic, partition.partition)
             if directory.is_dir():
@@ -56,7 +56,7 @@ class LogDirs:
         raise UnknownTopic(f"{partition}: no such partition in {where}")
 
     def topic_id(self, partition: TopicPartition) -> bytes:
-        """Zero where the directory does not tell it."""
+        """Return the topic id, or zero if the directory has none."""
         with refusals_named(str(partition)):
             try:
                 return parse_partition_metadata((self.directory(partition) / paths.PARTITION_METADATA).read_bytes())
@@ -64,15 +64,15 @@ class LogDirs:
                 return NO_TOPIC_ID
 
     def start_offset(self, partition: TopicPartition) -> int:
-        """The log start offset as far as it was checkpointed, at least where the first segment begins."""
+        """Return the log start offset: the last checkpointed one, at least the start of the first segment."""
         listed = retried(lambda: self.segments(partition), str(partition))
         first = listed[0].base_offset if listed else 0
         return max(first, self._checkpointed(paths.LOG_START_CHECKPOINT, partition) or 0)
 
     def end_offset(self, partition: TopicPartition, *, read_committed: bool = True) -> int:
-        """Of a directory that no broker uses: behind the last whole and valid batch, or the last stable offset.
+        """Return the end of a log that no broker uses: after the last whole, valid batch, or the last stable offset.
 
-        Where the broker has closed it in good order, its high watermark is known, and nothing above that counts.
+        After a clean shutdown the high watermark is known, and nothing above it counts.
         """
 
         def found() -> int:
@@ -86,11 +86,11 @@ class LogDirs:
         return retried(found, str(partition))
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """What was last checkpointed; None when nothing was."""
+        """Return the last checkpointed high watermark; None without a checkpoint."""
         return self._checkpointed(paths.HIGH_WATERMARK_CHECKPOINT, partition)
 
     def plan(self, wanted: OffsetRange, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
-        """The range as pieces of about so many bytes, in order and without gaps. Raises DataLoss, UnknownTopic."""
+        """Cut the range into pieces of about this size, in order and without gaps. Raises DataLoss, UnknownTopic."""
         if not wanted.count:
             return []
 
@@ -104,7 +104,7 @@ class LogDirs:
         return retried(found, str(wanted))
 
     def segments(self, partition: TopicPartition) -> list[Segment]:
-        """As they are now. Raises Vanished, UnknownTopic."""
+        """Return the current segments. Raises Vanished, UnknownTopic."""
         return segments(self.directory(partition))
 
     def _partitions(self) -> set[TopicPartition]:
@@ -127,7 +127,7 @@ class LogDirs:
         return offsets.get(paths.TopicPartition(partition.topic, partition.partition))
 
     def _offsets(self, path: Path) -> Mapping[paths.TopicPartition, int]:
-        """What a checkpoint says, read again when it has been replaced; nothing where there is none."""
+        """Return the content of a checkpoint; read it again when it was replaced. Return nothing if there is none."""
         try:
             with path.open("rb") as file:
                 state = os.fstat(file.fileno())

@@ -1,4 +1,4 @@
-"""Where a log ends that no broker tells about, behind the last whole and valid batch; and what is open there."""
+"""The end of a log that no broker serves: the offset after the last whole, valid batch; and its open transactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm.storage.paths import SNAPSHOT_SUFFIX, offset_file
 
 
 def log_end_offset(listed: list[Segment]) -> int:
-    """0 of no segments. Raises Vanished."""
+    """Return the end of the log, 0 without segments. Raises Vanished."""
     if not listed:
         return 0
     with OpenSegment(listed[-1]) as segment:
@@ -34,9 +34,9 @@ def _valid_end(segment: OpenSegment, position: int) -> int | None:
 
 
 def open_transactions(listed: list[Segment], end: int) -> dict[int, int]:
-    """First offset by producer id of the transactions that have no marker below `end`. Raises Vanished.
+    """Return the first offset by producer id of transactions without a marker below `end`. Raises Vanished.
 
-    Begins with the newest producer snapshot there is, or with the first batch.
+    Reads from the newest producer snapshot, or from the first batch.
     """
     open_, offset = _snapshot(listed, end)
     for segment in listed:
@@ -59,7 +59,7 @@ def _passed(open_: dict[int, int], header: BatchHeader, data: bytes) -> None:
 
 
 def marker(header: BatchHeader, data: bytes) -> EndMarker | None:
-    """The end transaction marker in a control batch, of which `data` are the first bytes; None for anything else."""
+    """Return the end transaction marker in a control batch that starts with `data`; None for any other batch."""
     if len(data) < HEADER_BYTES:
         return None
     try:
@@ -69,7 +69,7 @@ def marker(header: BatchHeader, data: bytes) -> EndMarker | None:
 
 
 def _snapshot(listed: list[Segment], end: int) -> tuple[dict[int, int], int]:
-    """The open transactions at an offset, and that offset."""
+    """Return the open transactions of the newest usable snapshot, and its offset."""
     if not listed:
         return {}, 0
     directory, first = listed[0].directory, listed[0].base_offset

@@ -1,9 +1,9 @@
 """The segments of one partition directory while a broker may change them.
 
-A segment reaches up to the base offset of the next. Compaction puts one file in the place of several: the new one is
-complete when it is called `.swap`, and from then on it counts here, since the old ones go one after another. (Where a
-split makes several new ones, those at or above a `.cleaned` file do not count: the old ones are all there.) A listing
-is only believed when a second one says the same, because a name that changes meanwhile may show twice or never.
+A segment reaches up to the base offset of the next. Compaction replaces several files with one. The new file is
+complete once its name ends in `.swap`, and counts here from then on, since the old ones are removed one after another.
+(If a split makes several new ones, those at or above a `.cleaned` file do not count: all the old ones are there.) A
+listing is accepted only if a second one agrees, because a name that changes meanwhile may show twice or never.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from klamm.protocol.records.columnar.batch_headers import Int64s
 from klamm.storage.paths import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_offset_file
 
 LISTINGS: Final = 100
-"""How often a directory is listed until it stays as it is."""
+"""The most listings of a directory until two agree."""
 HEAD_BYTES: Final = 128
-"""Enough for a head, and for a whole end transaction marker."""
+"""Enough for a batch header, and for a whole end transaction marker."""
 WINDOW_BYTES: Final = 64 << 10
 SMALL_BATCH_BYTES: Final = 4 << 10
 
 
 class Vanished(Exception):
-    """What was listed is not there any more, or not what it was: look again."""
+    """A listed file is gone, or is another one now: list again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`next_base_offset` is None for the last one. `is_swap`: its files end in `.swap`."""
+    """A segment file. `next_base_offset` is None for the last one. `is_swap`: its files end in `.swap`."""
 
     directory: Path
     base_offset: int
@@ -52,7 +52,7 @@ class Segment:
 
 
 def segments(directory: Path) -> list[Segment]:
-    """All of them, by offset. Raises Vanished when the directory is gone, or never stays as it is."""
+    """Return all segments, by offset. Raises Vanished when the directory is gone, or does not stop changing."""
     names = _names(directory)
     for _ in range(LISTINGS):
         again = _names(directory)
@@ -81,13 +81,13 @@ def _segments(directory: Path, names: frozenset[str]) -> list[Segment]:
 
 
 def _offsets(names: frozenset[str], suffix: str) -> set[int]:
-    """The base offsets of the logs that have the suffix behind `.log`."""
+    """Return the base offsets of the logs with this suffix after `.log`."""
     parsed = (parse_offset_file(name.removesuffix(suffix)) for name in names if name.endswith(LOG_SUFFIX + suffix))
     return {found[0] for found in parsed if found is not None}
 
 
 def covering(listed: list[Segment], offset: int) -> Segment | None:
-    """The segment that has the offset, None when it is below the first."""
+    """Return the segment with the offset, or None if it is below the first."""
     found = None
     for segment in listed:
         if segment.base_offset > offset:
@@ -97,13 +97,13 @@ def covering(listed: list[Segment], offset: int) -> Segment | None:
 
 
 class OpenSegment:
-    """A segment whose file was the right one for what `segments` told when it was opened.
+    """An open segment; on opening, its file was the one that `segments` lists.
 
-    The file stays as it is (but grows, if it is the last) whatever happens to its name.
+    The file stays the same (but grows, if it is the last) when its name changes.
     """
 
     def __init__(self, segment: Segment, *, check: bool = True) -> None:
-        """Raises Vanished. Unless told to `check`, the file may by now be another one of that name."""
+        """Open the file. Raises Vanished. Without `check` it may be another file of that name by now."""
         self.segment = segment
         try:
             self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -111,7 +111,7 @@ class OpenSegment:
             raise Vanished(f"{segment.path} is gone") from None
         try:
             if check and not (segment in segments(segment.directory) and self.is_at(segment.path)):
-                raise Vanished(f"{segment.path} is another one")
+                raise Vanished(f"{segment.path} is another file now")
         except BaseException:
             self.close()
             raise
@@ -128,7 +128,7 @@ class OpenSegment:
             self._fd = -1
 
     def is_at(self, path: Path) -> bool:
-        """Whether that is the name of this very file."""
+        """Return whether `path` names this very file."""
         try:
             return os.path.samestat(os.fstat(self._fd), os.stat(path))
         except FileNotFoundError:
@@ -138,7 +138,7 @@ class OpenSegment:
         return os.fstat(self._fd).st_size
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fills the buffer; fewer bytes only at the end of the file."""
+        """Fill the buffer; read fewer bytes only at the end of the file."""
         done = 0
         while done < len(buffer):
             count = os.preadv(self._fd, [buffer[done:]], position + done)
@@ -151,9 +151,9 @@ class OpenSegment:
         return os.pread(self._fd, size, position)
 
     def batch_headers(self, position: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
-        """(position, header, the first bytes) of each batch from there on, until one is cut short or damaged.
+        """Yield (position, header, first bytes) of each batch from `position` on, until one is cut short or damaged.
 
-        Of small batches many are read at once, of larger ones only the heads.
+        Many small batches are read at once; of larger ones only the headers are read.
         """
         size = self.size()
         window, start, length = b"", 0, HEAD_BYTES
@@ -173,13 +173,13 @@ class OpenSegment:
             length = WINDOW_BYTES if header.size_bytes < SMALL_BATCH_BYTES else HEAD_BYTES
 
     def valid_header(self, position: int) -> BatchHeader | None:
-        """The header of the batch there, if there is one with a right CRC."""
+        """Return the header of the batch at `position`, if there is a batch with a correct CRC."""
         for _, header, _ in self.batch_headers(position):
             return header if crc_is_valid(self.read_at(header.size_bytes, position), header) else None
         return None
 
     def position_of(self, offset: int) -> int:
-        """A position at or before the batch with that offset, as the index tells; 0 where it does not."""
+        """Return a position at or before the batch with the offset, from the index; 0 if the index has none."""
         entries = index_entries(self.segment)
         row = int(np.searchsorted(entries[:, 0], offset, "right")) - 1
         if row < 0:
@@ -191,7 +191,10 @@ class OpenSegment:
 
 
 def index_entries(segment: Segment) -> Int64s:
-    """(offset, position) in rows, as far as they ascend; the index may be of another file by now, so look there."""
+    """Return (offset, position) in rows, as far as they ascend.
+
+    The index may belong to another file by now, so check the batch at the position.
+    """
     try:
         content = segment.file(INDEX_SUFFIX).read_bytes()
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""A range of offsets, cut where batches begin.
+"""Pieces: a range of offsets, cut at the starts of batches.
 
-The offset index tells positions of batches, every 4 KiB or so. Where a piece shall begin, the batch there is read, and
-must be one: the index may be that of another file by now, or wrong. Segments in the old formats are not cut, since the
-first offset of a compressed message set is not told.
+The offset index has positions of batches, one for every 4 KiB or so. Before a piece begins at one, the batch there is
+read and checked: the index may be that of another file by now, or wrong. Segments in the old formats are not cut, since
+the header of a compressed message set does not hold its first offset.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ PIECE_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The offsets from `start` up to, not including, `end`, which began at `position` of `path` when it was planned.
+    """The offsets from `start` up to, not including, `end`, which began at `position` of `path` when they were planned.
 
-    `size_bytes` is about what has to be read.
+    `size_bytes` is about how much must be read.
     """
 
     directories: tuple[str, ...]
@@ -44,7 +44,7 @@ class Piece:
 
 
 class _Place(NamedTuple):
-    """Where the batch with `offset` begins, or one before it; so many bytes of the range are before that."""
+    """The start of the batch with `offset`, or of an earlier one; `bytes_before` of the range are before it."""
 
     offset: int
     path: Path
@@ -53,7 +53,7 @@ class _Place(NamedTuple):
 
 
 def cut(directories: tuple[str, ...], wanted: OffsetRange, listed: list[Segment], piece_bytes: int) -> list[Piece]:
-    """Pieces of at least `piece_bytes`, but for the last one; one may reach over several segments. Raises Vanished."""
+    """Cut pieces of at least `piece_bytes`, except the last; one may span several segments. Raises Vanished."""
     places: list[_Place] = []
     size = 0
     for segment in listed:
@@ -78,9 +78,9 @@ def cut(directories: tuple[str, ...], wanted: OffsetRange, listed: list[Segment]
 
 
 def _add_places(places: list[_Place], wanted: OffsetRange, segment: Segment, piece_bytes: int, before: int) -> int:
-    """Adds where pieces begin in this segment, of which it returns the size; `before` is that of all before it."""
+    """Add the starts of pieces in this segment; return its size. `before` is the size of the segments before it."""
     entries = index_entries(segment)
-    with OpenSegment(segment, check=False) as file:  # wherever pieces begin, together they are the range
+    with OpenSegment(segment, check=False) as file:  # pieces cover the range wherever they begin
         begin = file.position_of(wanted.start) if wanted.start > segment.base_offset else 0
         above = entries[entries[:, 0] >= wanted.end]
         end = int(above[0, 1]) if len(above) else file.size()

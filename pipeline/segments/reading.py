@@ -1,4 +1,4 @@
-"""Reads a piece, wherever its offsets are by now."""
+"""The reader of a piece, wherever its offsets are by now."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from klamm.protocol.records.columnar import PADDING_BYTES, BatchHeaders, Columns
 from klamm.protocol.records.columnar.batch_headers import Bytes
 
 READ_BYTES: Final = 16 << 20
-"""What is read and decoded at once, unless a batch is larger."""
+"""The bytes read and decoded at once, unless a batch is larger."""
 MIN_READ_BYTES: Final = 64 << 10
 
 
 def read_piece(
     piece: Piece, *, headers: bool = False, read_committed: bool = True, fail_on_data_loss: bool = True
 ) -> Iterator[Any]:
-    """The records of a piece as Arrow record batches. Raises DataLoss, PoisonedBatch, UnknownTopic."""
+    """Yield the records of a piece as Arrow record batches. Raises DataLoss, PoisonedBatch, UnknownTopic."""
     for part in read_columns(piece, read_committed=read_committed, fail_on_data_loss=fail_on_data_loss):
         try:
             yield record_batch(part, piece.topic, piece.partition, headers=headers)
@@ -36,9 +36,9 @@ def read_piece(
 
 
 def read_columns(piece: Piece, *, read_committed: bool = True, fail_on_data_loss: bool = True) -> Iterator[Columns]:
-    """The records of a piece; a part is good until the next one is asked for, as it is read into the same buffer.
+    """Yield the records of a piece. Each part is valid until the next one, which is read into the same buffer.
 
-    What is passed over when `fail_on_data_loss` is False is not told here.
+    Records skipped because `fail_on_data_loss` is False are not reported here.
     """
     reader = _Reader(piece, read_committed, fail_on_data_loss)
     with refusals_named(str(piece.topic_partition)):
@@ -53,19 +53,19 @@ class _Reader:
         self._piece = piece
         self._logs = LogDirs(piece.directories)
         self._fail_on_data_loss = fail_on_data_loss
-        self._fates = TransactionOutcomes(self._logs, piece.topic_partition, piece.end) if read_committed else None
+        self._outcomes = TransactionOutcomes(self._logs, piece.topic_partition, piece.end) if read_committed else None
         self._buffer: Bytes = padded(0)
         self._bytes_left = piece.size_bytes
         self._waited = 0
 
     def opened(self) -> OpenSegment:
-        """The segment that has the next offset. Raises DataLoss."""
+        """Open the segment with the next offset. Raises DataLoss."""
         return retried(self._open, str(self._piece.topic_partition))
 
     def _open(self) -> OpenSegment:
         partition = self._piece.topic_partition
         if self._piece.topic_id not in (NO_TOPIC_ID, self._logs.topic_id(partition)):
-            raise DataLoss(f"{partition}: offset {self.offset} is gone, the topic was deleted and made anew")
+            raise DataLoss(f"{partition}: offset {self.offset} is gone, the topic was deleted and created again")
         listed = self._logs.segments(partition)
         segment = covering(listed, self.offset)
         if segment is None:
@@ -79,7 +79,7 @@ class _Reader:
         return OpenSegment(segment)
 
     def records(self, segment: OpenSegment) -> Iterator[Columns]:
-        """Up to the end of the piece, or of the segment; moves `offset` on."""
+        """Yield records up to the end of the piece, or of the segment; advance `offset`."""
         position = self._position(segment)
         after = segment.segment.next_base_offset
         while True:
@@ -111,9 +111,10 @@ class _Reader:
         return segment.position_of(self.offset) if self.offset > base_offset else 0
 
     def _sealed(self, segment: OpenSegment, position: int, left: int) -> int | None:
-        """The last segment has ended too early. If it is complete by now, what is in it must be read up to there.
+        """Look again after the last segment ended too early; if it is complete now, read it up to its end.
 
-        Where the next one begins; None when everything has to be looked up again. Raises DataLoss, PoisonedBatch.
+        Return the start of the next segment, or None when everything must be looked up again. Raises DataLoss,
+        PoisonedBatch.
         """
         listed = retried(lambda: self._logs.segments(self._piece.topic_partition), str(self._piece.topic_partition))
         base_offset = segment.segment.base_offset
@@ -130,7 +131,7 @@ class _Reader:
         return None
 
     def _chunks(self, segment: OpenSegment, position: int, end: int) -> Iterator[tuple[int, BatchHeaders]]:
-        """(position, heads) of what was read into the buffer from there, whole batches, up to the offset `end`."""
+        """Yield (position, headers) of the whole batches read into the buffer, up to the offset `end`."""
         need, behind = 0, segment.segment.base_offset
         while True:
             wanted = max(min(READ_BYTES, self._bytes_left), MIN_READ_BYTES, need)
@@ -157,7 +158,7 @@ class _Reader:
                 need = int.from_bytes(self._buffer.data[8:LOG_OVERHEAD_BYTES], "big") + LOG_OVERHEAD_BYTES
 
     def _check_order(self, segment: OpenSegment, position: int, batch_headers: BatchHeaders, behind: int) -> None:
-        """No CRC covers base offsets, so a wrong one must show by its neighbours, or records would be passed over."""
+        """Check base offsets against their neighbours: no CRC covers them, and a wrong one would skip records."""
         first, last = int(batch_headers.base_offsets[0]), int(batch_headers.last_offsets[-1])
         if first < behind:
             raise self._poisoned(segment, position, first, f"its base offset should be {behind} at least")
@@ -176,7 +177,9 @@ class _Reader:
     def _decoded(self, segment: OpenSegment, position: int, batch_headers: BatchHeaders, end: int) -> Iterator[Columns]:
         data = self._buffer
         try:
-            aborted = self._fates.aborted(data, batch_headers, self.offset, end) if self._fates is not None else ()
+            aborted = (
+                self._outcomes.aborted(data, batch_headers, self.offset, end) if self._outcomes is not None else ()
+            )
             yield from columns(data, batch_headers, start_offset=self.offset, end_offset=end, aborted=aborted)
         except DamagedBatch as error:
             raise self._damaged(segment, position, error) from None

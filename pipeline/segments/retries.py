@@ -1,4 +1,4 @@
-"""Doing again what files that changed meanwhile have disturbed; and what the disk refuses, in one line."""
+"""Retries after files changed during a read; and disk errors as one line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ T = TypeVar("T")
 
 ATTEMPTS: Final = 60
 PAUSE_S: Final = 0.05
-"""Between two looks at a directory that changes: a partition that moves has none for a moment."""
+"""The time between two listings of a changing directory: a partition that moves has none for a moment."""
 
 
 def retried(work: Callable[[], T], what: str) -> T:
-    """The result of the first attempt in which nothing vanished; a partition may be without a directory for a moment.
+    """Return the result of the first attempt in which nothing vanished.
 
-    Raises DataLoss when it goes on, UnknownTopic when the partition stays away, PipelineError when the disk refuses.
+    A partition may be without a directory for a moment. Raises DataLoss when files keep vanishing, UnknownTopic when
+    the partition stays away, PipelineError when the disk refuses.
     """
     for attempt in range(ATTEMPTS):
         try:
@@ -37,7 +38,7 @@ def retried(work: Callable[[], T], what: str) -> T:
 
 @contextmanager
 def refusals_named(what: str) -> Iterator[None]:
-    """An OSError (no permission, a bad disk) becomes a PipelineError that names the file."""
+    """Turn an OSError (no permission, a bad disk) into a PipelineError that names the file."""
     try:
         yield
     except OSError as error:

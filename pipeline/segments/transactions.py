@@ -1,9 +1,9 @@
-"""Which transactions in a stretch of the log were aborted.
+"""The aborted transactions in a stretch of the log.
 
-A transaction ends with the next marker of its producer. For most it is in the same stretch. For one that goes on behind
-it, the transaction indexes are asked, which have the aborted ones; what they do not have was committed, or the index is
-missing (it is not there before the first abort, so its absence tells nothing): the heads of the batches that follow
-tell. Whatever was found is kept for the next stretch.
+A transaction ends with the next marker of its producer. Most end in the same stretch. For one that ends after it, the
+transaction indexes are read first: they hold the aborted ones. If they have no entry, it was committed, or the index is
+missing. (There is no index before the first abort, so a missing one proves nothing.) Then the headers of the following
+batches decide. The outcomes are kept for the next stretch.
 """
 
 from __future__ import annotations
@@ -27,25 +27,24 @@ if TYPE_CHECKING:
 
 
 class _Outcome(NamedTuple):
-    """What ended the transaction of a producer, and at which offset."""
+    """The offset of the marker that ended a transaction, and whether it is an abort."""
 
     marker_offset: int
     is_abort: bool
 
 
 class TransactionOutcomes:
-    """Of the transactions of one partition, stretch after stretch."""
+    """The outcomes of the transactions of one partition, stretch after stretch."""
 
     def __init__(self, logs: LogDirs, partition: TopicPartition, end: int) -> None:
         self._logs = logs
         self._partition = partition
         self._end = end
-        self._known: dict[
-            int, _Outcome
-        ] = {}  # by producer id: of the transaction that was open behind the last stretch
+        # By producer id: the outcome of the transaction that was open after the last stretch.
+        self._known: dict[int, _Outcome] = {}
 
     def aborted(self, data: Bytes, batch_headers: BatchHeaders, start: int, end: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the transactions that were aborted and have batches here, as `columns` wants.
+        """Return (producer id, first offset) of the aborted transactions with batches here, as `columns` wants.
 
         Raises PipelineError when one is still open: the range reaches beyond the last stable offset.
         """
@@ -73,7 +72,7 @@ class TransactionOutcomes:
         return found
 
     def _look_ahead(self, open_: dict[int, int], behind: int) -> None:
-        """Finds out how they end, at or above the offset `behind`."""
+        """Find out how these transactions end, at or above the offset `behind`."""
         wanted = {
             producer_id: first
             for producer_id, first in open_.items()
@@ -82,7 +81,7 @@ class TransactionOutcomes:
         if wanted:
             retried(lambda: self._ask_indexes(wanted, behind), str(self._partition))
         if wanted:
-            retried(lambda: self._ask_heads(wanted, behind), str(self._partition))
+            retried(lambda: self._ask_headers(wanted, behind), str(self._partition))
         if wanted:
             producer_id, first = min(wanted.items(), key=lambda item: item[1])
             raise PipelineError(
@@ -100,7 +99,7 @@ class TransactionOutcomes:
                 if not wanted or aborted.last_stable_offset >= self._end:
                     return
 
-    def _ask_heads(self, wanted: dict[int, int], behind: int) -> None:
+    def _ask_headers(self, wanted: dict[int, int], behind: int) -> None:
         for segment in self._segments(behind):
             with OpenSegment(segment) as file:
                 for _, header, data in file.batch_headers(file.position_of(behind)):
@@ -119,7 +118,7 @@ class TransactionOutcomes:
 
 
 def _entries(segment: Segment) -> list[AbortedTransaction]:
-    """What the index says that is there; nothing where it is none."""
+    """Return the entries of the index, nothing if there is none."""
     try:
         content = segment.file(TXN_INDEX_SUFFIX).read_bytes()
     except FileNotFoundError:

@@ -422,7 +422,7 @@ def test_a_topic_made_anew_is_not_the_one_that_was_planned(partition: Partition)
     (piece,) = logs.plan(replace(whole(logs), topic_id=logs.topic_id(T0)))
     assert len(rows([piece])) > 0
     (partition.directory / "partition.metadata").write_bytes(format_partition_metadata(bytes(reversed(range(16)))))
-    with pytest.raises(DataLoss, match="deleted and made anew"):
+    with pytest.raises(DataLoss, match="deleted and created again"):
         rows([piece])
 
 
