@@ -1,1 +1,1 @@
-"""What the pipeline does: load, compact, mirror, audit, verify, publish, replay."""
+"""The jobs of the pipeline: load, compact, mirror, audit, verify, publish, replay."""

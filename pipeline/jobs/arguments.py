@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they mean: where topics are, the table, Spark, moments."""
+"""Options that several commands share, and their meaning: the source of topics, the table, Spark, times."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, topics_required: bool = True) -> None:
-    """From which cluster or directories, and which topics."""
+    """Add the options for the cluster or directories, and the topics."""
     group = parser.add_argument_group("source")
     group.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="brokers of the cluster")
     group.add_argument(
         "--log-dirs",
         metavar="DIR,...",
-        help="read segment files there; with --bootstrap-servers the cluster tells how far, else the directories do",
+        help="read segment files there, up to the end that the cluster (--bootstrap-servers) or the directories give",
     )
     group.add_argument(
         "--option",
@@ -35,21 +35,21 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, topics_required: bo
 
 
 def add_topics_arguments(group: argparse._ArgumentGroup, *, required: bool) -> None:
-    """By their names or by a pattern."""
+    """Add the options for topics, by name or by pattern."""
     which = group.add_mutually_exclusive_group(required=required)
     which.add_argument("--topics", metavar="NAME,...", help="these topics")
-    which.add_argument("--pattern", metavar="REGEX", help="topics whose whole name matches")
+    which.add_argument("--pattern", metavar="REGEX", help="topics with a whole name that matches")
 
 
 def source_options(options: argparse.Namespace) -> SourceOptions:
-    """Raises BadOption."""
+    """Return the options of the source. Raises BadOption."""
     from klamm.pipeline.spark.source.options import BATCH, parse
 
     given = dict(_pairs("--option", options.option))
     if reserved := {"subscribe", "subscribePattern", "assign", "logDirs", "kafka.bootstrap.servers"} & set(given):
-        raise BadOption(f"--option {min(reserved)}: this command has an option of its own for that")
+        raise BadOption(f"--option {min(reserved)}: this command has its own option for that")
     if options.bootstrap_servers is None and options.log_dirs is None:
-        raise BadOption("--bootstrap-servers or --log-dirs says where the topics are")
+        raise BadOption("--bootstrap-servers or --log-dirs is required: it says where the topics are")
     named = {
         "kafka.bootstrap.servers": options.bootstrap_servers,
         "logDirs": options.log_dirs,
@@ -60,9 +60,9 @@ def source_options(options: argparse.Namespace) -> SourceOptions:
 
 
 def add_table_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the table is."""
+    """Add the options for the table."""
     group = parser.add_argument_group("table")
-    group.add_argument("--table", metavar="PATH", required=True, help="of the Delta table: a path or a URL")
+    group.add_argument("--table", metavar="PATH", required=True, help="the Delta table: a path or a URL")
     group.add_argument(
         "--storage-option",
         metavar="KEY=VALUE",
@@ -73,14 +73,14 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def location(options: argparse.Namespace) -> Location:
-    """Raises BadOption."""
+    """Return the location of the table. Raises BadOption."""
     from klamm.pipeline.table import Location
 
     return Location.of(options.table, dict(_pairs("--storage-option", options.storage_option)))
 
 
 def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the work is done."""
+    """Add the options for Spark."""
     group = parser.add_argument_group("spark")
     group.add_argument("--master", metavar="URL", help="as local[4] (default: local[*], or SPARK_MASTER)")
     group.add_argument(
@@ -89,28 +89,28 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spark_session(options: argparse.Namespace, name: str) -> SparkSession:
-    """Raises PipelineError."""
+    """Return a Spark session. Raises PipelineError."""
     from klamm.pipeline.spark.session import session, settings
 
     return session(f"klamm-pipeline {name}", options.master, settings(options.conf))
 
 
 def parse_time(option: str, text: str) -> int:
-    """Milliseconds since 1970 of ISO 8601 (UTC unless it has a zone), or of such milliseconds. Raises BadOption."""
+    """Return milliseconds since 1970, from ISO 8601 (UTC without a zone) or a number of them. Raises BadOption."""
     if text.isascii() and text.isdecimal() and len(text) > 8:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadOption(
-            f"{option} {text}: a time is as 2026-11-21T18:30:00 (UTC), or milliseconds since 1970"
+            f"{option} {text}: a time has the form 2026-11-21T18:30:00 (UTC), or is in milliseconds since 1970"
         ) from None
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)
 
 
 def positive(text: str) -> int:
-    """For argparse."""
+    """Parse a positive integer, for argparse."""
     number = int(text)
     if number < 1:
         raise ValueError
@@ -118,7 +118,7 @@ def positive(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """For argparse."""
+    """Parse a positive number of seconds, for argparse."""
     number = float(text)
     if not 0 < number < 1e9:
         raise ValueError

@@ -1,4 +1,4 @@
-"""Records that could not be used go to a topic, with the reason in headers: Kafka Connect's dead letter queue.
+"""Dead letters: records that could not be used go to a topic, with the reason in headers, as in Kafka Connect.
 
     with DeadLetters(cluster, "flights.dead", job="load") as letters:
         letters.put(batch, {3: "value: Expecting value: line 1 column 1"})     # rows of an Arrow record batch
@@ -7,15 +7,15 @@
 A letter has the key, value, headers and timestamp of the record, and after its own headers these, as UTF-8:
 
     __connect.errors.topic, .partition, .offset       where the record is
-    __connect.errors.connector.name, .task.id         the job, and which of its tasks
+    __connect.errors.connector.name, .task.id         the job and its task
     __connect.errors.stage                            KEY_CONVERTER, VALUE_CONVERTER or TRANSFORMATION
-    __connect.errors.class.name                       what refused it
+    __connect.errors.class.name                       the class that refused it
     __connect.errors.exception.class.name, .message   the reason
     (Connect's `.exception.stacktrace` is left out)
 
-Letters are sent idempotently but not in a transaction: whoever is killed after `flush` and does its work again sends
-them again; topic, partition and offset tell doubles. The partition is chosen by the key, as by any producer. Nothing is
-connected before the first letter.
+Letters are sent idempotently but not in a transaction. A task that is killed after `flush` and runs again sends them
+again; topic, partition and offset identify duplicates. The partition is chosen by the key, as by any producer. Nothing
+connects before the first letter.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary(
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What a letter tells beside the record; `offset` and `partition` None where they are missing or no numbers."""
+    """The reason in the headers of a letter; `offset` and `partition` are None if missing or no numbers."""
 
     topic: str | None
     partition: int | None
@@ -62,7 +62,7 @@ class Reason:
 
     @classmethod
     def of(cls, headers: Iterable[Header]) -> Reason:
-        """Of a letter's headers, also one that Kafka Connect wrote. The last of several of one name counts."""
+        """Parse the headers of a letter, also of one that Kafka Connect wrote. The last header of a name counts."""
         found = {name: (value or b"").decode("utf-8", "replace") for name, value in headers if name.startswith(PREFIX)}
         return cls(
             found.get(TOPIC),
@@ -75,12 +75,12 @@ class Reason:
 
 
 def own_headers(headers: Iterable[Header]) -> list[Header]:
-    """Those that the record had before it became a letter."""
+    """Return the headers that the record had before it became a letter."""
     return [item for item in headers if not item[0].startswith(PREFIX)]
 
 
 class DeadLetters:
-    """See the module."""
+    """A dead letter topic, and the producer for it. Connects on the first letter."""
 
     def __init__(self, cluster: Cluster, topic: str, *, job: str, task: str = "0") -> None:
         self.topic = topic
@@ -92,9 +92,9 @@ class DeadLetters:
         self._partitions = 0
 
     def put(self, batch: Any, reasons: Mapping[int, str]) -> None:
-        """Rows of a record batch with the columns of `arrow.SCHEMA_WITH_HEADERS`, each with its reason.
+        """Send rows of a record batch with the columns of `arrow.SCHEMA_WITH_HEADERS`, each with its reason.
 
-        A reason that begins with "key:" is one of the key's converter. Raises UnknownTopic, NotWritten.
+        A reason that begins with "key:" is from the key's converter. Raises UnknownTopic, NotWritten.
         """
         if not reasons:
             return

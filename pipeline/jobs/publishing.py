@@ -1,16 +1,16 @@
-"""A Delta table back to a topic, in one transaction: what `publish` does.
+"""The job `publish`: a Delta table back to a topic, in one transaction.
 
-Rows are asked of delta-rs in SQL: a version, a part of it, or what is in it and was not in an earlier version (each row
-counts, so a table that was rewritten or compacted has only changed where its rows have). Columns are as Spark's Kafka
-connector names them for writing:
+delta-rs selects the rows in SQL: a version, a part of it, or the rows that an earlier version does not have. (Each row
+counts, so rewriting or compacting a table changes nothing unless rows change.) Columns have the names that Spark's
+Kafka connector uses for writing:
 
     key         binary or string, may be missing             value     binary or string; with `as_json` anything
     topic       where no topic is given                      partition where `keep_partitions` says so, else by the key
     headers     array<struct<key: string, value: binary>>    timestamp kept where there is one (the connector drops it)
 
-Either all of it is visible to a reader of committed transactions, or nothing. What has been published is committed in
-the same transaction, as the offset of the group `klamm-publish.<table id>`: killed anywhere and run again, nothing is
-there twice, and what was published is not published again unless told to.
+A reader of committed transactions sees all of it, or nothing. A mark of the publication is committed in the same
+transaction, as the offset of the group `klamm-publish.<table id>`. So a run that is killed anywhere and repeated writes
+nothing twice, and a publication is not repeated unless asked for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 GATHERED_BYTES: Final = 16 << 20
 TRANSACTION_TIMEOUT_S: Final = 900.0
-"""The most that brokers allow unless told otherwise (transaction.max.timeout.ms)."""
+"""The most that brokers allow by default (transaction.max.timeout.ms)."""
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 IN_ORDER: Final = ("topic", "partition", "offset")
 NUMBERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -50,7 +50,7 @@ NUMBERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows, and what becomes of them."""
+    """The rows to publish, and their form."""
 
     topic: str | None = None
     key: str = "key"
@@ -64,13 +64,13 @@ class Selection:
 
     @property
     def fingerprint(self) -> str:
-        """Two selections of one version that differ are two publications."""
+        """Return a text by which two selections of one version differ: they are two publications."""
         return f"{zlib.crc32(repr(self).encode()):08x}"
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """`records` 0 and `again` when it was there already."""
+    """The result. `records` is 0 and `again` is set if it was published before."""
 
     records: int
     size_bytes: int
@@ -78,7 +78,7 @@ class Published:
 
 
 class Publication:
-    """One version of a table, or what has changed, for one cluster."""
+    """One version of a table, or its changes, for one cluster."""
 
     def __init__(self, table: Table, selection: Selection, before: Table | None = None) -> None:
         self.table = table
@@ -87,11 +87,11 @@ class Publication:
         self._names = table.schema.names
         self._check()
 
-    # -- what is to be sent
+    # -- the records
 
     @property
     def mark(self) -> str:
-        """What is committed with it."""
+        """Return the mark that is committed with the records."""
         return f"version {self.table.version} {self.selection.fingerprint}"
 
     @property
@@ -99,7 +99,7 @@ class Publication:
         return f"klamm-publish.{self.table.delta.metadata().id}"
 
     def count(self) -> int:
-        """How many records there will be."""
+        """Return the number of records to send."""
         rows = self._asked(f"select count(*) as n from ({self._sql(ordered=False)})")
         total = sum(batch["n"].to_pylist()[0] for batch in rows)
         if (gone := self._tombstones_sql()) is not None:
@@ -107,7 +107,7 @@ class Publication:
         return int(total)
 
     def topics(self) -> list[str]:
-        """Where they will go."""
+        """Return the topics to write to."""
         if self.selection.topic is not None:
             return [self.selection.topic]
         sql = f"select distinct topic from ({self._sql(ordered=False)})"
@@ -117,7 +117,7 @@ class Publication:
         return sorted(found)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, with columns key, value, and topic, partition, headers and timestamp where they are there."""
+        """Yield the rows, with columns key, value, and topic, partition, headers and timestamp if they exist."""
         yield from self._asked(self._sql(ordered=True))
         if (gone := self._tombstones_sql()) is not None:
             yield from self._asked(gone)
@@ -140,7 +140,7 @@ class Publication:
         return f"{sql} order by {', '.join(order)}" if ordered and order else sql
 
     def _tombstones_sql(self) -> str | None:
-        """Keys that were there before and are gone."""
+        """Return the SQL of the keys that were there before and are gone."""
         if not self.selection.tombstones:
             return None
         key = _quoted(self.selection.key)
@@ -171,7 +171,7 @@ class Publication:
             raise PipelineError(f"{self.table.location}: {first_line(error)}") from None
 
     def _check(self) -> None:
-        """Raises BadOption."""
+        """Check the options. Raises BadOption."""
         selection, names = self.selection, self._names
         if selection.value not in names:
             raise BadOption(
@@ -180,7 +180,7 @@ class Publication:
         if selection.key != "key" and selection.key not in names:
             raise BadOption(f"{self.table.location} has no column {selection.key}; --key names one of {_listed(names)}")
         if selection.topic is None and "topic" not in names:
-            raise BadOption(f"{self.table.location} has no column topic: --topic says where to")
+            raise BadOption(f"{self.table.location} has no column topic: --topic names the topic")
         if selection.keep_partitions and "partition" not in names:
             raise BadOption(f"{self.table.location} has no column partition to keep")
         if selection.tombstones and (self._before is None or selection.key not in names):
@@ -189,8 +189,8 @@ class Publication:
             kind = self.table.schema.field(column).type
             if not (_is_content(kind) or (column == selection.value and selection.as_json)):
                 raise BadOption(
-                    f"{self.table.location}: column {column} is {kind}, and not binary or string"
-                    + (": --json makes JSON of it" if column == selection.value else "")
+                    f"{self.table.location}: column {column} is {kind}, not binary or string"
+                    + (": --json writes it as JSON" if column == selection.value else "")
                 )
 
 
@@ -202,7 +202,7 @@ def publish(
     on_progress: Callable[[int, int], None] = lambda records, size_bytes: None,
     transaction_timeout_s: float = TRANSACTION_TIMEOUT_S,
 ) -> Published:
-    """Send it, all or nothing. Raises ProducerFenced when another run has taken over."""
+    """Send all of it, or nothing. Raises ProducerFenced when another run has taken over."""
     names = publication.topics()
     if not names:
         return Published(0, 0)
@@ -228,7 +228,7 @@ def publish(
 def _encoded(
     batch: pa.RecordBatch, selection: Selection, partitions: dict[str, int]
 ) -> Iterator[tuple[TopicPartition, bytearray, int]]:
-    """The rows for each partition, in order."""
+    """Yield the rows for each partition, in order."""
     count = len(batch)
     if not count:
         return
@@ -280,7 +280,7 @@ def _places(
 
 
 def _timestamps(batch: pa.RecordBatch) -> Any:
-    """Milliseconds; -1 where there is none, which the broker takes for no timestamp."""
+    """Return milliseconds; the current time where a row has none."""
     if "timestamp" not in batch.schema.names:
         return np.full(len(batch), _now_ms(), np.int64)
     millis = batch["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
@@ -301,14 +301,14 @@ def _is_content(kind: Any) -> bool:
 
 
 def _content(column: Any) -> Any:
-    """As binary."""
+    """Return the column as binary."""
     if column.type == pa.string_view():
         column = column.cast(pa.string())
     return column.cast(pa.binary())
 
 
 def _json(column: Any) -> Any:
-    """Each value as JSON in UTF-8, null as null. Python work per record: there is no other way from any type."""
+    """Return each value as JSON in UTF-8, null as null. Arbitrary types need Python work per record."""
     rows = [
         None if row is None else json.dumps(row, default=str, ensure_ascii=False).encode() for row in column.to_pylist()
     ]

@@ -1,4 +1,4 @@
-"""Jobs that run again and again (`--every`), until a signal asks them to end."""
+"""Jobs that run repeatedly (`--every`), until a signal stops them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import FrameType
 def repeated(
     run: Callable[[], int], seconds: float, stop: threading.Event, *, monotonic: Callable[[], float] = time.monotonic
 ) -> int:
-    """Begin a run every so many seconds, until `stop`; one that has begun is finished. Returns the sum of the runs."""
+    """Start a run every `seconds` until `stop` is set; a started run is finished. Return the sum of the runs."""
     total = 0
     while not stop.is_set():
         begun_s = monotonic()
@@ -24,7 +24,7 @@ def repeated(
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """SIGTERM and SIGINT let the run that has begun end; a second one does not wait."""
+    """Set an event on SIGTERM or SIGINT, so that the started run can finish; a second signal does not wait."""
     stop = threading.Event()
 
     def asked(number: int, frame: FrameType | None) -> None:

@@ -1,9 +1,9 @@
-"""Dead letters read, and sent back to where they came from: what `dlq` does. `dead_letters` has what a letter is.
+"""The replay of dead letters to their topics, for `dlq`. `dead_letters` has the format of a letter.
 
 A replay is a series of transactions. Each holds records made of letters (key, value, timestamp and own headers, as they
-were) and, for the group `klamm-dlq.<topic>`, the offset behind the last of these letters: killed anywhere and run again
-it goes on behind what is committed, and no letter is replayed twice. A letter that is there twice, because the job that
-wrote it was killed and run again, is passed over; the record's topic, partition and offset tell it.
+were) and, for the group `klamm-dlq.<topic>`, the offset after the last of these letters. So a run that is killed
+anywhere continues after the committed offset, and no letter is replayed twice. A duplicate, written because the job was
+killed and run again, is skipped; the record's topic, partition and offset identify it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PER_TRANSACTION: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A record of the dead letter topic. `is_double`: one with the same origin came before."""
+    """A record of the dead letter topic. `is_double`: an earlier letter has the same origin."""
 
     place: TopicPartition
     offset: int
@@ -47,7 +47,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay has done."""
+    """The result of a replay."""
 
     letters: int
     doubles: int
@@ -55,12 +55,12 @@ class Replayed:
 
 
 def group_of(topic: str) -> str:
-    """Who holds how far a topic has been replayed."""
+    """Return the group that holds the offsets of the replay."""
     return f"klamm-dlq.{topic}"
 
 
 def positions(cluster: Cluster, topic: str, *, stable: bool = False) -> dict[TopicPartition, int]:
-    """The first letter of each partition that was not replayed."""
+    """Return the first letter of each partition that was not replayed."""
     partitions = cluster.topics([topic])[topic].topic_partitions
     found = committed(cluster, group_of(topic), partitions, stable=stable)
     return {
@@ -69,7 +69,7 @@ def positions(cluster: Cluster, topic: str, *, stable: bool = False) -> dict[Top
 
 
 def letters(cluster: Cluster, topic: str) -> Iterator[Letter]:
-    """All that are there, by partition and offset. Raises UnknownTopic."""
+    """Yield all letters, by partition and offset. Raises UnknownTopic."""
     partitions = cluster.topics([topic])[topic].topic_partitions
     starts, ends = cluster.earliest(partitions), cluster.latest(partitions)
     for place in partitions:
@@ -85,9 +85,9 @@ def letters(cluster: Cluster, topic: str) -> Iterator[Letter]:
 
 
 def replay(cluster: Cluster, topic: str, *, to: str | None = None, limit: int | None = None) -> Replayed:
-    """Send back what was not replayed yet, at most `limit` letters.
+    """Replay the remaining letters, at most `limit`.
 
-    Raises UnknownTopic, PipelineError for a letter that does not tell its topic, ProducerFenced.
+    Raises UnknownTopic, PipelineError for a letter that does not name its topic, ProducerFenced.
     """
     done = doubles = transactions = 0
     with Producer(cluster, transactional_id=group_of(topic)) as producer:
@@ -112,12 +112,10 @@ def replay(cluster: Cluster, topic: str, *, to: str | None = None, limit: int | 
 
 
 def target_of(letter: Letter, to: str | None) -> str:
-    """The topic it goes to. Raises PipelineError."""
+    """Return the topic of a letter. Raises PipelineError."""
     target = to if to is not None else letter.reason.topic
     if target is None:
-        raise PipelineError(
-            f"{letter.place} offset {letter.offset} does not tell which topic it is from; name one with --to"
-        )
+        raise PipelineError(f"{letter.place} offset {letter.offset} does not name its topic; name one with --to")
     return target
 
 
@@ -130,7 +128,7 @@ class _Sender:
         self._counts: dict[str, int] = {}
 
     def send(self, waiting: list[Letter]) -> int:
-        """One transaction with letters of one partition."""
+        """Send letters of one partition in one transaction."""
         by_place: dict[TopicPartition, list[Letter]] = {}
         for letter in waiting:
             if not letter.is_double:
@@ -145,7 +143,7 @@ class _Sender:
         return 1
 
     def _place(self, letter: Letter) -> TopicPartition:
-        """Where the record was, if it goes back there; else where its key belongs."""
+        """Return the partition of the record, if it goes back to its topic; else the partition of its key."""
         target = target_of(letter, self._to)
         if target == self._topic:
             raise PipelineError(f"{target} would be replayed into itself")

@@ -1,4 +1,4 @@
-"""Counts of several tiers, window by window."""
+"""The comparison of the counts of several tiers, window by window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 LAST_MS: Final = 253_402_300_800_000  # the year 10000
 
 Counts = Counter[tuple[str, int]]
-"""By topic and begin of the window in milliseconds."""
+"""Counts by topic and start of the window in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,10 @@ class Row:
 
 
 def compare(tiers: Mapping[str, Counts], windows: Mapping[str, range]) -> list[Row]:
-    """By topic and window; `windows` are the begins that count, for each topic. A window that no tier has is no row."""
+    """Return a row for each topic and window that a tier has.
+
+    `windows` are the starts of the windows to compare, for each topic.
+    """
     keys = {
         (topic, start) for counts in tiers.values() for topic, start in counts if start in windows.get(topic, range(0))
     }
@@ -42,7 +45,7 @@ def compare(tiers: Mapping[str, Counts], windows: Mapping[str, range]) -> list[R
 
 
 def coarser(counts: Iterable[tuple[str, int, int]], window_ms: int) -> Counts:
-    """(topic, begin, count) of windows that are as long or divide this one."""
+    """Sum (topic, start, count) into windows of `window_ms`, which must be a multiple of theirs."""
     found: Counts = Counter()
     for topic, start, count in counts:
         found[topic, start // window_ms * window_ms] += count
@@ -50,7 +53,7 @@ def coarser(counts: Iterable[tuple[str, int, int]], window_ms: int) -> Counts:
 
 
 def moment(milliseconds: int) -> str:
-    """In UTC; as a number where the calendar ends."""
+    """Return the time in UTC; as a number where the calendar ends."""
     if not 0 <= milliseconds < LAST_MS:
         return str(milliseconds)
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,16 +1,17 @@
-"""Counts what a producer has sent, for `klamm-pipeline audit`. A helper for applications: it needs no other module.
+"""The counter of produced records for `klamm-pipeline audit`. For applications to use: it needs no other module.
 
     counter = AuditCounter(lambda key, value: producer.send("audit", key=key, value=value))
     counter.count("flights", record_timestamp_ms)          # once a record is acknowledged
     counter.flush()                                        # every minute or so, and at the end
 
-A message is JSON, keyed by the topic, and tells how many records of a window came since the last one of this counter:
+A message is JSON, keyed by the topic. It holds the records of a window counted since the last message of this counter:
 
     {"tier": "producer", "counter": "5f0c...", "sequence": 7, "topic": "flights", "window_start_ms": 1700000400000,
      "window_ms": 600000, "count": 1234}
 
-`counter` and `sequence` tell a message that is delivered twice. Counts that are not flushed when the process dies are
-lost: the audit then finds more records at the broker than were told. Windows of an audit must be a multiple of these.
+`counter` and `sequence` identify a message that is delivered twice. Counts that are not flushed when the process dies
+are lost: the audit then finds more records at the broker than were reported. The window of an audit must be a multiple
+of this one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Send = Callable[[bytes, bytes], object]
 
 
 class AuditCounter:
-    """See the module. May be used by several threads at once."""
+    """Counts of records by topic and window. May be used by several threads at once."""
 
     def __init__(self, send: Send, *, window_ms: int = WINDOW_MS) -> None:
         self._send = send
@@ -41,12 +42,12 @@ class AuditCounter:
         self._lock = threading.Lock()
 
     def count(self, topic: str, timestamp_ms: int, records: int = 1) -> None:
-        """So many records with (about) this timestamp are in the topic."""
+        """Count records with (about) this timestamp in the topic."""
         with self._lock:
             self._counts[topic, timestamp_ms // self._window_ms * self._window_ms] += records
 
     def flush(self) -> None:
-        """Send what was counted since the last time. If `send` raises, what it has not taken is kept."""
+        """Send the counts since the last flush. If `send` raises, the counts not sent are kept."""
         with self._lock:
             for (topic, window_start_ms), records in sorted(self._counts.items()):
                 message = {
@@ -64,7 +65,7 @@ class AuditCounter:
 
 
 def lines_to(path: str | Path) -> Send:
-    """Messages as lines at the end of a file, instead of a topic."""
+    """Return a `send` that appends messages to a file as lines, instead of a topic."""
 
     def send(key: bytes, value: bytes) -> None:
         with open(path, "ab") as file:

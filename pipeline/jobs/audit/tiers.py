@@ -1,4 +1,4 @@
-"""What each tier counts: audit messages of producers, the logs of a cluster, the rows of a table."""
+"""The counts of each tier: audit messages of producers, the logs of a cluster, the rows of a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPACT: Final = "compact"
 
 @dataclass(frozen=True, slots=True)
 class CountJob:
-    """One partition of a cluster, to be counted in a task. `name` is what the topic is called in the audit."""
+    """One partition of a cluster to count in a task. `name` is the name of the topic in the audit."""
 
     servers: str
     wanted: OffsetRange
@@ -34,7 +34,7 @@ class CountJob:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a task has found; `first_ms` is the time of the first record, None without any."""
+    """The counts of a task; `first_ms` is the time of the first record, None without any."""
 
     name: str
     windows: dict[int, int]
@@ -65,14 +65,14 @@ def count_range(job: CountJob) -> Counted:
 
 
 def count_jobs(cluster: Cluster, names: Mapping[str, str], window_ms: int, from_ms: int) -> list[CountJob]:
-    """For all partitions of topics (name there -> name in the audit), from the first record at or after a time on.
+    """Return the jobs for all partitions of topics (name there -> name in the audit), from a time on.
 
     Raises UnknownTopic, and PipelineError for a compacted topic, which has lost records on purpose.
     """
     topics = cluster.topics(names)
     for name, configs in topic_configs(cluster, names).items():
         if COMPACT in configs.get("cleanup.policy", ""):
-            raise PipelineError(f"topic {name} is compacted: what it has lost cannot be told from what is missing")
+            raise PipelineError(f"topic {name} is compacted: records removed on purpose and missing ones look the same")
     partitions = [one for topic in topics.values() for one in topic.topic_partitions]
     ends = cluster.latest(partitions)
     starts = cluster.offsets_for_times(dict.fromkeys(partitions, from_ms))
@@ -97,7 +97,7 @@ def summed(counted: Iterable[Counted]) -> Counts:
 
 
 def first_whole_windows(cluster: Cluster, names: Sequence[str], window_ms: int) -> dict[str, int]:
-    """Of each topic, the first window of which no record can have been deleted at the beginning of a log."""
+    """Return for each topic the first window from which no record can have been deleted at the start of a log."""
     from klamm.pipeline.kafka.fetcher import fetch_columns
 
     found = dict.fromkeys(names, 0)
@@ -115,7 +115,7 @@ def first_whole_windows(cluster: Cluster, names: Sequence[str], window_ms: int) 
 
 
 def producer_counts_of_topic(cluster: Cluster, topic: str) -> Iterator[bytes]:
-    """All audit messages of a topic."""
+    """Yield all audit messages of a topic."""
     from klamm.pipeline.arrow import record_batch
     from klamm.pipeline.kafka.fetcher import fetch_columns
 
@@ -127,7 +127,7 @@ def producer_counts_of_topic(cluster: Cluster, topic: str) -> Iterator[bytes]:
 
 
 def producer_counts_of_file(path: str) -> Iterator[bytes]:
-    """All audit messages of a file, a line each. Raises BadOption."""
+    """Yield all audit messages of a file, a line each. Raises BadOption."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
@@ -136,7 +136,7 @@ def producer_counts_of_file(path: str) -> Iterator[bytes]:
 
 
 def producers(messages: Iterable[bytes], window_ms: int, where: str) -> Counts:
-    """What producers have told, each message once. Raises PipelineError for what is no message."""
+    """Sum the counts of the producers, each message once. Raises PipelineError for anything that is no message."""
     seen: set[tuple[str, int]] = set()
     rows: list[tuple[str, int, int]] = []
     for message in messages:
@@ -145,7 +145,7 @@ def producers(messages: Iterable[bytes], window_ms: int, where: str) -> Counts:
             continue
         if window_ms % parsed["window_ms"]:
             raise BadOption(
-                f"--window {window_ms // 1000}: producers have told windows of {parsed['window_ms'] // 1000} s"
+                f"--window {window_ms // 1000}: producers have counted windows of {parsed['window_ms'] // 1000} s"
             )
         identity = parsed["counter"], parsed["sequence"]
         if identity not in seen:
@@ -155,7 +155,7 @@ def producers(messages: Iterable[bytes], window_ms: int, where: str) -> Counts:
 
 
 def warehouse(table: Table, names: Sequence[str], window_ms: int) -> Counts:
-    """The rows of a table that `load` has filled, by its columns topic and timestamp."""
+    """Count the rows of a table that `load` has filled, by its columns topic and timestamp."""
     import pyarrow as pa
     from deltalake import QueryBuilder
 
@@ -173,7 +173,7 @@ def warehouse(table: Table, names: Sequence[str], window_ms: int) -> Counts:
 
 
 def put_aside(cluster: Cluster, dead_letter_topic: str, names: Sequence[str], window_ms: int) -> Counts:
-    """The records that `load` could not use, once each. Raises UnknownTopic."""
+    """Count the records that `load` sent to the dead letter topic, once each. Raises UnknownTopic."""
     from klamm.pipeline.jobs.replaying import letters
 
     parsed = (

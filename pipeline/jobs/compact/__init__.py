@@ -1,1 +1,1 @@
-"""A table of the latest value per key, kept up to date: `source` is what is new, `task` merges it, `job` commits it."""
+"""A table with the latest value of each key: `source` reads records, `task` merges them, `job` commits the result."""

@@ -1,11 +1,11 @@
-"""`compact`: plan, merge in tasks, commit new files, the removal of old ones and the next offsets together.
+"""The job `compact`: plan, merge in tasks; then commit new files, removed files and the next offsets together.
 
-So a run that is killed changes nothing, or all. Keys belong to a topic partition, as in Kafka's own compaction: where
-partitions were added to a topic, a key that moved is there once for each.
+A run that is killed changes nothing, or everything. Keys belong to a topic partition, as in Kafka's own compaction: if
+partitions were added to a topic, a key that moved appears once in each.
 
-A topic that is compacted forgets tombstones after `delete.retention.ms`. A table that was not brought up to date for
-longer may keep keys that are deleted, so then the job stops: `rebuild` reads everything again. (A run that finds
-nothing new commits now and then all the same, so that the time of the last run is known.)
+A compacted topic removes tombstones after `delete.retention.ms`. A table that was not updated for longer may keep
+deleted keys, so then the job stops; `rebuild` reads everything again. (A run that finds nothing new still commits from
+time to time, so that the time of the last run is known.)
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 BUCKETS: Final = "klamm.buckets"
 EARLIEST: Final = Bound("startingOffsets", everywhere=-2)
 HEARTBEATS: Final = 4
-"""In `delete.retention.ms`."""
+"""The number of heartbeats in `delete.retention.ms`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactJob:
-    """What the user wants. `source` is for topics; `rows` how their records become rows."""
+    """The settings of a job. `source` is for topics; `rows` is how their records become rows."""
 
     location: Location
     source: SourceOptions | None = None
@@ -53,7 +53,7 @@ class CompactJob:
 
 
 class Source:
-    """A topic or a table; `retention_ms` is how long a topic keeps tombstones, None where they stay."""
+    """A topic or a table to read; `retention_ms` is how long a topic keeps tombstones, None if for ever."""
 
     def __init__(self, job: CompactJob, logs: Logs | None, loaded: LoadedTable | None) -> None:
         assert (logs is None) != (loaded is None)
@@ -91,7 +91,7 @@ class Source:
         return {"source": self._loaded.table.location.uri, "source_version": self._loaded.table.version}
 
     def retention_ms(self, topics: set[str]) -> dict[str, int]:
-        """Of the topics that are compacted."""
+        """Return the retention of tombstones of each compacted topic."""
         source = self._job.source
         if source is None or source.connection is None:
             return {}
@@ -107,7 +107,7 @@ class Source:
 
 
 class Compactor:
-    """See the module."""
+    """The steps of `compact`: plan, run, commit."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Compactor:
         self._schema = _schema(source.rows_schema)
 
     def plan(self, *, rebuild: bool = False) -> Plan:
-        """What a run would do now. Changes nothing."""
+        """Return what a run would do now. Changes nothing."""
         if self.table is None:
             self.table = Table.open_if_there(self.job.location)
         else:
@@ -143,7 +143,7 @@ class Compactor:
         return plan
 
     def once(self, *, rebuild: bool = False) -> int:
-        """Bring the table up to date. Returns how many records were read."""
+        """Bring the table up to date. Return the number of records read."""
         plan = self.plan(rebuild=rebuild)
         if plan.is_empty and self.table is not None:
             self._heartbeat(plan)
@@ -168,11 +168,11 @@ class Compactor:
         return sum(item.records for item in results)
 
     def every(self, seconds: float, stop: threading.Event) -> int:
-        """Again and again, until `stop`; a run that has begun is finished."""
+        """Run every `seconds` until `stop` is set; a started run is finished."""
         return repeated(self.once, seconds, stop, monotonic=self._monotonic)
 
     def work(self, plan: Plan) -> list[Work]:
-        """The tasks: one per topic partition that has something new. A rebuild merges with nothing."""
+        """Return the tasks: one for each topic partition with new records. A rebuild merges with nothing."""
         removed = {file.path for file in plan.removed}
         mine: dict[TopicPartition, list[DataFile]] = {}
         for file in self.table.files() if self.table is not None else ():
@@ -202,7 +202,7 @@ class Compactor:
         )
 
     def _last_ms(self) -> int | None:
-        """When the last run was."""
+        """Return the time of the last run."""
         commits = self.table.commits() if self.table is not None else iter(())
         return next((commit.timestamp_ms for commit in commits if commit.facts.get("job") == "compact"), None)
 
@@ -214,8 +214,8 @@ class Compactor:
         for topic, retention_ms in sorted(self._source.retention_ms(known).items()):
             if self._now_ms() - last_ms > retention_ms:
                 raise DataLoss(
-                    f"topic {topic} keeps tombstones for {retention_ms} ms, and the last run was longer ago: what was "
-                    "deleted since may be unknown. --rebuild reads all again, --on-data-loss gap goes on"
+                    f"topic {topic} keeps tombstones for {retention_ms} ms, and the last run was longer ago: deleted "
+                    "keys may have been missed. --rebuild reads all again, --on-data-loss gap continues"
                 )
 
     def _heartbeat(self, plan: Plan) -> None:

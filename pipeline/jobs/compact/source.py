@@ -1,4 +1,4 @@
-"""Where the records of `compact` come from: a topic, or a table that `load` has made."""
+"""The sources of `compact`: a topic, or a table that `load` has made."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ ROWS: Final = 65_536
 
 
 class Reader(Protocol):
-    """Sent to tasks."""
+    """The reader of the source; it is sent to tasks."""
 
     def read(self, work: Work) -> Iterator[pa.RecordBatch]:
-        """Rows with the table's columns, those of its paths left out."""
+        """Yield rows with the columns of the table, without those in its paths."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Records that do not parse stop the task."""
+    """A reader of topics. A record that does not parse stops the task."""
 
     source: SourceOptions
     rows: Rows
@@ -57,7 +57,7 @@ class TopicReader:
 
 @dataclass(frozen=True, slots=True)
 class TableReader:
-    """Of the files that the driver has chosen."""
+    """A reader of the files that the driver has chosen."""
 
     location: Location
 
@@ -77,7 +77,7 @@ class TableReader:
 
 
 class LoadedTable:
-    """A table that `load` has made, as a source. `wanted` says which topics."""
+    """A table that `load` has made, as a source. `wanted` selects topics."""
 
     def __init__(self, location: Location, wanted: re.Pattern[str] | frozenset[str] | None) -> None:
         self.table = Table.open(location)
@@ -87,20 +87,20 @@ class LoadedTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of its rows."""
+        """Return the schema of its rows."""
         return self.table.schema
 
     def partitions(self) -> dict[TopicPartition, int]:
-        """With their next offsets. Raises UnknownTopic."""
+        """Return the partitions with their next offsets. Raises UnknownTopic."""
         found = {item: offset for item, offset in self.table.next_offsets.items() if self._means(item.topic)}
         if isinstance(self._wanted, frozenset) and (missing := self._wanted - {item.topic for item in found}):
             raise UnknownTopic(f"{self.table.location} has no topic {min(missing)}")
         if not found:
-            raise UnknownTopic(f"{self.table.location} has none of the topics that are meant")
+            raise UnknownTopic(f"{self.table.location} has none of the topics asked for")
         return found
 
     def plan(self, target: Table | None, *, rebuild: bool) -> Plan:
-        """What is new in it. Raises SourceReplaced when what was taken before has changed since."""
+        """Plan to read the new rows. Raises SourceReplaced when rows that were read before have changed since."""
         committed = target.next_offsets if target is not None else {}
         ends = self.partitions()
         if target is not None and not rebuild:
@@ -114,7 +114,7 @@ class LoadedTable:
         return plan
 
     def files_of(self, plan: Plan) -> dict[TopicPartition, tuple[DataFile, ...]]:
-        """Those that have something of each range."""
+        """Return the files with rows of each range."""
         files = current_files(self.table, read_commit_history(self.table))
         found = {}
         for item in plan.ranges:
@@ -138,18 +138,18 @@ class LoadedTable:
         for commit in self.table.commits():
             if commit.version <= seen:
                 return
-            anew = set(commit.facts.get("recreated", ())) & {item.topic for item in taken}
-            if anew:
+            recreated = set(commit.facts.get("recreated", ())) & {item.topic for item in taken}
+            if recreated:
                 raise SourceReplaced(
-                    f"{self.table.location}: topic {min(anew)} was created anew; --rebuild begins again"
+                    f"{self.table.location}: topic {min(recreated)} was created again; --rebuild starts over"
                 )
             for topic, partitions in commit.facts.get("ranges", {}).items():
                 for number, (start, _) in partitions.items():
                     if start < taken.get(TopicPartition(topic, int(number)), 0):
                         raise SourceReplaced(
                             f"{self.table.location}: {topic}-{number} was loaded again from {start} on in version "
-                            f"{commit.version}; --rebuild begins again"
+                            f"{commit.version}; --rebuild starts over"
                         )
         raise SourceReplaced(
-            f"{self.table.location}: its log does not reach back to version {seen}; --rebuild begins again"
+            f"{self.table.location}: its log does not reach back to version {seen}; --rebuild starts over"
         )

@@ -1,10 +1,10 @@
-"""What a task of `compact` does: the records of one topic partition since the last run, merged into its files.
+"""The task of `compact`: it merges the records of one topic partition since the last run into the files of the table.
 
 topic=orders/partition=3/bucket=0/5f0c6f7e....parquet       one file per bucket; the next run replaces it
 
-Keys are spread over buckets by their hash; only buckets with something new are written again, one after the other, so
-that a task holds what is new and one bucket in memory. A key's latest record is the one of the highest offset; when its
-value is null (a tombstone) the key is gone. Records without a key cannot be told apart and are left out, counted.
+Keys are spread over buckets by their hash. Only buckets with new records are written again, one after the other, so a
+task holds the new records and one bucket in memory. The latest record of a key is the one with the highest offset; if
+its value is null (a tombstone), the key is removed. Records without a key are left out and counted.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 PARTITION_BY: Final = ("topic", "partition", "bucket")
 HELD_BYTES: Final = 256 * 1024 * 1024
-"""New records that are held before they are reduced to the latest of each key."""
+"""The bytes of new records held before they are reduced to the latest of each key."""
 SPREAD: Final = 0x9E3779B97F4A7C15
-"""Of Fibonacci hashing: buckets must not follow the partitions, which come from the same hash."""
+"""The factor of Fibonacci hashing: buckets must not follow the partitions, which come from the same hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The same for all tasks of a job."""
+    """The settings that all tasks of a job share."""
 
     reader: Reader
     location: Location
@@ -44,7 +44,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One topic partition; `files` are those of the table, `loaded` those to read from where the source is a table."""
+    """One topic partition. `files` are those of the table, `loaded` those to read if the source is a table."""
 
     wanted: OffsetRange
     files: tuple[DataFile, ...] = ()
@@ -53,7 +53,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a task has made of it. `records` were read, `without_key` of them left out."""
+    """The result of a task. `records` were read, `without_key` of them left out."""
 
     wanted: OffsetRange
     added: tuple[DataFile, ...]
@@ -64,7 +64,7 @@ class Compacted:
 
 
 def compact_range(recipe: Recipe, work: Work) -> Compacted:
-    """Raises PipelineError; nothing is visible before the driver commits."""
+    """Merge the new records of a partition. Raises PipelineError; nothing is visible before the driver commits."""
     fresh, records, size_bytes, without_key = _fresh(recipe.reader.read(work))
     added: list[DataFile] = []
     removed: list[DataFile] = []
@@ -80,13 +80,13 @@ def compact_range(recipe: Recipe, work: Work) -> Compacted:
 
 
 def latest(rows: pa.Table) -> pa.Table:
-    """The record of the highest offset of each key. Offsets are unique."""
+    """Return the record of the highest offset of each key. Offsets are unique."""
     import pyarrow.compute as pc
 
     highest = rows.select(["key", "offset"]).group_by("key", use_threads=False).aggregate([("offset", "max")])
     found = rows.filter(pc.is_in(rows["offset"], value_set=highest["offset_max"].combine_chunks()))
     if found.num_rows != highest.num_rows:
-        raise PipelineError("two records have the same offset, so that the latest is not known: verify the source")
+        raise PipelineError("two records have the same offset, so the latest is unknown: verify the source")
     return found
 
 
@@ -125,7 +125,7 @@ def _by_bucket(rows: pa.Table | None, buckets: int) -> Iterable[tuple[int, pa.Ta
 
 
 def bucket_of(keys: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
-    """Of keys that are not null, binary or string."""
+    """Return the bucket of each key; keys are not null, binary or string."""
     import numpy as np
     import pyarrow as pa
 
@@ -136,7 +136,7 @@ def bucket_of(keys: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
 
 
 def _merged(location: Location, old: list[DataFile], rows: pa.Table) -> pa.Table | None:
-    """The bucket as it is to be; None when it stays as it is."""
+    """Return the new content of the bucket; None when it does not change."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -1,8 +1,8 @@
-"""`load`: plan, write files in tasks, commit them with the next offsets; once, in parts, or every N seconds.
+"""The job `load`: plan, write files in tasks, commit them with the next offsets; once, in parts, or every N seconds.
 
-Killed before the commit, a run leaves files that nobody sees; killed after it, the next run begins behind it. So every
-committed record is in the table once, however often it is killed. Two loaders on one table do not harm it: the one that
-commits later is told, and nothing of its run is visible.
+A run killed before the commit leaves files that no reader sees. After a commit, the next run continues where it ended.
+So every committed record is in the table once, however often a run is killed. Two loaders on one table do no harm: the
+commit of the later one is refused, and nothing of its run is visible.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from klamm.pipeline.spark.source.logs import Task
 
 WORTH_A_TASK: Final = 100_000
-"""Offsets; a range is not cut into smaller tasks than this, unless asked to."""
+"""The fewest offsets of a task when a range is cut, unless the options ask for less."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadJob:
-    """What the user wants."""
+    """The settings of a job."""
 
     location: Location
     source: SourceOptions
@@ -53,7 +53,7 @@ class LoadJob:
 
 
 class Loader:
-    """See the module. `logs` stays open as long as the job runs."""
+    """The steps of `load`: plan, run, commit. `logs` stays open as long as the job runs."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class Loader:
 
     @property
     def table(self) -> Table | None:
-        """As last seen; None before it is created."""
+        """Return the table as last seen; None before it is created."""
         return self._table
 
     def plan(self, since_ms: int | None = None) -> Plan:
-        """What a run would do now. Changes nothing; raises PipelineError for whatever stands in the way."""
+        """Return what a run would do now. Changes nothing; raises PipelineError for anything that prevents it."""
         table = self._seen()
         if since_ms is None:
             plan = self._planner.plan(table)
@@ -92,12 +92,12 @@ class Loader:
         return plan
 
     def once(self, since_ms: int | None = None) -> int:
-        """Everything up to now in one commit. Returns how many records were loaded."""
+        """Load everything up to now in one commit. Return the number of records loaded."""
         plan = self.plan(since_ms)
         return self._run(plan)
 
     def available_now(self) -> int:
-        """Everything up to now in commits of at most `max_records_per_commit`."""
+        """Load everything up to now in commits of at most `max_records_per_commit`."""
         from klamm.pipeline.spark.source.stream import limited_ends
 
         whole, loaded = self.plan(), 0
@@ -112,11 +112,11 @@ class Loader:
         return loaded
 
     def every(self, seconds: float, stop: threading.Event) -> int:
-        """Again and again, until `stop`; a run that has begun is finished."""
+        """Run every `seconds` until `stop` is set; a started run is finished."""
         return repeated(self.available_now, seconds, stop, monotonic=self._monotonic)
 
     def cut(self, plan: Plan) -> list[Task]:
-        """The tasks of a plan."""
+        """Return the tasks of a plan."""
         from klamm.pipeline.spark.source.logs import planned
 
         wanted = min(self._tasks.parallelism, plan.count // WORTH_A_TASK)
@@ -127,7 +127,7 @@ class Loader:
     # -- one commit
 
     def _seen(self) -> Table | None:
-        """The table as it is now, None when it is to be created."""
+        """Return the table as it is now, None when it must be created."""
         if self._table is None:
             self._table = Table.open_if_there(self.job.location)
         else:
@@ -140,7 +140,7 @@ class Loader:
         if (topic := self.job.dead_letters) is not None:
             self._logs.topics([topic])
             if topic in plan.topic_ids:
-                raise BadOption(f"--dlq {topic}: this topic is loaded itself")
+                raise BadOption(f"--dlq {topic}: this topic is itself loaded")
 
     def _run(self, plan: Plan) -> int:
         if plan.is_empty and self._table is not None:
@@ -197,7 +197,7 @@ class Loader:
 
 
 def _dead(results: list[Loaded]) -> dict[str, dict[str, list[list[int]]]]:
-    """Half-open ranges of offsets."""
+    """Return the offsets of dead letters as half-open ranges."""
     found: dict[TopicPartition, list[list[int]]] = {}
     for item in results:
         ranges = found.setdefault(item.wanted.topic_partition, [])

@@ -1,8 +1,8 @@
-"""Which offsets a load reads, and what it expects of the table.
+"""The plan of a load: the offsets to read, and the offsets that the table must have.
 
-A topic partition that the table has goes on at its next offset; another one begins where `start` says. What is no
-longer in the log by then is data loss, and stops the plan, or is a gap that is recorded in the commit. So is a topic
-that was created anew under its name: its offsets begin again, and the table then has two records of one offset.
+A topic partition in the table continues at its next offset; a new one begins where `start` says. Offsets that are no
+longer in the log are data loss, and stop the plan, or are a gap recorded in the commit. So is a topic that was deleted
+and created again: its offsets restart, and the table then has two records of one offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Gap = tuple[int, int]
 
 @dataclass(slots=True)
 class Plan:
-    """One commit to be. `ranges` may have empty ones; `gaps` are half-open, `recreated` are topics."""
+    """A commit to make. `ranges` may have empty ones; `gaps` are half-open, `recreated` are topics."""
 
     ranges: list[OffsetRange]
     expected: dict[TopicPartition, int | None]
@@ -37,7 +37,7 @@ class Plan:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """The next ones, when it is done."""
+        """Return the next offsets after this commit."""
         return {item.topic_partition: item.end for item in self.ranges}
 
     @property
@@ -50,7 +50,7 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a commit would change nothing."""
+        """Return whether a commit would change nothing."""
         return not (
             self.removed
             or self.gaps
@@ -59,7 +59,7 @@ class Plan:
         )
 
     def facts(self) -> dict[str, Any]:
-        """For the commit."""
+        """Return the facts to record in the commit."""
         found: dict[str, Any] = {
             "job": self.job,
             "ranges": _by_topic((item.topic_partition, [item.start, item.end]) for item in self.ranges if item.count),
@@ -73,14 +73,14 @@ class Plan:
         return found
 
     def cut(self, ends: Mapping[TopicPartition, int]) -> Plan:
-        """The same up to other ends."""
+        """Return the same plan up to other ends."""
         ranges = [replace(item, end=min(item.end, ends.get(item.topic_partition, item.end))) for item in self.ranges]
         return replace(self, ranges=ranges)
 
 
 @dataclass(slots=True)
 class Planner:
-    """`start` is for topic partitions that the table does not have yet."""
+    """What makes plans. `start` is for topic partitions that are not in the table yet."""
 
     logs: Logs
     options: SourceOptions
@@ -88,26 +88,27 @@ class Planner:
     gaps_allowed: bool = False
 
     def plan(self, table: Table | None) -> Plan:
-        """From where the table is to where the log ends. Raises UnknownTopic, DataLoss."""
+        """Plan from the table's offsets to the ends of the logs. Raises UnknownTopic, DataLoss."""
         committed = table.next_offsets if table is not None else {}
         ids = table.topic_ids if table is not None else {}
         partitions = subscribed(self.logs, self.options)
-        anew = {item.topic for item, number in partitions.items() if is_recreated(ids, item.topic, number)}
-        if anew:
-            self._lost(f"topic {min(anew)} was deleted and created anew, it is not the one that was loaded before")
-        known = {item: committed[item] for item in partitions if item in committed and item.topic not in anew}
-        return self._ranges(partitions, known, committed, sorted(anew))
+        recreated = {item.topic for item, number in partitions.items() if is_recreated(ids, item.topic, number)}
+        if recreated:
+            self._lost(f"topic {min(recreated)} was deleted and created again: it is not the one loaded before")
+        known = {item: committed[item] for item in partitions if item in committed and item.topic not in recreated}
+        return self._ranges(partitions, known, committed, sorted(recreated))
 
     def rerun(self, table: Table, since_ms: int) -> Plan:
-        """From where the table was at a time; what was loaded later is removed in the same commit."""
+        """Plan from the table's offsets at a time; files loaded later are removed in the same commit."""
         starts, version = loaded_since(table, since_ms)
         partitions = subscribed(self.logs, self.options)
         gone = sorted(set(starts) - set(partitions))
         topics = {item.topic for item in partitions}
         if lost := [item for item in gone if item.topic in topics]:
-            raise UnknownTopic(f"{lost[0]} was loaded after {shown_time(since_ms)} and is no longer there")
-        if anew := [item for item, number in partitions.items() if is_recreated(table.topic_ids, item.topic, number)]:
-            raise DataLoss(f"topic {anew[0].topic} was deleted and created anew: its records cannot be loaded again")
+            raise UnknownTopic(f"{lost[0]} was loaded after {shown_time(since_ms)} and no longer exists")
+        ids = table.topic_ids
+        if recreated := [item for item, number in partitions.items() if is_recreated(ids, item.topic, number)]:
+            raise DataLoss(f"topic {recreated[0].topic} was deleted and created again: its old records are gone")
         again = {item: offset for item, offset in starts.items() if item in partitions}
         known = {item: offset for item, offset in table.next_offsets.items() if item in partitions} | again
         plan = self._ranges(partitions, known, table.next_offsets, [])
@@ -116,7 +117,7 @@ class Planner:
         return plan
 
     def rebuild(self, table: Table | None) -> Plan:
-        """Everything from where the log begins, in place of what the table has of these topics."""
+        """Plan everything from the starts of the logs, in place of the table's files of these topics."""
         partitions = subscribed(self.logs, self.options)
         plan = self._ranges(partitions, {}, table.next_offsets if table is not None else {}, [])
         topics = {item.topic for item in partitions}
@@ -143,14 +144,14 @@ class Planner:
                 plan.gaps[item] = (start, earliest[item])
                 start = earliest[item]
             if start > end and self.options.connection is not None:
-                self._lost(f"{item}: the log ends at {end}, below {start} where this would go on")
+                self._lost(f"{item}: the log ends at {end}, below {start} where this load would continue")
                 plan.gaps[item] = (end, start)
                 start = end if topic_id != NO_TOPIC_ID else earliest[item]
             plan.ranges.append(OffsetRange(item.topic, item.partition, start, max(start, end), topic_id))
         return plan
 
     def _start(self, partitions: Iterable[TopicPartition], known: Container[TopicPartition]) -> Bound:
-        """Offsets may be given for what the table has by now; not for what is not read at all."""
+        """Return the start, which may name partitions in the table by now, but none that is not read."""
         if self.start.offsets is None:
             return self.start
         if unread := sorted(set(self.start.offsets) - set(partitions)):
@@ -160,11 +161,11 @@ class Planner:
 
     def _lost(self, reason: str) -> None:
         if not self.gaps_allowed:
-            raise DataLoss(f"{reason}; nothing was written. --on-data-loss gap records it and goes on")
+            raise DataLoss(f"{reason}; nothing was written. --on-data-loss gap records it and continues")
 
 
 def loaded_since(table: Table, since_ms: int) -> tuple[dict[TopicPartition, int], int | None]:
-    """The lowest offset that commits after a time have loaded, and the version before (None: there was no table)."""
+    """Return the lowest offset loaded by commits after a time, and the version before (None: there was no table)."""
     starts: dict[TopicPartition, int] = {}
     seen = table.version + 1
     for commit in table.commits():
@@ -178,7 +179,7 @@ def loaded_since(table: Table, since_ms: int) -> tuple[dict[TopicPartition, int]
     if seen > 0:
         raise NotATable(
             f"{table.location}: its log begins at version {seen}, which is after {shown_time(since_ms)}; "
-            "what was loaded before is not known"
+            "earlier loads are unknown"
         )
     return starts, None
 
@@ -192,7 +193,7 @@ def _added_since(table: Table, version: int | None, starts: Mapping[TopicPartiti
             continue
         if file.partition == MIXED or file.first < starts.get(file.topic_partition, 0):
             raise NotATable(
-                f"{table.location}: {file.path} holds what was loaded before and after (was the table optimised?); "
+                f"{table.location}: {file.path} holds records loaded before and after (was the table optimised?); "
                 "choose an earlier time"
             )
         if file.topic_partition in starts:

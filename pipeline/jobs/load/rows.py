@@ -1,14 +1,14 @@
-"""The rows of a loaded table, and what stands in them for a record that does not parse: nothing.
+"""The rows of a loaded table. A record that does not parse has no row.
 
-key, value                  as their forms have them (binary unless told otherwise)
+key, value                  as their formats give them (binary by default)
 topic, partition, offset    where the record is
 timestamp, timestamp_type   as the log has them: 0 is the producer's time, 1 the broker's
 headers                     array<struct<key: string, value: binary>>, null without any; may be left out
 date                        of the timestamp, UTC; the table is partitioned by topic and date
 
 A transformation is a function of a record batch with these columns (`date` left out) that returns one with as many
-rows, in the same order. `partition`, `offset`, `timestamp` and `topic` have to stay as they are; others may be changed,
-dropped or added. So a table can still be verified against the log.
+rows, in the same order. It must not change `partition`, `offset`, `timestamp` and `topic`; it may change, drop or add
+other columns. So a table can still be verified against the log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rows:
     transform: str | None = None
 
     def schema(self) -> pa.Schema:
-        """Of the table. Raises BadOption for a transformation that cannot be used."""
+        """Return the schema of the table. Raises BadOption for a transformation that cannot be used."""
         import pyarrow as pa
 
         empty = self._columns(pa.array([], self.key.type), pa.array([], self.value.type), _no_records())
@@ -50,7 +50,7 @@ class Rows:
         return empty.schema.append(pa.field("date", pa.date32()))
 
     def convert(self, records: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Bad]]:
-        """Rows for the files (topic and date are in their paths), and the records that are not among them."""
+        """Return rows for the files (topic and date are in their paths), and the records that are not among them."""
         import pyarrow as pa
 
         key, value = self.key.convert(records["key"]), self.value.convert(records["value"])
@@ -82,7 +82,7 @@ AS_THEY_ARE: Final = Rows()
 
 
 def _undated(records: pa.RecordBatch) -> list[Bad]:
-    """Those whose timestamp has no date that all readers know."""
+    """Return the records with a timestamp outside the dates that all readers support."""
     import numpy as np
 
     times = records["timestamp"].cast("int64").to_numpy(zero_copy_only=False)
@@ -109,12 +109,12 @@ def _transformed(name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         raise PipelineError(f"--transform {name}: {type(error).__name__}: {_first_line(error)}") from None
     names = getattr(getattr(found, "schema", None), "names", None)
     if names is None or len(found) != len(rows):
-        raise PipelineError(f"--transform {name} has to return a record batch of as many rows as it got")
+        raise PipelineError(f"--transform {name} must return a record batch with as many rows as it got")
     for column in FIXED:
         if column not in names or not found[column].equals(rows[column]):
-            raise PipelineError(f"--transform {name} has to leave the column {column} as it is")
+            raise PipelineError(f"--transform {name} must not change the column {column}")
     if "date" in names:
-        raise PipelineError(f"--transform {name} has made a column date: that is the date of the timestamp")
+        raise PipelineError(f"--transform {name} has made a column date, which is for the date of the timestamp")
     return found
 
 

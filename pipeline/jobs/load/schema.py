@@ -1,4 +1,4 @@
-"""Whether rows fit a table that is there. What differs is named, one thing at a time."""
+"""The check that rows fit an existing table. Differences are reported one at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_schema(
     table: Table, wanted: pa.Schema, *, may_add: bool, partition_by: Sequence[str] = PARTITION_BY, job: str = "load"
 ) -> bool:
-    """Whether columns, or fields of structs, are to be added first. Raises SchemaChanged."""
+    """Return whether columns, or fields of structs, must be added first. Raises SchemaChanged."""
     import pyarrow as pa
     from deltalake import Schema
 
@@ -36,7 +36,7 @@ def check_schema(
 
 
 def _compared(location: str, path: str, there: list[pa.Field], wanted: list[pa.Field]) -> list[str]:
-    """The names of what is new."""
+    """Return the names of new columns."""
     import pyarrow as pa
 
     old, new = ({item.name: item.type for item in fields} for fields in (there, wanted))

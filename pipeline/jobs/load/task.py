@@ -1,8 +1,8 @@
-"""What a task of `load` does: read a range of offsets, make rows of the records, write files. The driver commits them.
+"""The task of `load`: read a range of offsets, make rows of the records, write files. The driver commits them.
 
 Records that do not parse stop the task, or go to the dead letter topic. Letters are acknowledged before the task ends,
-so before the commit: killed in between, or tried again by Spark, a letter is there twice. Its headers name topic,
-partition and offset of the record, by which doubles are told.
+so before the commit. If the task is killed in between, or Spark retries it, a letter is written twice. Its headers name
+topic, partition and offset of the record, which identify duplicates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The same for all tasks of a job."""
+    """The settings that all tasks of a job share."""
 
     source: SourceOptions
     location: Location
@@ -38,7 +38,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a task has written. `dead` are the offsets of its dead letters, ascending."""
+    """The result of a task. `dead` are the offsets of its dead letters, ascending."""
 
     wanted: Task
     files: tuple[DataFile, ...]
@@ -48,7 +48,7 @@ class Loaded:
 
 
 def load_range(recipe: Recipe, wanted: Task) -> Loaded:
-    """Raises PipelineError; files that are there by then are nobody's, until `vacuum` deletes them."""
+    """Load a range. Raises PipelineError; files written by then belong to no commit, until `vacuum` deletes them."""
     from klamm.pipeline.spark.source.batch import arrow_batches
 
     writer = FilesWriter(recipe.location, wanted.topic, wanted.partition, compression=recipe.compression)
@@ -72,7 +72,7 @@ def load_range(recipe: Recipe, wanted: Task) -> Loaded:
 
 @contextmanager
 def _write_errors_named(wanted: Task) -> Iterator[None]:
-    """A full disk, a store that refuses: in one line."""
+    """Turn a write error (a full disk, a store that refuses) into one line."""
     try:
         yield
     except OSError as error:
@@ -80,7 +80,7 @@ def _write_errors_named(wanted: Task) -> Iterator[None]:
 
 
 class _Letters:
-    """The records that do not parse."""
+    """The dead letters of a task."""
 
     def __init__(self, recipe: Recipe, wanted: Task, stack: ExitStack) -> None:
         self._topic = recipe.dead_letters
@@ -90,7 +90,7 @@ class _Letters:
         self._letters: DeadLetters | None = None
 
     def take(self, batch: pa.RecordBatch, bad: list[Bad]) -> list[int]:
-        """Their offsets. Raises BadRecord where there is no dead letter topic."""
+        """Send the records that do not parse; return their offsets. Raises BadRecord without a dead letter topic."""
         reasons: dict[int, str] = {}
         for item in bad:
             reasons[item.row] = f"{reasons[item.row]}; {item.reason}" if item.row in reasons else item.reason
@@ -105,7 +105,7 @@ class _Letters:
         return offsets
 
     def finish(self) -> None:
-        """All are acknowledged."""
+        """Wait until all letters are acknowledged."""
         if self._letters is not None:
             self._letters.flush()
 

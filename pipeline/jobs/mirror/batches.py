@@ -1,12 +1,12 @@
-"""What has been fetched becomes what is sent: whole batches untouched where possible, new ones of the rest.
+"""Batches for the target from fetched batches: untouched where possible, encoded again otherwise.
 
-A batch goes over as it is when its partition is kept and a producer could have sent it: magic 2, all its offsets there
-(nothing compacted away), no log append time, no delete horizon, not larger than the target takes, and wholly within
-the range. The producer then changes its head (`delivery.rewrite`), after the CRC that it came with has been checked.
+A batch is sent untouched if its partition is kept and a producer could have sent it: magic 2, all its offsets there
+(nothing compacted away), no log append time, no delete horizon, not larger than the target accepts, and entirely within
+the range. Its CRC is checked; then the producer changes its header (`delivery.rewrite`).
 
-Everything else is decoded and encoded again with the codec it had: keys, values, headers and timestamps stay. That
-includes the batches of log append time, whose records get that time as their own, and all batches whose records go to
-other partitions. Control batches and aborted transactions are left out.
+Everything else is decoded and encoded again with its own codec: keys, values, headers and timestamps stay. That
+includes the batches of log append time (their records get that time as their own) and all batches with records that go
+to other partitions. Control batches and aborted transactions are left out.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from klamm.protocol.records.crc import crc32c
 
 MAGIC: Final = 2
 GATHERED_BYTES: Final = 32 << 20
-"""Contents of records that are encoded at once."""
+"""The bytes of record contents that are encoded at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where the records of one source partition go. `keep`: to the partition of the same number."""
+    """The target of one source partition. `keep`: records go to the partition of the same number."""
 
     partition: int
     target_partitions: int
@@ -58,7 +58,7 @@ class Outgoing:
 
 
 def outgoing(fetched: Fetched, way: Way, end_offset: int) -> Iterator[Outgoing]:
-    """In order, for each partition of the target. Raises DamagedBatch."""
+    """Yield batches in order, for each partition of the target. Raises DamagedBatch."""
     batch_headers = fetched.batch_headers
     kept = Aborts(fetched.aborted).kept(fetched.data, batch_headers)
     kept &= (batch_headers.last_offsets >= fetched.offset) & (batch_headers.base_offsets < end_offset)
@@ -87,7 +87,7 @@ def _whole(batch_headers: BatchHeaders, offset: int, end_offset: int, way: Way) 
 
 
 def _stretches(batch_headers: BatchHeaders, kept: Bools, whole: Bools) -> Iterator[tuple[Bools, bool]]:
-    """Rows next to each other that are treated alike: untouched, or encoded with one codec."""
+    """Yield adjacent rows that are treated alike: untouched, or encoded with one codec."""
     codecs = np.where(whole, -1, batch_headers.attributes & CODEC_MASK)
     rows = np.flatnonzero(kept)
     if not len(rows):
@@ -111,7 +111,7 @@ def _untouched(fetched: Fetched, batch_headers: BatchHeaders, way: Way) -> Itera
     ):
         data = view[position : position + size]
         if crc32c(data[ATTRIBUTES_POSITION:]) != crc:
-            raise DamagedBatch(base, position, "its CRC does not fit")
+            raise DamagedBatch(base, position, "its CRC does not match")
         yield Outgoing(way.partition, data, count, (Run(base, 0, count),), untouched=True)
 
 
@@ -128,7 +128,7 @@ def _encoded(fetched: Fetched, batch_headers: BatchHeaders, way: Way, end_offset
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Some records for one partition, as Arrow arrays and numpy's."""
+    """Records for one partition, as Arrow and numpy arrays."""
 
     keys: Any
     values: Any
@@ -141,7 +141,7 @@ class _Records:
 
 
 class _Gathered:
-    """Records that are to be encoded, by the partition that they go to."""
+    """Records to encode, by target partition."""
 
     def __init__(self, way: Way, codec: Codec) -> None:
         self.size_bytes = 0
@@ -179,7 +179,7 @@ class _Gathered:
 
 
 def _taken(part: Columns, order: Int64s | None) -> _Records:
-    """Copies of the contents, in another order perhaps."""
+    """Copy the contents, in another order if one is given."""
     content = Contents(part)
     keys, values, tails = (content.binary(spans, order) for spans in (part.keys, part.values, part.tails))
     if order is None:
@@ -188,7 +188,7 @@ def _taken(part: Columns, order: Int64s | None) -> _Records:
 
 
 def _by_partition(part: Columns, way: Way) -> tuple[Int64s, list[tuple[int, slice]]]:
-    """The rows in the order of their partitions, and where each has its own. Records without a key stay together."""
+    """Return the rows ordered by partition, and the slice of each. Records without a key stay together."""
     hashes = murmur2(part.data, part.keys.starts, part.keys.ends)
     partitions = of_hashes(hashes, way.target_partitions)
     if part.keys.nulls is not None:
@@ -201,7 +201,7 @@ def _by_partition(part: Columns, way: Way) -> tuple[Int64s, list[tuple[int, slic
 
 
 def _runs(offsets: Int64s) -> tuple[Run, ...]:
-    """Offsets that follow each other become ones that follow each other."""
+    """Return runs of consecutive offsets."""
     begins = np.concatenate(([0], np.flatnonzero(np.diff(offsets) != 1) + 1))
     counts = np.diff(begins, append=len(offsets))
     return tuple(map(Run, offsets[begins].tolist(), begins.tolist(), counts.tolist()))

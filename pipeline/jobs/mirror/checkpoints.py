@@ -1,9 +1,10 @@
-"""Consumers move over: where each group of the source would stand at the target.
+"""Checkpoints of groups: the target offsets at which consumers of the source would continue.
 
-After each round the offsets of the source's groups are translated (`syncs.Translation`), written to the checkpoints
-topic as MirrorMaker 2 does, so that its `RemoteClusterUtils.translateOffsets` finds them, and, when wanted, committed
-for the same group at the target: only forwards, and only while the group has no members there. A group that has not
-come to what was mirrored, or topics whose records go to other partitions, have no translation.
+After each round the offsets of the source's groups are translated (`syncs.Translation`) and written to the checkpoints
+topic as MirrorMaker 2 does, so that its `RemoteClusterUtils.translateOffsets` finds them. If asked to, they are also
+committed for the same group at the target: only forwards, and only while the group has no members there. There is no
+translation for a group that has not reached the mirrored offsets, nor for topics with records that go to other
+partitions.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from klamm.pipeline.ranges import TopicPartition
 from klamm.protocol.records.batch import Record, encode_batch
 
 OWN_GROUPS: Final = re.compile(r"klamm-.*|connect-.*|__.*")
-"""Those whose offsets are not of the topics they are committed for, or that are nobody's consumers."""
+"""Groups of the pipeline itself: they have no consumers, or hold offsets of other topics than their names say."""
 OWN_METADATA: Final = re.compile(r"\S+ ([0-9a-f]{32}|-)")
 BATCH: Final = 1000
 
 
 @dataclass(slots=True)
 class Checkpoints:
-    """What is known of one source; lives as long as the job."""
+    """The translations and written checkpoints of one source; lives as long as the job."""
 
     alias: str
     groups: re.Pattern[str]
@@ -44,7 +45,7 @@ class Checkpoints:
     _written: dict[tuple[str, TopicPartition], Checkpoint] = field(default_factory=dict)
 
     def write(self, source: Cluster, target: Cluster, targets: Mapping[TopicPartition, TopicPartition]) -> Written:
-        """`targets`: source partition -> target partition, of those that are kept."""
+        """Write new checkpoints. `targets`: source partition -> target partition, for partitions that are kept."""
         found = [one for group in self._groups(source) for one in self._of_group(source, group, targets)]
         new = [one for one in found if self._written.get((one.group, one.partition)) != one]
         self._append(target, new)
@@ -80,7 +81,7 @@ class Checkpoints:
                 producer.send(TopicPartition(checkpoints_topic(self.alias), 0), encode_batch(rows))
 
     def _commit(self, target: Cluster, checkpoints: list[Checkpoint]) -> list[str]:
-        """The groups that have members at the target, and so look after themselves."""
+        """Commit at the target; return the groups that have members there, for which nothing is committed."""
         wanted: dict[str, dict[TopicPartition, int]] = {}
         for one in checkpoints:
             wanted.setdefault(one.group, {})[one.partition] = one.downstream
@@ -95,7 +96,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """New checkpoints, groups that have any, and those that were not committed for."""
+    """The number of new checkpoints, of groups with checkpoints, and the groups that were not committed for."""
 
     checkpoints: int
     groups: int

@@ -1,7 +1,7 @@
-"""Copies one source partition: what a Spark task does.
+"""The copy of one source partition: the work of a Spark task.
 
-Order is what makes it exact: the producer's start ends whatever a predecessor left open and fences it; then the
-committed offset is read; then records, offset syncs and the next offset go into one transaction after another.
+The order makes it exactly-once. The producer's start ends the open transaction of a predecessor and fences it. Then
+the committed offset is read. Then records, offset syncs and the next offset go into one transaction after another.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from klamm.protocol.records.columnar import DamagedBatch
 COMMIT_BYTES: Final = 64 << 20
 COMMIT_S: Final = TRANSACTION_TIMEOUT_S / 4
 SYNC_LAG: Final = 100
-"""Offsets between two syncs of a transaction, the last one apart; more when it is long."""
+"""Offsets between two syncs of a transaction, except before the last one; more in a long transaction."""
 MAX_SYNCS: Final = 1000
-"""Of a transaction."""
+"""The most syncs of a transaction."""
 MAX_RUNS: Final = 1000
-"""That go back to the driver."""
+"""The most runs that a task returns to the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mirroring:
-    """What all copies of one source have in common."""
+    """The settings that all copies of one source share."""
 
     alias: str
     source_servers: str
@@ -45,13 +45,13 @@ class Mirroring:
     timeout_s: float = 30.0
 
     def transactional_id(self, target_topic: str, source_partition: int) -> str:
-        """Of whoever copies that partition: a newer one fences an older one."""
+        """Return the id for the copy of a partition: a newer task fences an older one."""
         return f"{self.group}.{target_topic}.{source_partition}"
 
 
 @dataclass(slots=True)
 class Copied:
-    """What became of a flow. `runs` are for the translation of offsets."""
+    """The result of a flow. `runs` are for the translation of offsets."""
 
     source: TopicPartition
     start: int
@@ -75,7 +75,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCopied:
-    """What a task returns."""
+    """The result of a task."""
 
     alias: str
     copied: tuple[Copied, ...]
@@ -90,7 +90,7 @@ class ChunkCopied:
 
 
 def copy_chunk(chunk: Chunk) -> ChunkCopied:
-    """One flow after another, over the same connections."""
+    """Copy one flow after another, over the same connections."""
     job = chunk.job
     with (
         Cluster(job.source_servers, timeout_s=job.timeout_s) as source,
@@ -100,7 +100,7 @@ def copy_chunk(chunk: Chunk) -> ChunkCopied:
 
 
 def copy(flow: Flow, job: Mirroring, source: Cluster, target: Cluster) -> Copied:
-    """Copy from where the group stands up to `flow.wanted.end`.
+    """Copy from the group's committed offset up to `flow.wanted.end`.
 
     Raises ProducerFenced when another task has taken over, DataLoss, PoisonedBatch, ClusterError.
     """
@@ -141,7 +141,7 @@ class _Copy:
             done.end = min(int(fetched.batch_headers.last_offsets[-1]) + 1, wanted.end)
             if self._open_bytes >= job.commit_bytes or monotonic() - self._open_s >= COMMIT_S:
                 self._commit(done)
-        if done.end < wanted.end:  # what is at the end of the range is lost
+        if done.end < wanted.end:  # the records at the end of the range are lost
             done.lost += wanted.end - done.end
             done.end, pin = wanted.end, True
         if pin and not self._is_open:
@@ -155,7 +155,7 @@ class _Copy:
         self._is_open, self._open_bytes, self._open_s = True, 0, now_s
 
     def _checked(self, start: int) -> int:
-        """Where to begin, when the log is shorter than what was mirrored of it."""
+        """Return the offset to start from, also if the log is shorter than the mirrored part of it."""
         end = self._flow.wanted.end
         if start <= end or start <= self._source.latest([self._flow.source])[self._flow.source]:
             return start
@@ -190,13 +190,13 @@ class _Copy:
         self._is_open = False
 
     def _next_downstream(self, runs: list[Run]) -> int:
-        """Where a consumer goes on that has read all of this."""
+        """Return the offset at which a consumer continues that has read all of this."""
         if not self._flow.way.keep:
             return NOWHERE
         if runs:
             return runs[-1].downstream + runs[-1].count
         partition = TopicPartition(self._flow.target_topic, self._flow.way.partition)
-        return self._target.latest([partition], READ_UNCOMMITTED)[partition] - 1  # nothing of this is behind it
+        return self._target.latest([partition], READ_UNCOMMITTED)[partition] - 1  # no record of this copy is after it
 
     def _send_syncs(self, runs: list[Run]) -> None:
         now_ms = int(time.time() * 1000)
@@ -206,7 +206,7 @@ class _Copy:
 
 
 def _joined(runs: list[Run]) -> list[Run]:
-    """Runs that go on where the one before ends, as one."""
+    """Merge runs that continue each other."""
     found: list[Run] = []
     for run in runs:
         last = found[-1] if found else None
@@ -222,7 +222,7 @@ def _joined(runs: list[Run]) -> list[Run]:
 
 
 def _spaced(runs: list[Run]) -> Iterator[Run]:
-    """Those that are worth a record, with points within long ones."""
+    """Yield the runs worth a record, with points within long ones."""
     if not runs:
         return
     lag = max(SYNC_LAG, (runs[-1].upstream + runs[-1].count - runs[0].upstream) // MAX_SYNCS)

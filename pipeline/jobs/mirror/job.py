@@ -1,7 +1,7 @@
-"""`mirror`: one round plans, makes topics and sets configs, copies in tasks, and writes checkpoints. Then the next.
+"""The job `mirror`: a round plans, creates topics and sets configs, copies in tasks, and writes checkpoints.
 
-Killed between any two steps the next run does the same again: topics that are there are not made again, configs that
-are equal are not set again, and the copies go on where their last committed transaction ended.
+A run killed between two steps is simply repeated: existing topics are not created again, equal configs are not set
+again, and each copy continues where its last committed transaction ended.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from klamm.pipeline.report import Report
 from klamm.pipeline.spark.tasks import Tasks
 
 CHUNKS_PER_SLOT: Final = 16
-"""Tasks for each that runs at once: many, so that they end together, but not thousands for thousands of partitions."""
+"""Tasks per slot: many, so that the slots finish together, but not thousands for thousands of partitions."""
 
 TOPICS_AT_ONCE: Final = 200
-"""Made by one request."""
+"""The most topics that one request creates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One cluster that is mirrored. `checkpoints` None: groups are left alone."""
+    """One cluster to mirror. `checkpoints` None: groups are left alone."""
 
     job: Mirroring
     rules: Rules
@@ -43,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A round of one source."""
+    """The plan of a round for one source."""
 
     source: Source
     topics: TopicsPlan
@@ -51,7 +51,7 @@ class Planned:
 
 
 class Mirror:
-    """See the module."""
+    """The rounds of a mirror: plan, copy, write checkpoints."""
 
     def __init__(
         self, sources: Sequence[Source], target_servers: str, settings: MirrorSettings, tasks: Tasks, report: Report
@@ -66,11 +66,11 @@ class Mirror:
         self._report = report
 
     def plan(self) -> list[Planned]:
-        """What a round would do now; changes nothing."""
+        """Return what a round would do now; changes nothing."""
         return [Planned(source, topics, self._flows(source, topics)) for source, topics in self._topics()]
 
     def once(self) -> int:
-        """One round: everything up to now. Returns how many records were copied."""
+        """Run one round: copy everything up to now. Return the number of records copied."""
         planned = []
         for source, topics in self._topics():
             self._carry_out(source, topics)
@@ -82,7 +82,7 @@ class Mirror:
         return sum(chunk.records for chunk in copied)
 
     def every(self, seconds: float, stop: threading.Event, *, monotonic: Callable[[], float] = time.monotonic) -> int:
-        """Round after round, until `stop`; one that has begun is finished."""
+        """Run a round every `seconds` until `stop` is set; a started round is finished."""
         return repeated(self.once, seconds, stop, monotonic=monotonic)
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Mirror:
     # -- a round
 
     def _topics(self) -> Iterator[tuple[Source, TopicsPlan]]:
-        """Of two sources with the same target topic, the first looks after its configs."""
+        """Yield the plan of topics of each source. If two have the same target topic, the first sets its configs."""
         taken: set[str] = set()
         for source in self.sources:
             cluster = self._clusters[source.job.alias]
@@ -142,7 +142,7 @@ class Mirror:
         return copied
 
     def chunks(self, planned: Sequence[Planned]) -> list[Chunk]:
-        """Of each source: partitions by size in turn, so that the tasks have about as much to do each."""
+        """Deal the partitions of each source out by size, so that all tasks have about the same work."""
         most = CHUNKS_PER_SLOT * self._tasks.parallelism
         return [
             Chunk(one.source.job, one.flows[first :: min(most, len(one.flows))])
@@ -189,6 +189,6 @@ class Mirror:
             self._report.event("group left alone", group=group, reason="it has members at the target")
 
     def _load(self, alias: str, checkpoints: Checkpoints) -> None:
-        """What earlier runs have told. The runs of this one come behind it, and are told better."""
+        """Load the syncs of earlier runs. The exact runs of this one are added later, and replace them."""
         for one, upstream, downstream in read_syncs(self._target, syncs_topic(alias)):
             checkpoints.translations.setdefault(one, Translation()).add([Run(upstream, downstream)])

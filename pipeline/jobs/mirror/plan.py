@@ -1,4 +1,4 @@
-"""What a round is to do: `topics_plan` for topics and configs, `flows` for the offsets. Neither changes anything."""
+"""The plan of a round: `topics_plan` for topics and configs, `flows` for the offsets. Neither changes anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 
 @dataclass(frozen=True, slots=True)
 class MirrorSettings:
-    """What the user has chosen. `begin`: earliest, latest or a time in ms, for what was never mirrored.
+    """The user's choices. `begin`: earliest, latest or a time in ms, for partitions never mirrored before.
 
     `partitioning` is one of `mirror.PARTITIONING`.
     """
@@ -41,7 +41,7 @@ class MirrorSettings:
 
 @dataclass(slots=True)
 class TopicsPlan:
-    """`targets`: source topic -> target topic. The rest is what to change at the target, by topic."""
+    """The topics of a round, and the changes at the target by topic. `targets`: source topic -> target topic."""
 
     sources: dict[str, Topic]
     targets: dict[str, str]
@@ -51,7 +51,7 @@ class TopicsPlan:
     configure: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield the plan as lines for people."""
         for name, (partitions, configs) in self.create.items():
             text = "".join(f" {key}={value}" for key, value in sorted(configs.items()))
             yield f"create topic {name} partitions={partitions}{text}"
@@ -62,7 +62,7 @@ class TopicsPlan:
                 yield f"config of {name}: {key} {'back to the default' if value is None else f'= {value}'}"
 
     def partitions(self, target: str) -> int:
-        """How many the topic has, once the plan is carried out."""
+        """Return the number of partitions of the topic after the plan is carried out."""
         if target in self.create:
             return self.create[target][0]
         return self.grow.get(target, len(self.there[target].partitions))
@@ -71,7 +71,10 @@ class TopicsPlan:
 def topics_plan(
     source: Cluster, target: Cluster, rules: Rules, settings: MirrorSettings, *, owned: bool = True
 ) -> TopicsPlan:
-    """Raises UnknownTopic when no topic is meant. `owned` False: another source looks after configs and partitions."""
+    """Plan topics, partitions and configs. Raises UnknownTopic when no topic matches.
+
+    `owned` False: another source sets configs and partitions.
+    """
     all_ = source.topics()
     targets = rules.targets(name for name, topic in all_.items() if not topic.is_internal)
     if not targets:
@@ -95,12 +98,12 @@ def topics_plan(
 
 
 def internal_topics(alias: str) -> tuple[str, str]:
-    """What a mirror needs at the target beside the topics."""
+    """Return the internal topics that a mirror needs at the target."""
     return syncs_topic(alias), checkpoints_topic(alias)
 
 
 def flows(source: Cluster, target: Cluster, plan: TopicsPlan, job: Mirroring, settings: MirrorSettings) -> list[Flow]:
-    """The partitions in which there is something to do, largest first. Raises DataLoss, BadOption, ClusterError."""
+    """Return the partitions with something to copy, largest first. Raises DataLoss, BadOption, ClusterError."""
     partitions = [one for name in plan.targets for one in plan.sources[name].topic_partitions]
     starts, ends = source.earliest(partitions), source.latest(partitions)
     begins = _begins(source, partitions, starts, ends, settings)
@@ -123,7 +126,7 @@ def flows(source: Cluster, target: Cluster, plan: TopicsPlan, job: Mirroring, se
 
 
 def _check_loop(source: Cluster, target: Cluster, targets: Mapping[str, str]) -> None:
-    """A topic must not be mirrored onto itself."""
+    """Refuse to mirror a topic onto itself."""
     same = [name for name, new in targets.items() if name == new]
     if same and (identity := source.metadata([]).cluster_id) and identity == target.metadata([]).cluster_id:
         raise BadOption(f"source and target are the same cluster, and {same[0]} would be mirrored onto itself")
@@ -146,7 +149,7 @@ def _begins(
 
 
 def _settled(target: Cluster, plan: TopicsPlan, job: Mirroring) -> dict[TopicPartition, Committed]:
-    """What is committed, once brokers have forgotten it for topics that were deleted and that this round has made."""
+    """Return the committed offsets, once the brokers have dropped those of topics that this round creates again."""
     retries = target.retries()
     while True:
         found = _committed(target, plan, job)
@@ -157,7 +160,7 @@ def _settled(target: Cluster, plan: TopicsPlan, job: Mirroring) -> dict[TopicPar
 
 
 def _committed(target: Cluster, plan: TopicsPlan, job: Mirroring) -> dict[TopicPartition, Committed]:
-    """By source partition."""
+    """Return the committed offsets by source partition."""
     wanted: dict[str, dict[TopicPartition, TopicPartition]] = {}
     for name, new in plan.targets.items():
         if new in plan.there:
@@ -171,11 +174,11 @@ def _committed(target: Cluster, plan: TopicsPlan, job: Mirroring) -> dict[TopicP
 
 
 def _checked(one: TopicPartition, found: Committed, topic: Topic, start: int, end: int, job: Mirroring) -> int:
-    """Where it goes on. The task sees to it again, after it has fenced others."""
+    """Return the offset to continue from. The task checks it again, after it has fenced others."""
     reason = None
     at = found.offset
     if not is_of(found, one.topic, topic.topic_id, job.group):
-        reason, at = "the topic was deleted and made anew", start
+        reason, at = "the topic was deleted and created again", start
     elif found.offset < start:
         reason, at = f"the log starts at {start} now", found.offset
     elif found.offset > end:
@@ -188,7 +191,7 @@ def _checked(one: TopicPartition, found: Committed, topic: Topic, start: int, en
 def _fallback(
     target: Cluster, plan: TopicsPlan, job: Mirroring, unknown: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where partitions go on whose group has expired: by their newest offset sync, if the target has what it tells."""
+    """Return the offsets of partitions with an expired group: from their newest sync, if the target has its records."""
     topic = syncs_topic(job.alias)
     wanted = {one for one in unknown if plan.targets[one.topic] in plan.there}
     if not wanted or topic not in target.topics([topic], missing_ok=True):
@@ -211,7 +214,7 @@ def _fallback(
 
 
 def _settle(target: Cluster, topic: str, plan: TopicsPlan, job: Mirroring) -> None:
-    """End the transactions that are open on the syncs: those of tasks that were killed, and of rivals."""
+    """End the open transactions on the syncs: those of tasks that were killed, and of other mirrors."""
     partition = TopicPartition(topic, 0)
     wanted = target.latest([partition], READ_UNCOMMITTED)[partition]
     if target.latest([partition])[partition] >= wanted:
@@ -226,7 +229,7 @@ def _settle(target: Cluster, topic: str, plan: TopicsPlan, job: Mirroring) -> No
 
 
 def read_syncs(target: Cluster, topic: str) -> Iterator[tuple[TopicPartition, int, int]]:
-    """All offset syncs that are committed, in order."""
+    """Yield all committed offset syncs, in order."""
     partition = TopicPartition(topic, 0)
     end = target.latest([partition])[partition]
     start = target.earliest([partition])[partition]
@@ -242,7 +245,7 @@ def read_syncs(target: Cluster, topic: str) -> Iterator[tuple[TopicPartition, in
             try:
                 yield read_sync(bytes(data[key_start:key_end]), bytes(data[value_start:value_end]))
             except ValueError:
-                continue  # a tombstone, or somebody else's
+                continue  # a tombstone, or a record of another program
 
 
 def _way(one: TopicPartition, plan: TopicsPlan, limits: Mapping[str, int], settings: MirrorSettings) -> Way:
@@ -255,7 +258,7 @@ def _way(one: TopicPartition, plan: TopicsPlan, limits: Mapping[str, int], setti
 
 
 def _limits(target: Cluster, names: Mapping[str, Any]) -> dict[str, int]:
-    """The largest batch that each topic takes."""
+    """Return the largest batch that each topic accepts."""
     resources = [
         DescribeConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=[MAX_MESSAGE_BYTES]

@@ -1,12 +1,12 @@
-"""How far a mirror has come: offsets of the source, in a group at the target, committed with the records themselves.
+"""The progress of a mirror: source offsets in a group at the target, committed together with the records.
 
-The group is named after the mirror (`klamm-mirror.<alias>` unless told otherwise). Partition p of target topic t holds
-the next offset of source partition p; where the target has fewer partitions, a further group `<group>.<n>` has those
-from n times as many on. The metadata of a commit is the source topic's name and id, so that another topic of that name,
-or another mirror with the same alias, is not taken for the same one.
+The group is named after the mirror (by default `klamm-mirror.<alias>`). Partition p of target topic t holds the next
+offset of source partition p; if the target has fewer partitions (n), a further group `<group>.<k>` has those from k
+times n on. The metadata of a commit is the source topic's name and id, so that another topic of that name, or another
+mirror with the same alias, is not taken for the same one.
 
-Brokers forget the offsets of a group without members after `offsets.retention.minutes`. The newest offset sync
-(`syncs`) of the partition then takes its place, if the target still has what it tells of.
+Brokers drop the offsets of a group without members after `offsets.retention.minutes`. The newest offset sync (`syncs`)
+of the partition then takes its place, if the target still has the records of that sync.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ UNKNOWN_ID: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One source partition on its way: `wanted` from where it was when this was planned, to where to stop.
+    """One source partition to copy: `wanted` is from the offset at planning time to the end.
 
-    `begin` is where to start when nothing has been committed; `pin` says that it is to be committed even if there is
-    nothing to copy, because it would be another one next time.
+    `begin` is the start if nothing was committed. `pin` commits it even if there is nothing to copy, because it would
+    be another offset next time.
     """
 
     wanted: OffsetRange
@@ -43,11 +43,11 @@ class Flow:
 
     @property
     def place(self) -> TopicPartition:
-        """Where progress is kept."""
+        """Return the partition that holds the committed offset."""
         return TopicPartition(self.target_topic, self.wanted.partition % self.way.target_partitions)
 
     def group(self, name: str) -> str:
-        """Who keeps it."""
+        """Return the group that holds the committed offset."""
         return group_of(name, self.wanted.partition, self.way.target_partitions)
 
     @property
@@ -65,7 +65,7 @@ def metadata(topic: str, topic_id: bytes) -> str:
 
 
 def position(target: Cluster, flow: Flow, group: str, *, fail_on_data_loss: bool) -> int | None:
-    """Where to go on, None when nothing is committed: to be asked once the producer has fenced all others.
+    """Return the offset to continue from, None when nothing is committed. Ask after the producer has fenced all others.
 
     Raises DataLoss, BadOption.
     """
@@ -73,7 +73,7 @@ def position(target: Cluster, flow: Flow, group: str, *, fail_on_data_loss: bool
     if found is None:
         return None
     if not is_of(found, flow.wanted.topic, flow.wanted.topic_id, flow.group(group)):
-        text = f"{flow.source}: the topic was deleted and made anew since offset {found.offset} was mirrored"
+        text = f"{flow.source}: the topic was deleted and created again since offset {found.offset} was mirrored"
         if fail_on_data_loss:
             raise DataLoss(text)
         return 0
@@ -81,8 +81,8 @@ def position(target: Cluster, flow: Flow, group: str, *, fail_on_data_loss: bool
 
 
 def is_of(found: Committed, topic: str, topic_id: bytes, group: str) -> bool:
-    """Whether what was committed tells of this topic. Raises BadOption when it tells of one with another name."""
+    """Return whether an offset was committed for this topic. Raises BadOption if it was for one with another name."""
     name, _, identity = found.metadata.partition(" ")
     if name and name != topic:
-        raise BadOption(f"group {group} holds the offsets of topic {name} for the same target: give one a --group")
+        raise BadOption(f"group {group} holds the offsets of topic {name} for the same target: choose another --group")
     return not identity or UNKNOWN_ID in (identity, metadata("", topic_id).strip()) or identity == topic_id.hex()

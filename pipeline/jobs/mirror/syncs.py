@@ -1,4 +1,4 @@
-"""Which offset of the source is which of the target: MirrorMaker 2's offset syncs and checkpoints, written and read.
+"""The offset map between source and target: MirrorMaker 2's offset syncs and checkpoints, written and read.
 
     mm2-offset-syncs.<alias>.internal    key: topic string, partition int32      value: upstream int64, downstream int64
     <alias>.checkpoints.internal         key: group string, topic string, partition int32
@@ -7,11 +7,11 @@
 Strings are a length (int16) and UTF-8, numbers big-endian. Both topics are at the target, named by the alias of the
 source, compacted, with one partition. The topic of a sync is the source's, that of a checkpoint the target's.
 
-A sync (upstream, downstream) says that a consumer which would read `upstream` next at the source is to read
-`downstream` next at the target; one that is further does not belong before `downstream` + 1 (so MirrorMaker reads it).
-Syncs are written within the transactions that copy; the last one of a transaction is where the copy goes on, so that
-progress is known even after the group that holds it has expired. Their downstream is -1 where one source partition goes
-to many.
+A sync (upstream, downstream) says: a consumer that would read `upstream` next at the source reads `downstream` next at
+the target. A consumer further on does not belong before `downstream` + 1 (MirrorMaker reads it so). Syncs are written
+within the transactions that copy. The last one of a transaction is the point at which the copy continues, so the
+progress is known even after the group that holds it has expired. Their downstream is -1 if one source partition goes to
+many.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHECKPOINT_VERSION: Final = 0
 NOWHERE: Final = -1
 """The downstream of a source partition that goes to several partitions."""
 MAX_KEPT: Final = 4096
-"""Runs that are remembered of a partition, for exact answers."""
+"""The most runs kept of a partition, for exact answers."""
 
 _LENGTH = struct.Struct(">h")
 _PARTITION = struct.Struct(">i")
@@ -47,7 +47,7 @@ def checkpoints_topic(alias: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`count` offsets from `upstream` on have become as many from `downstream` on; 0: only the begin is known."""
+    """`count` offsets from `upstream` on that became as many from `downstream` on. 0: only the start is known."""
 
     upstream: int
     downstream: int
@@ -56,7 +56,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a group stands at the source (`upstream`), and where it would stand at the target."""
+    """The offset of a group at the source (`upstream`), and the matching one at the target."""
 
     group: str
     partition: TopicPartition
@@ -74,7 +74,7 @@ def sync_value(upstream: int, downstream: int) -> bytes:
 
 
 def read_sync(key: bytes, value: bytes) -> tuple[TopicPartition, int, int]:
-    """The partition of the source, upstream and downstream. Raises ValueError for what is no sync."""
+    """Return the partition of the source, upstream and downstream. Raises ValueError for anything that is no sync."""
     try:
         topic, at = _read_text(key, 0)
         (partition,) = _PARTITION.unpack_from(key, at)
@@ -95,13 +95,13 @@ def checkpoint_value(checkpoint: Checkpoint) -> bytes:
 
 @dataclass(slots=True)
 class Translation:
-    """What is known of one source partition. Runs come in ascending order."""
+    """The known runs of one source partition, in ascending order."""
 
     runs: list[Run] = field(default_factory=list)
     _upstreams: list[int] = field(default_factory=list)
 
     def add(self, runs: Iterable[Run]) -> None:
-        """What is told later counts: a copy that began again further back makes what was behind it void."""
+        """Add later runs. A copy that started over further back replaces the runs from there on."""
         for run in runs:
             if run.downstream == NOWHERE:
                 continue
@@ -114,10 +114,10 @@ class Translation:
             self.runs, self._upstreams = self.runs[-MAX_KEPT // 2 :], self._upstreams[-MAX_KEPT // 2 :]
 
     def downstream(self, upstream: int) -> int | None:
-        """Where to go on at the target after reading up to `upstream`; None when that is not known.
+        """Return the offset to continue from at the target after reading up to `upstream`; None if unknown.
 
-        Exact within a run; behind one it is the first offset that can be meant, so that a consumer may read records
-        again but never misses any.
+        It is exact within a run. After a run it is the first possible offset, so a consumer may read records again but
+        never misses any.
         """
         at = bisect_right(self._upstreams, upstream) - 1
         if at < 0:

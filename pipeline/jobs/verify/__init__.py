@@ -1,2 +1,1 @@
-"""Whether a loaded table has exactly the records of the log: `commit_history` is what its commits say, `compare`
-looks."""
+"""The check that a loaded table has exactly the records of the log: `commit_history` reads commits, `compare` rows."""

@@ -1,7 +1,7 @@
-"""What the commits of a table say about each topic partition: where it began, its gaps, its dead letters.
+"""The commit history of each topic partition of a table: its first offset, its gaps, its dead letters.
 
-Read from the newest commit back: what an older one says about offsets that a newer one has loaded again no longer
-counts, nor does anything from before a topic was created anew.
+Read from the newest commit back. An older commit no longer counts for offsets that a newer one has loaded again, nor
+for anything from before a topic was created again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from klamm.pipeline.table import DataFile, Table
 
 @dataclass(slots=True)
 class PartitionHistory:
-    """Of one topic partition. `begun` is the lowest offset that was loaded, None when no commit tells."""
+    """The history of one topic partition. `begun` is the lowest loaded offset, None if no commit has it."""
 
     begun: int | None = None
     gaps: list[Interval] = field(default_factory=list)
@@ -26,7 +26,7 @@ class PartitionHistory:
 
 @dataclass(slots=True)
 class CommitHistory:
-    """`since` is the version in which a topic was created anew: older files are of the one before."""
+    """The histories of all partitions. `since`: versions in which topics were created again; older files are void."""
 
     partitions: dict[TopicPartition, PartitionHistory] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class CommitHistory:
 
 
 def read_commit_history(table: Table) -> CommitHistory:
-    """As far back as the log reaches."""
+    """Read the history as far back as the log of the table reaches."""
     commit_history = CommitHistory()
     oldest = table.version + 1
     for commit in table.commits():
@@ -57,7 +57,7 @@ def read_commit_history(table: Table) -> CommitHistory:
 
 
 def current_files(table: Table, commit_history: CommitHistory) -> list[DataFile]:
-    """Without those that a topic had before it was created anew."""
+    """Return the files without those from before a topic was created again."""
     files = table.files()
     for topic, version in commit_history.since.items():
         older = {file.path for file in Table.open(table.location, version - 1).files() if file.topic == topic}

@@ -1,11 +1,11 @@
-"""The offsets of a table beside those of the log, range by range, in tasks.
+"""The comparison of the offsets of a table with those of the log, range by range, in tasks.
 
 missing       in the log, not in the table, and no commit says why
 duplicates    in the table more than once
-surplus       in the table, not in the log: compaction explains it where the topic is compacted (`compacted`), or where
-              nobody can tell because only directories are read
+surplus       in the table, not in the log: compaction explains it if the topic is compacted (`compacted`), or if it is
+              unknown because only directories are read
 dead, gaps    not in the table, as its commits say: dead letters, and offsets that were gone before they were loaded
-holes         offsets of neither: control batches, aborted transactions, what compaction took before the load
+holes         offsets of neither: control batches, aborted transactions, records compacted away before the load
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLEANUP_POLICY: Final = "cleanup.policy"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One task: the log is read in `wanted`, the table from there up to `table_end`."""
+    """The range of one task: `wanted` in the log, and in the table from there up to `table_end`."""
 
     wanted: OffsetRange
     table_end: int
@@ -44,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Of one piece; `records` are those of the log."""
+    """The result of one piece; `records` are those of the log."""
 
     wanted: OffsetRange
     records: int
@@ -57,7 +57,7 @@ class Compared:
 
 @dataclass(slots=True)
 class Verdict:
-    """Of one topic partition; offsets from `start` up to `end` were compared."""
+    """The result of one topic partition; offsets from `start` up to `end` were compared."""
 
     partition: TopicPartition
     start: int
@@ -81,7 +81,7 @@ class Verdict:
 
 
 class Verifier:
-    """See the module."""
+    """The comparison of a table with the logs."""
 
     def __init__(self, table: Table, logs: Logs, source: SourceOptions, report: Report) -> None:
         self._table = table
@@ -91,7 +91,7 @@ class Verifier:
         self._commit_history = read_commit_history(table)
 
     def pieces(self) -> list[Piece]:
-        """Of all topic partitions that are both meant and loaded."""
+        """Return the pieces of all topic partitions that are both selected and loaded."""
         loaded = self._table.next_offsets
         partitions = {item: number for item, number in subscribed(self._logs, self._source).items() if item in loaded}
         starts, ends = self._logs.earliest(partitions), self._logs.latest(partitions, self._source.isolation)
@@ -103,7 +103,7 @@ class Verifier:
             end = min(loaded[item], ends[item])
             last = max([loaded[item], *(file.last + 1 for file in mine)])
             if not self._source.connection:
-                last = min(last, max(end, begin))  # what directories do not show yet cannot be compared
+                last = min(last, max(end, begin))  # directories may not have the last rows yet
             found += _cut(OffsetRange(*item, begin, max(begin, end), topic_id), max(last, begin), mine)
         return found
 
@@ -140,7 +140,7 @@ class Verifier:
         return verdict
 
     def _begun(self, partition: TopicPartition, files: list[DataFile]) -> int:
-        """Where loading began; by the files when the log of the table does not reach back so far."""
+        """Return the first loaded offset; from the files when the log of the table does not reach back so far."""
         history = self._commit_history.partitions.get(partition)
         if (
             history is not None
@@ -160,7 +160,7 @@ class Verifier:
 
 
 def compare(source: SourceOptions, location: Location, piece: Piece) -> Compared:
-    """In a task."""
+    """Compare one piece, in a task."""
     from klamm.pipeline.spark.source.logs import columns_of, planned
 
     wanted = piece.wanted
@@ -180,7 +180,7 @@ def compare(source: SourceOptions, location: Location, piece: Piece) -> Compared
 
 
 def table_offsets(location: Location, piece: Piece) -> Offsets:
-    """All rows of the piece, doubles too."""
+    """Return the offsets of all rows of the piece, duplicates too."""
     import pyarrow.parquet as pq
 
     filesystem = location.filesystem()

@@ -1,4 +1,4 @@
-"""Sets of offsets as half-open intervals, ascending and apart."""
+"""Sets of offsets as half-open intervals, ascending and not adjacent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 def runs(offsets: Offsets) -> tuple[Interval, ...]:
-    """Of ascending offsets."""
+    """Return the intervals of ascending offsets."""
     if not len(offsets):
         return ()
     breaks = np.flatnonzero(np.diff(offsets) > 1)
@@ -22,7 +22,7 @@ def runs(offsets: Offsets) -> tuple[Interval, ...]:
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same offsets, whatever the order and overlap."""
+    """Return the same offsets as ascending intervals, whatever their order and overlap."""
     found: list[Interval] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -33,7 +33,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def without(intervals: Iterable[Interval], taken: Iterable[Interval]) -> list[Interval]:
-    """What of the first is not in the second."""
+    """Return the offsets of the first that are not in the second."""
     left = merged(intervals)
     for low, high in merged(taken):
         left = [
@@ -46,7 +46,7 @@ def without(intervals: Iterable[Interval], taken: Iterable[Interval]) -> list[In
 
 
 def common(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """What is in both."""
+    """Return the offsets in both."""
     whole = merged(intervals)
     return without(whole, without(whole, others))
 
@@ -56,7 +56,7 @@ def count(intervals: Iterable[Interval]) -> int:
 
 
 def shown(intervals: Iterable[Interval], most: int = 10) -> str:
-    """Inclusive, as people read them: 3, 7-9."""
+    """Format inclusive ranges, as people read them: 3, 7-9."""
     items = list(intervals)
     texts = [str(start) if end == start + 1 else f"{start}-{end - 1}" for start, end in items[:most]]
     return ", ".join(texts) + (f" and {len(items) - most} more ranges" if len(items) > most else "")

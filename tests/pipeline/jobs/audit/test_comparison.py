@@ -42,7 +42,7 @@ def test_a_counter_tells_what_came_since_and_doubles_count_once(tmp_path: Path) 
     assert len(again) == 6
     assert producers(again, 1000, "x") == Counter({("t", 0): 12, ("t", 1000): 1})
     assert producers(again, 2000, "x") == Counter({("t", 0): 13})
-    with pytest.raises(BadOption, match="--window 1: producers have told windows of 1 s"):
+    with pytest.raises(BadOption, match="--window 1: producers have counted windows of 1 s"):
         producers(again, 1500, "x")
 
 

@@ -177,7 +177,7 @@ def test_a_topic_created_anew_needs_a_rebuild(cluster: Cluster, tmp_path: Path) 
     new_topic(cluster, "reborn")
     produce(cluster, partition, [(b"a", b"2")])
     with from_topic(load) as compactor:
-        with pytest.raises(DataLoss, match="was deleted and created anew"):
+        with pytest.raises(DataLoss, match="was deleted and created again"):
             compactor.once()
         assert compactor.once(rebuild=True) == 1
         assert compactor.once() == 0
@@ -225,7 +225,7 @@ def test_the_command(
     assert main(["compact", *other, "--pattern", "comm.*"]) == 0
     assert found_in(tmp_path / "u") == {(0, b"a"): b"2"}
     for given, line in (
-        (["compact", *table], "--topics or --pattern says which topics"),
+        (["compact", *table], "--topics or --pattern is required"),
         (["compact", *other, "--value", "json"], "--value is for topics, not for --from-table"),
         (["compact", *other, "--topics", "none"], "has no topic none"),
     ):

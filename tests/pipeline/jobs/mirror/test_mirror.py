@@ -262,7 +262,7 @@ def test_a_topic_made_anew_is_no_continuation(
     create_topic(source, topic)
     put(source, partition, some(30, first=500))
     assert mirror(source, target, "--topics", topic) == 1
-    assert "the topic was deleted and made anew" in capsys.readouterr().err
+    assert "the topic was deleted and created again" in capsys.readouterr().err
     assert mirror(source, target, "--topics", topic, "--on-data-loss", "gap") == 0
     assert rows(target, partition) == before + rows(source, partition)
 
@@ -354,7 +354,7 @@ def test_two_sources_into_one_topic(source: Cluster, target: Cluster, topic: str
         (["--topics", "nosuch"], 1, "no topic on {source} matches nosuch"),
         (["--pattern", "("], 1, "--pattern ( is not a regular expression"),
         (["--topics", "x", "--rename", "x"], 1, "--rename x: it is pattern=replacement"),
-        (["--topics", "x", "--from", "soon"], 1, "--from soon: a time is as"),
+        (["--topics", "x", "--from", "soon"], 1, "--from soon: a time has the form"),
         (["--topics", "x", "--sync-group-offsets"], 1, "--sync-group-offsets needs --groups"),
         (["--topics", "x", "--source", "a:b"], 1, "there is one called source"),
         (["--topics", "x", "--source", "a.b=c:1"], 1, "an alias has letters"),

@@ -37,7 +37,7 @@ def test_internal_topics_never(name: str) -> None:
 @pytest.mark.parametrize(
     ("renames", "line"),
     [
-        (["x"], "--rename x: it is pattern=replacement, or has {topic} in it"),
+        (["x"], "--rename x: it has the form pattern=replacement, or contains {topic}"),
         (["(=y"], r"--rename ( is not a regular expression"),
         ([r"a=\1"], r"--rename a=\1: invalid group reference"),
         (["a="], "makes nothing of a, which is no topic name"),
@@ -50,7 +50,7 @@ def test_what_is_wrong_is_told(renames: list[str], line: str) -> None:
 
 
 def test_two_topics_that_would_become_one() -> None:
-    with pytest.raises(BadOption, match=r"^a-1 and a-2 of east would both become a: rename them apart$"):
+    with pytest.raises(BadOption, match=r"^a-1 and a-2 of east would both become a: give them different names$"):
         rules("a-.=a").targets(["a-2", "a-1", "b"])
 
 
