@@ -1,1 +1,1 @@
-"""What ties the jobs to Spark: the session, its tasks, the data source."""
+"""The link between jobs and Spark: the session, its tasks, the data source."""

@@ -1,6 +1,6 @@
-"""A Spark session for jobs on one machine, or whatever `spark-submit` or the environment has configured.
+"""The Spark session of a job: on one machine, or as `spark-submit` or the environment configure it.
 
-Spark on loopback, no user interface, UTC, Arrow on, and the workers run the Python that the driver runs.
+Spark on loopback, no user interface, UTC, Arrow on, and the workers run the same Python as the driver.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RAISED = re.compile(r"^klamm\.pipeline\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 def session(name: str, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The running session, or a new one with the data source `klamm` registered. `master` such as `local[4]`.
+    """Return the running session, or a new one with the data source `klamm`. `master` is such as `local[4]`.
 
     Raises PipelineError when pyspark or Java is missing.
     """
@@ -60,7 +60,7 @@ def session(name: str, master: str | None = None, conf: Mapping[str, str] | None
     for key, value in wanted.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # errors are told by who catches them
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the code that catches an error reports it
 
     from klamm.pipeline.spark.source import KlammDataSource
 
@@ -70,9 +70,9 @@ def session(name: str, master: str | None = None, conf: Mapping[str, str] | None
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Around actions of Spark: what a task, or a planner, raised as a PipelineError is raised again as that.
+    """Raise a PipelineError of a task or a planner again as itself, around actions of Spark.
 
-    Spark hands over the text of a Python traceback, inside the text of its own error, whose last line is ours.
+    Spark puts the text of a Python traceback into the text of its own error; its last line is ours.
     """
     try:
         yield
@@ -85,7 +85,7 @@ def unwrapped() -> Iterator[None]:
 
 
 def pipeline_error(error: BaseException | None) -> PipelineError | None:
-    """The PipelineError that an error of Spark tells of, such as the `exception()` of a streaming query."""
+    """Return the PipelineError inside an error of Spark, such as the `exception()` of a streaming query."""
     if error is None or isinstance(error, PipelineError):
         return error
     if (raised := _RAISED.search(str(error))) is None:
@@ -95,7 +95,7 @@ def pipeline_error(error: BaseException | None) -> PipelineError | None:
 
 
 def settings(given: list[str]) -> dict[str, str]:
-    """Of `--conf key=value` options. Raises BadOption."""
+    """Parse `--conf key=value` options. Raises BadOption."""
     found = {}
     for text in given:
         key, separator, value = text.partition("=")

@@ -1,7 +1,7 @@
-"""Work that is cut into items, done by Spark's tasks, or here: what a job needs of Spark when it needs no DataFrame.
+"""Tasks without DataFrames: work cut into items, done by Spark's tasks or in this process.
 
-A function and its items are sent to the tasks, and what they return comes back to the driver in the order of the items.
-A task that fails is tried again by Spark, so the function must bear that; only what the last attempt returned counts.
+A function and its items are sent to the tasks, and the results return to the driver in the order of the items. Spark
+retries a task that fails, so the function must allow that; only the result of the last attempt counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLL_S: Final = 0.2
 
 
 class Result(Protocol):
-    """What a task returns tells how much it did."""
+    """The result of a task; it has the amount of work done."""
 
     @property
     def records(self) -> int: ...
@@ -35,7 +35,7 @@ R = TypeVar("R", bound=Result)
 
 
 class Tasks(Protocol):
-    """Where work is done; `parallelism` is how many items at once."""
+    """A runner of work; `parallelism` is the number of items at once."""
 
     @property
     def parallelism(self) -> int: ...
@@ -44,7 +44,7 @@ class Tasks(Protocol):
 
 
 class LocalTasks:
-    """One after the other, in this process: for small jobs and for tests."""
+    """A runner in this process, one item after the other: for small jobs and for tests."""
 
     parallelism = 1
 
@@ -57,7 +57,7 @@ class LocalTasks:
 
 
 class SparkTasks:
-    """A task of Spark per item; or at most `most` tasks, of several items each where these are small."""
+    """A runner with a Spark task per item; or at most `most` tasks, each with several small items."""
 
     def __init__(self, spark: SparkSession, most: int | None = None) -> None:
         self._context = spark.sparkContext
@@ -68,7 +68,7 @@ class SparkTasks:
         return self._context.defaultParallelism
 
     def run(self, work: Callable[[T], R], items: Sequence[T], progress: Progress) -> list[R]:
-        """Raises PipelineError as the task has raised it."""
+        """Run the work. Raises PipelineError as raised by a task."""
         if not items:
             return []
         records, size_bytes = self._context.accumulator(0), self._context.accumulator(0)
@@ -97,7 +97,7 @@ class SparkTasks:
 
 
 def grouped(items: Sequence[T], most: int | None) -> list[list[tuple[int, T]]]:
-    """Items with their places, shared out by how many offsets they have: the largest first, to the smallest group."""
+    """Share items and their indexes out by their offset counts: the largest first, to the smallest group."""
     if most is None or len(items) <= most:
         return [[pair] for pair in enumerate(items)]
     groups: list[list[tuple[int, T]]] = [[] for _ in range(most)]
@@ -110,12 +110,12 @@ def grouped(items: Sequence[T], most: int | None) -> list[list[tuple[int, T]]]:
 
 
 def _weight(item: object) -> int:
-    """Of ranges and pieces; others weigh the same."""
+    """Return the offsets of a range or piece; other items weigh the same."""
     return max(int(getattr(item, "end", 0)) - int(getattr(item, "start", 0)), 0)
 
 
 class _Action:
-    """One action in a thread of its own, so that progress is told meanwhile."""
+    """One action in its own thread, so that progress is shown meanwhile."""
 
     def __init__(self, action: Callable[[], Any]) -> None:
         from pyspark import InheritableThread

@@ -1,7 +1,7 @@
-"""`spark.read.format("klamm")`: plan on the driver, then one task per range of offsets.
+"""The batch reader of `spark.read.format("klamm")`: plan on the driver, then one task per range of offsets.
 
-The offsets are fixed when the first query is planned: what arrives later is not read, and a task that is tried again
-reads the same records. Spark keeps that plan with the DataFrame that `load` gave: all queries over one see the same.
+The offsets are fixed when the first query is planned. Later records are not read, and a retried task reads the same
+records. Spark keeps the plan with the DataFrame that `load` returned: all queries over it see the same.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class TaskPartition(InputPartition):
-    """What one task reads."""
+    """The work of one task."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
 
 
 class BatchReader(DataSourceReader):
-    """Planned in a Python process beside the driver, and sent to the tasks from there."""
+    """The reader of a batch: planned in a Python process beside the driver, and sent to the tasks from there."""
 
     pushFilters: Any  # noqa: N815
 
@@ -41,7 +41,7 @@ class BatchReader(DataSourceReader):
         self.pushFilters = _OptionalPushdown(self._push)
 
     def partitions(self) -> list[InputPartition]:
-        """Fixes the offsets."""
+        """Fix the offsets, and return the partitions."""
         with opened(self.options) as logs:
             ranges = batch_ranges(logs, self.options)
             since_ms = self.pushed.since_ms
@@ -59,9 +59,10 @@ class BatchReader(DataSourceReader):
 
 
 class _OptionalPushdown:
-    """Spark refuses a reader that overrides `pushFilters` while pushdown is switched off, as if filters would be lost.
+    """A `pushFilters` that looks like the method of the base class.
 
-    They are not: without pushdown Spark filters by itself. So this looks like the method of the base class.
+    Spark refuses a reader that overrides `pushFilters` while pushdown is switched off, because filters could be lost.
+    They are not lost here: without pushdown Spark itself filters.
     """
 
     def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
@@ -73,7 +74,7 @@ class _OptionalPushdown:
 
 
 def arrow_batches(options: SourceOptions, task: Task | None) -> Iterator[pa.RecordBatch]:
-    """The records of one task; of none when there was nothing to read, for which Spark has a task, too."""
+    """Yield the records of one task. `task` is None if there is nothing to read: Spark runs a task even then."""
     if task is None:
         return
     parts = columns_of(options, task)

@@ -1,7 +1,7 @@
-"""`spark.read.format("klamm")`: the entry that Spark calls.
+"""The data source that Spark calls for `spark.read.format("klamm")`.
 
-Options and columns are those of Spark's Kafka connector, see `options` and `sink_options`; what is promised is told in
-`batch`, `stream` and `sink`. Each step of a plan is a new Python process, so imports wait until they are needed.
+Options and columns are those of Spark's Kafka connector, see `options` and `sink_options`; `batch`, `stream` and `sink`
+have the guarantees. Each step of a plan is a new Python process, so imports wait until they are needed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class KlammDataSource(DataSource):
         return "klamm"
 
     def schema(self) -> StructType:
-        """Of a batch or a stream, which is not known yet. Raises BadOption for what neither may have."""
+        """Return the columns, before it is known whether a batch or a stream reads. Raises BadOption if neither may."""
         try:
             options = parse(self.options, BATCH)
         except BadOption as error:
@@ -89,4 +89,4 @@ class KlammDataSource(DataSource):
     def _check(self, schema: StructType) -> None:
         wanted = self.schema()
         if schema != wanted:
-            raise BadOption(f"the columns are {wanted.simpleString()}, they cannot be {schema.simpleString()}")
+            raise BadOption(f"the columns are {wanted.simpleString()}, not {schema.simpleString()}")

@@ -1,7 +1,7 @@
-"""Log directories, asked the questions that a cluster answers: topics, first and last offsets, offsets by time.
+"""Log directories with the interface of a cluster: topics, first and last offsets, offsets by time.
 
-A time is looked up in the records, not in the time index alone, which may be behind: only segments whose last index
-entry, the newest timestamp in them, is too old are passed over.
+A time is looked up in the records, not in the time index alone, which may lag. Only segments with a last index entry
+(the newest timestamp in them) that is too old are skipped.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ TIME_ENTRY: Final = struct.Struct(">qi")  # timestamp, relative offset
 
 
 class DirectoryLogs:
-    """See the module. Offsets are those of the moment; no broker is asked."""
+    """The logs in some directories. Offsets are the current ones; no broker is asked."""
 
     def __init__(self, directories: Iterable[str]) -> None:
         self.logs = LogDirs(directories)
 
     @property
     def place(self) -> str:
-        """For messages."""
+        """Return the directories, for messages."""
         return ", ".join(map(str, self.logs.directories))
 
     def topics(self, names: Iterable[str] | None = None, *, missing_ok: bool = False) -> dict[str, Topic]:
@@ -65,7 +65,7 @@ class DirectoryLogs:
         }
 
     def _first_since(self, within: OffsetRange, time_ms: int) -> int | None:
-        """As a broker finds it: of aborted records, too."""
+        """Return the offset of the first record at or after a time; as with a broker, aborted records count."""
         partition = within.topic_partition
         for segment in retried(lambda: self.logs.segments(partition), str(partition)):
             after = segment.next_base_offset
@@ -82,7 +82,7 @@ class DirectoryLogs:
 
 
 def _newest_ms(segment: Segment) -> int:
-    """Of a sealed segment, whose time index ends with an entry for it; when in doubt, later than anything."""
+    """Return the newest timestamp of a sealed segment, the last entry of its time index; if unsure, a huge value."""
     try:
         data = segment.file(TIME_INDEX_SUFFIX).read_bytes()
     except FileNotFoundError:

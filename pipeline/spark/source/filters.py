@@ -1,15 +1,15 @@
 """Filters that Spark pushes down: on topic, partition, offset and timestamp.
 
-Topic and partition choose among the partitions that are planned, offsets cut the ranges; nothing is left for Spark to
-check. A lower bound of the timestamp moves the start to the first record at or after it, which the broker's time index
-finds; Spark still checks the filter, as later records may be older. An upper bound cannot cut anything, for the same
-reason. All other filters are Spark's.
+Topic and partition choose partitions, offsets cut the ranges; Spark need not check these again. A lower bound of the
+timestamp moves the start to the first record at or after it, which the broker's time index finds; Spark still checks
+the filter, as later records may be older. An upper bound cannot cut anything, for the same reason. All other filters
+are left to Spark.
 
 Spark pushes filters down when `spark.sql.python.filterPushdown.enabled` is set, as `klamm.pipeline.spark.session` does.
-But Spark 4.2 keeps what a Python source has planned with the loaded DataFrame: when that is used again with other
-filters, or with none, it gets the partitions of the filters that were pushed last, and rows are silently missing. So
-nothing is pushed unless the option `pushFilters` is true, which says that what is loaded has the same filters wherever
-it is used:
+But Spark 4.2 keeps the plan of a Python source with the loaded DataFrame. When that is used again with other filters,
+or with none, it gets the partitions of the filters that were pushed last, and rows are silently missing. So nothing is
+pushed unless the option `pushFilters` is true. The option promises that the DataFrame has the same filters wherever it
+is used:
 
     spark.read.format("klamm").option("pushFilters", "true")....load().where("partition = 3 and offset >= 1000")
 """
@@ -58,7 +58,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Pushed:
-    """What the filters leave: tests of partitions, offsets [first, end), and no record before `since_ms` in vain."""
+    """The pushed filters: tests of partitions, offsets [first, end), and a time before which no record is wanted."""
 
     tests: list[Filter] = field(default_factory=list)
     first: int = 0
@@ -66,15 +66,15 @@ class Pushed:
     since_ms: int | None = None
 
     def push(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Take over what can be; returns what Spark has to check."""
+        """Take the filters that can be applied here; return those that Spark must check."""
         return [item for item in filters if not self._take(item)]
 
     def keeps(self, partition: TopicPartition) -> bool:
-        """Whether any record of the partition can pass."""
+        """Return whether any record of the partition can pass."""
         return all(_test(item, partition) for item in self.tests)
 
     def cut(self, ranges: Iterable[OffsetRange], since: Mapping[TopicPartition, int | None]) -> list[OffsetRange]:
-        """The ranges without what no filter lets through; `since` has the offsets of `since_ms`."""
+        """Cut the ranges to the offsets that can pass; `since` has the offsets of `since_ms`."""
         found = []
         for item in ranges:
             partition = item.topic_partition
@@ -90,7 +90,7 @@ class Pushed:
         return found
 
     def _take(self, item: Filter) -> bool:
-        """Whether Spark need not check it any more."""
+        """Take a filter; return whether Spark need not check it any more."""
         column = column_of(item)
         if isinstance(item, IsNotNull):
             return column in NEVER_NULL
@@ -131,7 +131,7 @@ class Pushed:
 
 
 def column_of(item: Filter) -> str:
-    """In lower case, "" for a part of a column."""
+    """Return the column in lower case, "" for a part of a column."""
     inner = item.child if isinstance(item, Not) else item
     path: tuple[str, ...] = getattr(inner, "attribute", ())
     return path[0].lower() if len(path) == 1 else ""

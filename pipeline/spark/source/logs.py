@@ -1,7 +1,7 @@
-"""Where records are: a cluster, log directories, or both. Chosen by the options, the same for drivers and tasks.
+"""The place of the records: a cluster, log directories, or both. The options choose it, for drivers and tasks alike.
 
-With both, topics and offsets are the cluster's, so that nothing is read that may not be read yet, and records come from
-the files. A task then is a piece of a log (`klamm.pipeline.segments`), otherwise a range of offsets.
+With both, topics and offsets come from the cluster, so that no record is read too early, and records come from the
+files. A task then is a piece of a log (`klamm.pipeline.segments`), otherwise a range of offsets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Task = OffsetRange | Piece
 
 @contextmanager
 def opened(options: SourceOptions) -> Iterator[Logs]:
-    """For planning."""
+    """Open the logs, for planning."""
     if options.connection is None:
         yield DirectoryLogs(options.log_dirs)
         return
@@ -32,7 +32,7 @@ def opened(options: SourceOptions) -> Iterator[Logs]:
 
 
 def planned(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[Task]:
-    """The tasks for some ranges."""
+    """Return the tasks for some ranges."""
     cut = tasks(ranges, options)
     if not options.log_dirs:
         return list(cut)
@@ -41,7 +41,7 @@ def planned(options: SourceOptions, ranges: Iterable[OffsetRange]) -> list[Task]
 
 
 def columns_of(options: SourceOptions, task: Task) -> Iterator[Columns]:
-    """The records of one task."""
+    """Yield the records of one task."""
     if isinstance(task, Piece):
         committed = options.isolation == READ_COMMITTED
         yield from read_columns(task, read_committed=committed, fail_on_data_loss=options.fail_on_data_loss)

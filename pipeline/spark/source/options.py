@@ -1,29 +1,29 @@
-"""The options of the data source: names and meaning as Spark's Kafka connector has them, and a few of our own.
+"""The options of the data source: names and meaning as in Spark's Kafka connector, and a few of our own.
 
-What is read: exactly one of
+Topics, exactly one of:
 
 - `subscribe`: topics, comma separated; `subscribePattern`: a regular expression for whole names; `assign`:
   `{"topic": [0, 1]}`.
 
-From where: `kafka.bootstrap.servers`, or `logDirs` (log directories, comma separated, read as files), or both: then
-records come from the files, and how far to read from the broker.
+Source: `kafka.bootstrap.servers`, or `logDirs` (log directories, comma separated, read as files), or both: then records
+come from the files, and the end offsets from the broker.
 
-From where to where (offsets as `{"topic": {"0": 23}}`, -2 earliest, -1 latest; times in ms since 1970):
+Range (offsets as `{"topic": {"0": 23}}`, -2 earliest, -1 latest; times in ms since 1970):
 
-- `startingOffsets`: earliest (default of a batch), latest (default of a stream, which alone may have it) or offsets
-- `startingTimestamp`: one time for all; `startingOffsetsByTimestamp`: `{"topic": {"0": 1700000000000}}`. What has no
-  record at or after it is an error, or with `startingOffsetsByTimestampStrategy` = latest begins at the end
+- `startingOffsets`: earliest (default of a batch), latest (default of a stream; not for batches) or offsets
+- `startingTimestamp`: one time for all; `startingOffsetsByTimestamp`: `{"topic": {"0": 1700000000000}}`. A partition
+  without a record at or after it is an error, or with `startingOffsetsByTimestampStrategy` = latest begins at the end
 - `endingOffsets`: latest (default) or offsets; `endingTimestamp`, `endingOffsetsByTimestamp`; batches only
-- a timestamp for all goes before timestamps by partition, and these before offsets
+- a timestamp for all takes precedence over timestamps by partition, and these over offsets
 
-How: `includeHeaders`, `failOnDataLoss` (default true), `minPartitions`, `maxRecordsPerPartition`; for batches
+Other options: `includeHeaders`, `failOnDataLoss` (default true), `minPartitions`, `maxRecordsPerPartition`; for batches
 `pushFilters` (default false, see `filters` before you set it); for streams `maxOffsetsPerTrigger`,
 `minOffsetsPerTrigger` with `maxTriggerDelay` (default 15m).
 
-Of the options `kafka.*` these are known: `bootstrap.servers`, `client.id`, `isolation.level` (default read_committed),
+The known options `kafka.*` are `bootstrap.servers`, `client.id`, `isolation.level` (default read_committed),
 `max.partition.fetch.bytes` (default 8 MB), `request.timeout.ms` and `security.protocol`, which must be PLAINTEXT. Every
 other option is refused: none is ignored. There are no consumer groups, so `kafka.group.id` and `groupIdPrefix` are
-refused, too; what a stream has read is in its checkpoint.
+refused too; the progress of a stream is in its checkpoint.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach the cluster. Hashable, and cheap to send to tasks."""
+    """The connection settings of a cluster. Hashable, and cheap to send to tasks."""
 
     servers: str
     client_id: str = DEFAULT_CLIENT_ID
@@ -63,7 +63,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of what is read: a time for all, times by partition, or offsets by partition; else the first or last.
+    """One end of the range: a time for all, times by partition, or offsets by partition; else the first or last offset.
 
     Offsets may be EARLIEST and LATEST. `option` is the name for messages.
     """
@@ -77,7 +77,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All options, checked as far as that is possible without the cluster."""
+    """All options, checked as far as possible without the cluster."""
 
     connection: Connection | None
     log_dirs: tuple[str, ...]
@@ -100,7 +100,7 @@ class SourceOptions:
 
 
 def parse(given: Mapping[str, str], kind: Kind) -> SourceOptions:
-    """Of the options that Spark hands over. Raises BadOption."""
+    """Parse the options that Spark passes. Raises BadOption."""
     options = Options(given)
     topics, pattern, assigned = _subscription(options)
     log_dirs = options.take("logDirs", named_list)
@@ -139,7 +139,7 @@ def parse(given: Mapping[str, str], kind: Kind) -> SourceOptions:
 
 def _check_kind(parsed: SourceOptions, kind: Kind, *, delay_given: bool) -> None:
     if kind == STREAM and parsed.push_filters:
-        raise BadOption("pushFilters is for batches: Spark pushes nothing into a stream")
+        raise BadOption("pushFilters is for batches: Spark pushes no filters into a stream")
     if delay_given and parsed.min_offsets_per_trigger is None:
         raise BadOption("maxTriggerDelay belongs to minOffsetsPerTrigger, which is not given")
     for name, value in (
@@ -151,7 +151,7 @@ def _check_kind(parsed: SourceOptions, kind: Kind, *, delay_given: bool) -> None
 
 
 def connection_of(options: Options, *, required: bool) -> Connection | None:
-    """Of `kafka.bootstrap.servers` and what belongs to it."""
+    """Return the connection, from `kafka.bootstrap.servers` and related options."""
     servers = options.take("kafka.bootstrap.servers")
     client_id = options.take("kafka.client.id")
     timeout_ms = options.take("kafka.request.timeout.ms", positive)
@@ -184,7 +184,7 @@ def _subscription(
 
 
 def _bound(options: Options, end: Literal["starting", "ending"], kind: Kind) -> Bound:
-    """The options of one end. A stream has no end, and a batch neither starts at the end nor ends at the start."""
+    """Return one end of the range. A stream has no end; a batch neither starts at the end nor ends at the start."""
     text = options.take(f"{end}Offsets")
     timestamp = options.take(f"{end}Timestamp", not_negative)
     by_partition = options.take(
@@ -214,7 +214,7 @@ def _offsets_bound(option: str, text: str | None, kind: Kind) -> Bound:
         assert everywhere is not None
         return Bound(option, everywhere=everywhere)
     if low := next((offset for offset in offsets.values() if offset < EARLIEST), None):
-        raise BadOption(f"{option} has offset {low}: the least are -2 for earliest and -1 for latest")
+        raise BadOption(f"{option} has offset {low}: the lowest are -2 for earliest and -1 for latest")
     return Bound(option, offsets=offsets)
 
 

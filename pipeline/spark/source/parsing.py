@@ -1,4 +1,4 @@
-"""Taking options of Spark apart: names in any case, values as text, nothing left over."""
+"""The parser of Spark's options: names in any case, values as text, nothing left over."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ REASONS: Final = {
     "kafkaConsumer.pollTimeoutMs": "use kafka.request.timeout.ms",
     "path": "topics are named by options",
 }
-"""Why some options of the connector are not there."""
+"""Why some options of the connector do not exist here."""
 
 UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)")
 
 
 class Options:
-    """Takes options out one by one; whatever is left at the end is not known."""
+    """Options to take out one by one; any left at the end are unknown."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._left = {name.lower(): value for name, value in given.items()}
@@ -47,7 +47,7 @@ class Options:
     def take(self, name: str, convert: Callable[[str, str], T]) -> T | None: ...
 
     def take(self, name: str, convert: Callable[[str, str], Any] | None = None) -> Any:
-        """The value of an option, None if it is not given. `convert` gets name and value, and raises BadOption."""
+        """Return an option's value, None if it is not given. `convert` gets name and value, and raises BadOption."""
         self._known.append(name)
         text = self._left.pop(name.lower(), None)
         return text if text is None or convert is None else convert(name, text)
@@ -56,7 +56,7 @@ class Options:
         return name.lower() in self._given
 
     def refuse_rest(self) -> None:
-        """Raises BadOption for what nobody took, with the reason, or a name that is meant perhaps."""
+        """Raise BadOption for an option that was not taken, with the reason, or with a similar name."""
         reasons = {name.lower(): (name, reason) for name, reason in REASONS.items()}
         for name in sorted(self._left):
             shown, reason = reasons.get(name, (name, ""))
@@ -95,7 +95,7 @@ def named_list(name: str, text: str) -> tuple[str, ...]:
 
 
 def duration_s(name: str, text: str) -> float:
-    """Such as 500ms, 30s, 15m; a number alone is milliseconds, as in Spark."""
+    """Parse a time such as 500ms, 30s, 15m; a number alone is milliseconds, as in Spark."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or (match[2] or "ms") not in UNITS_S or int(match[1]) == 0:
         raise BadOption(f"{name} is a time such as 500ms, 30s or 15m, not {text}")
@@ -103,7 +103,7 @@ def duration_s(name: str, text: str) -> float:
 
 
 def one_of(*values: str) -> Callable[[str, str], str]:
-    """Converts to one of a few words."""
+    """Return a converter to one of a few words."""
 
     def convert(name: str, text: str) -> str:
         if (value := text.strip().lower()) not in values:

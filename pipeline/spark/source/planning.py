@@ -1,4 +1,4 @@
-"""From options to offsets: which partitions are meant, where reading begins and ends, what is lost, which tasks.
+"""The plan of a read: options become partitions, start and end offsets, data loss, and tasks.
 
 Works on a `Logs`: a cluster, or log directories.
 """
@@ -19,7 +19,7 @@ Offsets = dict[TopicPartition, int]
 
 
 class Logs(HasTopics, Protocol):
-    """Whatever knows topics and offsets."""
+    """A source of topics and offsets."""
 
     def topics(self, names: Iterable[str] | None = None, *, missing_ok: bool = False) -> dict[str, Topic]: ...
 
@@ -34,18 +34,18 @@ class Logs(HasTopics, Protocol):
 
 @dataclass(slots=True)
 class Lost:
-    """What is no longer there, said or raised."""
+    """The handling of data loss: ignored, or raised."""
 
     fail: bool
     option: str = "failOnDataLoss"
 
     def tell(self, reason: str) -> None:
         if self.fail:
-            raise DataLoss(f"{reason}; set failOnDataLoss to false to go on without")
+            raise DataLoss(f"{reason}; set failOnDataLoss to false to continue without")
 
 
 def subscribed(logs: Logs, options: SourceOptions, *, missing_ok: bool = False) -> dict[TopicPartition, bytes]:
-    """All partitions that are meant, with their topic ids. Raises UnknownTopic."""
+    """Return all selected partitions with their topic ids. Raises UnknownTopic."""
     if options.assigned is not None:
         return _assigned(logs, options.assigned, missing_ok=missing_ok)
     if options.pattern is not None:
@@ -73,7 +73,7 @@ def _assigned(logs: Logs, assigned: Iterable[TopicPartition], *, missing_ok: boo
 
 
 def offsets_at(logs: Logs, options: SourceOptions, bound: Bound, partitions: Iterable[TopicPartition]) -> Offsets:
-    """Where an end of the range lies in each partition. Raises BadOption for offsets and times of other partitions."""
+    """Return one end of the range in each partition. Raises BadOption for offsets and times of other partitions."""
     wanted = sorted(partitions)
     if bound.timestamp is not None:
         return _at_times(logs, options, bound, dict.fromkeys(wanted, bound.timestamp))
@@ -87,7 +87,7 @@ def offsets_at(logs: Logs, options: SourceOptions, bound: Bound, partitions: Ite
 
 
 def _with_ends(logs: Logs, options: SourceOptions, offsets: Mapping[TopicPartition, int]) -> Offsets:
-    """EARLIEST and LATEST become the offsets that they are now."""
+    """Replace EARLIEST and LATEST by the current offsets."""
     earliest = logs.earliest([partition for partition, offset in offsets.items() if offset == EARLIEST])
     latest = logs.latest([partition for partition, offset in offsets.items() if offset == LATEST], options.isolation)
     return {**offsets, **earliest, **latest}
@@ -108,13 +108,13 @@ def _at_times(logs: Logs, options: SourceOptions, bound: Bound, times: Mapping[T
 def _check_complete(option: str, given: Mapping[TopicPartition, int], wanted: list[TopicPartition]) -> None:
     missing = sorted(set(wanted) - set(given))
     if missing:
-        raise BadOption(f"{option} has nothing for {missing[0]}: it names every partition that is read")
+        raise BadOption(f"{option} has nothing for {missing[0]}: it must name every partition that is read")
     if surplus := sorted(set(given) - set(wanted)):
         raise BadOption(f"{option} names {surplus[0]}, which is not read")
 
 
 def batch_ranges(logs: Logs, options: SourceOptions) -> list[OffsetRange]:
-    """What a batch reads: a range for each partition, perhaps empty."""
+    """Return the ranges that a batch reads: one for each partition, perhaps empty."""
     partitions = subscribed(logs, options)
     starts = offsets_at(logs, options, options.starting, partitions)
     ends = offsets_at(logs, options, options.ending, partitions)
@@ -136,5 +136,5 @@ def batch_ranges(logs: Logs, options: SourceOptions) -> list[OffsetRange]:
 
 
 def tasks(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
-    """The ranges, cut as the options say."""
+    """Cut the ranges as the options say."""
     return split(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)

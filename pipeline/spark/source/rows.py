@@ -1,10 +1,11 @@
-"""Rows that Spark hands to a task become batches for partitions, column by column.
+"""The encoder of the sink: rows that Spark passes to a task become batches for partitions, column by column.
 
-The columns are those of the Kafka connector, and `timestamp`: `value` (string or binary) is needed; `key` (string or
+The columns are those of the Kafka connector, and `timestamp`: `value` (string or binary) is required; `key` (string or
 binary), `headers` (array of struct key: string, value: binary), `topic` (string), `partition` (int) and `timestamp` are
-optional. Any other column is left out, as there, so that what was read can be written: `offset` and `timestampType` are
-the broker's to give. Where a row has no partition its key chooses one as Kafka's default partitioner does; rows without
-a key go to one partition together, the next rows to the next one. Where it has no timestamp it gets that of the write.
+optional. Any other column is left out, as there, so that rows that were read can be written: the broker assigns
+`offset` and `timestampType`. A row without a partition gets one by its key, from Kafka's default partitioner. Rows
+without a key go to one partition together, the next such rows to the next one. A row without a timestamp gets that of
+the write.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ TYPES: Final = {
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Raises BadOption for columns that cannot be written."""
+    """Raise BadOption for columns that cannot be written."""
     found = {item.name.lower(): item.dataType.simpleString() for item in schema.fields}
     if "value" not in found:
         raise BadOption("the column value is missing")
@@ -51,7 +52,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
 
 
 class Encoder:
-    """For one task. `counts` gives the number of partitions of a topic, `now_ms` the time of the write."""
+    """The encoder of one task. `counts` gives the number of partitions of a topic, `now_ms` the time of the write."""
 
     def __init__(
         self, options: SinkOptions, counts: Callable[[str], int], now_ms: Callable[[], int], *, first: int = 0
@@ -62,7 +63,7 @@ class Encoder:
         self._turn = first
 
     def encoded(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Batches of these rows, in order within each partition. Raises NotWritten for rows that cannot be written."""
+        """Yield batches of these rows, in order within each partition. Raises NotWritten for rows that do not fit."""
         columns = {name.lower(): column for name, column in zip(rows.schema.names, rows.columns, strict=True)}
         if not rows.num_rows:
             return
@@ -88,7 +89,7 @@ class Encoder:
                     yield TopicPartition(topic, int(numbers[order[start]])), batch.data
 
     def _topics(self, columns: dict[str, Any], count: int) -> Iterator[tuple[str, Int64s]]:
-        """Each topic with its rows."""
+        """Yield each topic with its rows."""
         if self._options.topic is not None:
             yield self._options.topic, np.arange(count)
             return

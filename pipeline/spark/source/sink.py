@@ -1,25 +1,24 @@
-"""`df.write.format("klamm")` and `df.writeStream.format("klamm")`: rows into topics, by transactions.
+"""The sink: `df.write.format("klamm")` and `df.writeStream.format("klamm")` write rows into topics, by transactions.
 
-What is promised, for readers with read_committed:
+Guarantees, for readers with read_committed:
 
-- A task writes into one transaction, so an attempt that fails, or is killed, leaves nothing that can be seen; the next
-  attempt has the same transactional id and aborts what is left of it.
-- The driver commits all tasks of the job (of the micro-batch), when all are done: a job that fails has written
-  nothing, and ends the transactions of its tasks. Before it commits it makes sure that every transaction is still open
+- A task writes into one transaction, so an attempt that fails, or is killed, leaves nothing visible. The next attempt
+  has the same transactional id and aborts the transaction of the failed one.
+- The driver commits all tasks of the job (of the micro-batch) when all are done. A job that fails has written nothing,
+  and ends the transactions of its tasks. Before the commits it checks that every transaction is still open
   (`klamm.pipeline.kafka.two_phase_commit`).
-- The commits follow each other. A driver that is killed between the first and the last of them, or a coordinator that
-  fails just then, leaves a part of the tasks of a batch job committed; the others are aborted by the next run with the
-  same option `transactionalId` and as many tasks, or when their transactions time out.
-- A stream has every row once, also when it was killed at any moment and goes on from its checkpoint: with its rows each
-  task commits (offset `batch + 1` of the group that is called like its transactional id) which micro-batch they are,
-  and a task of a repeated micro-batch that finds itself done writes nothing. It makes sure that it is the same rows, by
-  their number and a checksum, and fails otherwise: a query that gives other rows to its tasks when a micro-batch is
-  repeated cannot go on with this sink. Kafka forgets such offsets when a query has stood still for a week
-  (`offsets.retention.minutes`).
+- The commits follow each other. If the driver is killed between the first and the last of them, or a coordinator fails
+  just then, a part of the tasks of a batch job is committed. The others are aborted by the next run with the same
+  option `transactionalId` and as many tasks, or when their transactions time out.
+- A stream has every row once, also if it was killed at any moment and continues from its checkpoint. With its rows each
+  task commits its micro-batch (offset `batch + 1` of the group named like its transactional id). A task of a repeated
+  micro-batch that was committed before writes nothing. It checks by a count and a checksum that the rows are the same,
+  and fails otherwise: a query that gives other rows to its tasks when a micro-batch is repeated cannot continue with
+  this sink. Kafka drops such offsets when a query has stood still for a week (`offsets.retention.minutes`).
 
-A job, or micro-batch, must be done within `kafka.transaction.timeout.ms`, or it fails, having written nothing. What it
-writes hides later records of the same partitions from readers with read_committed until then. Order: the rows of a task
-keep theirs within each partition.
+A job, or micro-batch, must finish within `kafka.transaction.timeout.ms`; otherwise it fails and has written nothing.
+Until it ends, its rows hide later records of the same partitions from readers with read_committed. Order: the rows of a
+task keep theirs within each partition.
 
 Batches need `.mode("append")`; a topic cannot be overwritten. Columns: see `rows`.
 """
@@ -54,7 +53,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which part of a job a task is. `query` and `batch` are those of a stream, and the same when it goes on later."""
+    """The place of a task in a job. `query` and `batch` are those of a stream, and stay the same when it continues."""
 
     number: int = 0
     query: str | None = None
@@ -63,13 +62,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """Of one task: its open transaction, None when it had no rows."""
+    """The result of one task: its open transaction, None when it had no rows."""
 
     transaction: OpenTransaction | None
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """A copy writes in each task, another one commits."""
+    """The writer of a batch: one copy writes in each task, another commits."""
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -78,14 +77,17 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Within `foreachBatch`, too, this is a job of its own: a micro-batch may be written to several topics."""
+        """Write the rows of a task.
+
+        Within `foreachBatch` too this is a job of its own: a micro-batch may be written to several topics.
+        """
         return written(self.options, iterator, place=Place(_place().number))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _commit(self.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Also of the tasks that have told nothing: Spark kills them, but does not wait until they are dead."""
+        """Abort all tasks, also those that reported nothing: Spark kills them, but does not wait for their end."""
         _abort(self.options, messages)
         ids = [_transactional_id(self.options, Place(number)) for number, item in enumerate(messages) if item is None]
         with self.options.connection.cluster() as cluster:
@@ -93,7 +95,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The same for each micro-batch."""
+    """The writer of a stream, for each micro-batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options)
@@ -116,7 +118,7 @@ def written(
     place: Place | None = None,
     now_ms: Callable[[], int] | None = None,
 ) -> Written:
-    """Write the rows of this task into a transaction that stays open. When this raises, it is aborted."""
+    """Write the rows of this task into a transaction that stays open. If this raises, the transaction is aborted."""
     here = place or _place()
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
@@ -143,7 +145,7 @@ def written(
 
 
 class Digest:
-    """Of rows: how many, and a checksum of their values, however they are cut into batches."""
+    """The count of rows, and a checksum of their values, however they are cut into batches."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -164,7 +166,7 @@ class Digest:
 
 
 class _Counts(dict[str, int]):
-    """The number of partitions of each topic, asked once."""
+    """The number of partitions of each topic, looked up once."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
@@ -193,7 +195,7 @@ def _transactional_id(options: SinkOptions, place: Place) -> str:
 
 
 def _is_done(producer: Producer, batch: int, rows: Iterator[pa.RecordBatch]) -> bool:
-    """Whether the rows of this micro-batch were committed by an earlier run. Raises NotWritten for other rows."""
+    """Return whether an earlier run committed this micro-batch. Raises NotWritten if it had other rows."""
     group = producer.transactional_id
     assert group is not None
     last = max(committed(producer.cluster, group, stable=True).values(), key=lambda one: one.offset, default=None)

@@ -1,9 +1,9 @@
 """The options of the sink: `kafka.bootstrap.servers`, `topic`, and some of Kafka's producer.
 
-- `topic`: where everything goes; without it the column `topic` tells
-- `transactionalId`: the beginning of the transactional ids, so that a batch job after one that was killed ends at once
-  what that one left open; default: a new one for each job, and for a stream one that goes with its checkpoint. Two jobs
-  must not use the same at the same time
+- `topic`: the topic of all rows; without it the column `topic` names it
+- `transactionalId`: the prefix of the transactional ids. A batch job after one that was killed then ends the open
+  transactions of that one at once. Default: a new one for each job, and for a stream one that belongs to its
+  checkpoint. Two jobs must not use the same at the same time
 - `kafka.compression.type` (none, gzip, snappy, lz4, zstd; default none), `kafka.batch.size` (bytes before compression,
   default 512 KB), `kafka.transaction.timeout.ms` (default 15 minutes for a batch, 1 minute for a stream),
   `kafka.client.id`, `kafka.request.timeout.ms`, `kafka.acks` (all), `kafka.enable.idempotence` (true)
@@ -26,12 +26,12 @@ from klamm.protocol.records.compression import Codec
 
 TRANSACTION_TIMEOUT_S: Final = {BATCH: 900.0, STREAM: 60.0}
 OF_SPARK: Final = ("checkpointLocation", "queryName")
-"""Spark hands over options of the query itself."""
+"""Options of the query itself, which Spark passes too."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """All options, checked as far as that is possible without the cluster."""
+    """All options, checked as far as possible without the cluster."""
 
     connection: Connection
     topic: str | None
@@ -43,13 +43,13 @@ class SinkOptions:
 
 
 def parse_sink(given: Mapping[str, str], kind: Kind) -> SinkOptions:
-    """Of the options that Spark hands over. Raises BadOption."""
+    """Parse the options that Spark passes. Raises BadOption."""
     options = Options(given)
     if kind == STREAM:
         for name in OF_SPARK:
             options.take(name)
         if options.was_given("transactionalId"):
-            raise BadOption("transactionalId is for batches: that of a stream goes with its checkpoint")
+            raise BadOption("transactionalId is for batches: that of a stream belongs to its checkpoint")
     connection = connection_of(options, required=True)
     assert connection is not None
     options.take("kafka.acks", _all)

@@ -1,15 +1,15 @@
-"""`spark.readStream.format("klamm")`: micro-batches of offset ranges; what was read is in the query's checkpoint.
+"""The stream reader of `spark.readStream.format("klamm")`: micro-batches of offset ranges.
 
-Offsets are `{"topic": {"0": 23}}`, as the connector writes them. A batch ends at the last stable offsets of that
-moment (high watermarks for read_uncommitted), or before: `maxOffsetsPerTrigger` is shared out by how much each
-partition has, `minOffsetsPerTrigger` waits until there is as much, or `maxTriggerDelay` is over. With
-Trigger.AvailableNow the ends are fixed at the start of the query, minOffsetsPerTrigger does not hold, and the query
-ends when all of that is read.
+Progress is in the query's checkpoint. Offsets are `{"topic": {"0": 23}}`, as the connector writes them. A batch ends at
+the last stable offsets of that moment (high watermarks for read_uncommitted), or earlier. `maxOffsetsPerTrigger` is
+shared out by how much each partition has; `minOffsetsPerTrigger` waits until there are as many offsets, or until
+`maxTriggerDelay` is over. With Trigger.AvailableNow the ends are fixed at the start of the query, minOffsetsPerTrigger
+does not hold, and the query ends when all of that is read.
 
 A killed query that starts again with its checkpoint repeats the batch that was not committed, with the same offsets.
-Partitions that are new begin at their first record. A partition that has vanished, offsets that have been deleted
-before they were read, and a log that ends before what was read already (the topic was made anew) are DataLoss and end
-the query, or are passed over when failOnDataLoss is false.
+New partitions begin at their first record. Data loss ends the query, or is ignored if failOnDataLoss is false: a
+partition has vanished, unread offsets were deleted, or a log ends before offsets that were read (the topic was created
+again).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Json = dict[str, dict[str, int]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in one Python process beside the driver for as long as the query runs; a pickled copy reads in tasks."""
+    """The reader of a stream. It lives in one Python process beside the driver; a pickled copy reads in tasks."""
 
     def __init__(self, options: SourceOptions, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.options = options
@@ -54,12 +54,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- offsets, on the driver
 
     def initialOffset(self) -> Json:  # noqa: N802
-        """Where a query without a checkpoint begins."""
+        """Return the start of a query without a checkpoint."""
         logs = self._logs()
         return nested(offsets_at(logs, self.options, self.options.starting, subscribed(logs, self.options)))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What Spark hands to `latestOffset`, if its trigger allows limits."""
+        """Return the limit that Spark passes to `latestOffset`, if its trigger allows limits."""
         if (most := self.options.max_offsets_per_trigger) is not None:
             return ReadMaxRows(most)
         if (least := self.options.min_offsets_per_trigger) is not None:
@@ -67,11 +67,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """All that is there now is to be read, and no more."""
+        """Fix the ends: read all records that exist now, and no more."""
         self._target = self._ends()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """Where the next batch ends; `start` when it should not begin yet."""
+        """Return the end of the next batch, or `start` when it should not begin yet."""
         begin = flat(start)
         ends = self._target if self._target is not None else self._ends()
         ends = self._checked(begin, ends)
@@ -85,11 +85,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return nested(ends)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
-        """As last seen, for the query's progress."""
+        """Return the last seen ends, for the query's progress."""
         return nested(self._latest) if self._latest else None
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of a batch, also of one that is repeated."""
+        """Return the tasks of a batch, also of a repeated one."""
         begin, ends = flat(start), flat(end)
         ids = subscribed(self._logs(), self.options, missing_ok=True)
         starts = self._starts(begin, ends)
@@ -138,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def _checked(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """The ends, without partitions that are gone and offsets that went back."""
+        """Return the ends; report partitions that are gone and offsets that went back."""
         lost = Lost(self.options.fail_on_data_loss)
         for partition, first in sorted(begin.items()):
             if partition not in ends:
@@ -148,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _starts(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """Where each partition of a batch begins: new ones at their first record."""
+        """Return the start of each partition of a batch: new ones begin at their first record."""
         new = [partition for partition in ends if partition not in begin]
         first = dict.fromkeys(new, 0)
         if new:
@@ -179,9 +179,9 @@ class _Session:
 
 
 def limited_ends(starts: Mapping[TopicPartition, int], ends: Offsets, limit: int) -> Offsets:
-    """Ends with at most `limit` offsets in all, shared out by what each partition has; every offset comes at last.
+    """Return ends with at most `limit` offsets in all, shared out by the size of each partition.
 
-    What rounding leaves over goes to the partitions that lose most by it.
+    Every offset is read eventually. Offsets left over by rounding go to the partitions that lose most by it.
     """
     counts = {partition: max(ends[partition] - first, 0) for partition, first in starts.items()}
     total = sum(counts.values())
