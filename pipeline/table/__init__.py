@@ -1,7 +1,7 @@
-"""Delta tables of topics: where they are, their files, and commits that have the next offsets in them.
+"""Delta tables of topics: their location, their files, and commits that include the next offsets.
 
-`Location` is a path or URL, `Table` a Delta table with its offsets, `Change` what one commit does, and `FilesWriter`
-what tasks write with. `reading` has how such a table is read with Spark, DuckDB and Arrow.
+`Location` is a path or URL, `Table` a Delta table with its offsets, `Change` the content of one commit, and
+`FilesWriter` the writer in tasks. `reading` shows how to read such a table with Spark, DuckDB and Arrow.
 """
 
 from klamm.pipeline.table.files import DataFile, FilesWriter

@@ -1,10 +1,10 @@
-"""Data files of a table: written by tasks, told to the driver, and named in a commit with their statistics.
+"""Data files of a table: written by tasks, reported to the driver, and named in a commit with their statistics.
 
 topic=flights/date=2026-11-21/00003-00000000000000001024-5f0c6f7e....parquet      partition, first offset, random
 
-A file has records of one topic partition and one date, in the order of the log; topic and date are in its path and in
-the log only, as Delta has it. Its statistics tell its partition and its first and last offset, so that a job finds the
-files of a range of offsets without opening them.
+A file has records of one topic partition and one date, in the order of the log. Topic and date are only in its path
+and in the log, as Delta requires. Its statistics have its partition and its first and last offset, so that a job finds
+the files of a range of offsets without opening them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
 
 TARGET_BYTES: Final = 256 * 1024 * 1024
-"""A file is ended here, counted as Arrow counts it; compressed it is smaller."""
+"""The size at which a file ends, in Arrow's bytes; compressed it is smaller."""
 GROUP_BYTES: Final = 32 * 1024 * 1024
-"""Rows that are held back to make a row group of them."""
+"""The bytes of rows held to make a row group."""
 OPEN_FILES: Final = 8
-"""Dates that are written at once; one more ends the file that was not written for the longest time."""
+"""The most dates written at once; one more ends the file that was not written for the longest time."""
 COMPRESSION: Final = "snappy"
 EPOCH: Final = date(1970, 1, 1)
 FIRST_DAY: Final = (date(1, 1, 1) - EPOCH).days
@@ -42,7 +42,7 @@ MIXED: Final = -1
 class DataFile:
     """One file of a table. `values` are its partition values in Delta's sense; `first` and `last` are offsets in it.
 
-    A file that somebody else wrote (OPTIMIZE joins several) may be of several topic partitions: MIXED.
+    A file of another writer (OPTIMIZE joins several) may have several topic partitions: MIXED.
     """
 
     path: str
@@ -81,9 +81,9 @@ class DataFile:
 
 
 class FilesWriter:
-    """Writes one topic partition's records to files by date. `close` ends all files and tells them.
+    """A writer of one topic partition's records to files by date.
 
-    Batches have the table's columns, `topic` and `date` left out, and come in the order of the log.
+    Batches have the table's columns without `topic` and `date`, and come in the order of the log.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class FilesWriter:
         self._done: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Timestamps are within the years 1 to 9999."""
+        """Write a batch. Its timestamps are within the years 1 to 9999."""
         for day, part in by_day(batch):
             self._opened(day, part).write(part)
             if self._open[day].size_bytes >= self._target_bytes:
                 self._end(day)
 
     def close(self) -> list[DataFile]:
-        """End everything; the files are on disk, and nobody sees them before a commit names them."""
+        """End and return all files. They are on disk, and no reader sees them before a commit names them."""
         while self._open:
             self._end(next(iter(self._open)))
         return sorted(self._done, key=lambda file: file.first)
@@ -200,7 +200,7 @@ class _OpenFile:
 
 
 def by_day(batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-    """The rows of each day (since 1970, UTC), in the order in which days first come. Within a day order is kept."""
+    """Return the rows of each day (since 1970, UTC), in the order in which days first come, in order within a day."""
     import numpy as np
     import pyarrow as pa
 
@@ -208,7 +208,7 @@ def by_day(batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         return []
     days = np.floor_divide(batch["timestamp"].cast("int64").to_numpy(zero_copy_only=False), DAY_US)
     low, high = int(days.min()), int(days.max())
-    assert FIRST_DAY <= low <= high <= LAST_DAY, "whoever makes rows leaves out what has no date"
+    assert FIRST_DAY <= low <= high <= LAST_DAY, "rows without a date were left out before"
     if low == high:
         return [(low, batch)]
     order = np.argsort(days, kind="stable")

@@ -1,8 +1,8 @@
-"""Where a table is: a local path or any URL that delta-rs takes, and how files get there and are read.
+"""The location of a table: a local path or any URL that delta-rs accepts; files are written and read through it.
 
-Local files are written with plain files and synced, so that a commit never names what a power cut can take away. For
-everything else delta-rs's own object store is used, with the same storage options as for the log: there a file that
-was not closed does not exist.
+Local files are synced, so that a commit never names a file that a power cut can remove. Everything else goes through
+delta-rs's own object store, with the same storage options as for the log: there a file that was not closed does not
+exist.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LOG_DIRECTORY: Final = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Can be sent to tasks. `uri` is absolute; `options` are delta-rs's storage options."""
+    """A path or URL; may be sent to tasks. `uri` is absolute; `options` are delta-rs's storage options."""
 
     uri: str
     options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, text: str, options: Mapping[str, str] | None = None) -> Self:
-        """Raises BadOption for what is neither a path nor a URL with a path."""
+        """Parse a path, or a URL with a path. Raises BadOption."""
         if not text:
             raise BadOption("the table is a path or a URL, not an empty text")
         if "://" not in text:
@@ -48,7 +48,7 @@ class Location:
         return dict(self.options) or None
 
     def filesystem(self) -> Any:
-        """Arrow's, with paths relative to the table."""
+        """Return Arrow's file system, with paths relative to the table."""
         from pyarrow import fs
 
         if self.is_local:
@@ -59,7 +59,7 @@ class Location:
 
     @contextmanager
     def new_file(self, path: str) -> Iterator[Any]:
-        """Something to write to that is there, on disk, when the block ends well. What fails is left for `vacuum`."""
+        """Open a new file that is on disk when the block succeeds. After a failure `vacuum` removes it."""
         if not self.is_local:
             with self.filesystem().open_output_stream(path) as stream:
                 yield stream
@@ -74,7 +74,7 @@ class Location:
             _sync(Path(self.uri, parent))
 
     def sync_log(self, version: int) -> None:
-        """delta-rs leaves this to the kernel. A commit that is reported must survive a power cut."""
+        """Sync a commit, which delta-rs leaves to the kernel: a commit that is reported must survive a power cut."""
         if self.is_local:
             log = Path(self.uri, LOG_DIRECTORY)
             _sync(log / f"{version:020d}.json")

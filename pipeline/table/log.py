@@ -1,11 +1,11 @@
-"""What delta-rs does not tell of a table's log: all app transactions at once, and what each commit says about itself.
+"""The log of a table, for the parts that delta-rs does not offer: all app transactions, and the facts of each commit.
 
 _delta_log/00000000000000000012.json                    a line of JSON per action of version 12
 _delta_log/00000000000000000010.checkpoint.parquet      the state at version 10; may come in parts, with .001.002 before
                                                         the suffix
 
 Actions used here: {"txn": {"appId": str, "version": int}}, {"commitInfo": {"timestamp": ms, "operation": str, ...}}
-(Delta's PROTOCOL.md). A commit without commitInfo is one that somebody else made.
+(Delta's PROTOCOL.md). A commit without commitInfo is by another program.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class Commit:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a job of ours said about it; empty for others."""
+        """Return the facts that a job of ours recorded; empty for other commits."""
         found = self.info.get("klamm")
         return found if isinstance(found, dict) else {}
 
 
 class Log:
-    """Reads the log's files; the caller says up to which version."""
+    """The files of the log. The caller names the version to read up to."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
         self._filesystem = location.filesystem()
 
     def transactions(self, version: int) -> dict[str, int]:
-        """Each app id's latest, as of a version."""
+        """Return the latest version of each app id, as of a version."""
         commits, checkpoints = self._names()
         since, parts = max(((at, parts) for at, parts in checkpoints.items() if at <= version), default=(-1, []))
         found: dict[str, int] = {}
@@ -58,17 +58,17 @@ class Log:
         return found
 
     def has_commits(self) -> bool:
-        """Whether there is a table at all."""
+        """Return whether a table exists."""
         commits, checkpoints = self._names()
         return bool(commits or checkpoints)
 
     def committed(self, version: int) -> dict[str, int]:
-        """The app transactions of one commit."""
+        """Return the app transactions of one commit."""
         actions = self._actions(version, "txn")
         return {action["appId"]: action["version"] for action in actions}
 
     def commits(self) -> Iterator[Commit]:
-        """Newest first, as far back as the log's JSON files reach."""
+        """Yield commits, newest first, as far back as the log's JSON files reach."""
         versions, _ = self._names()
         for version in sorted(versions, reverse=True):
             info = next(iter(self._actions(version, "commitInfo")), {})

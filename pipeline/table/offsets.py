@@ -1,12 +1,13 @@
-"""How far a table has been loaded, as Delta app transactions: they are in the same commit as the files, survive
-checkpoints, and other writers of the table leave them alone.
+"""The next offsets of a table, as Delta app transactions.
+
+They are in the same commit as the files, survive checkpoints, and other writers of the table leave them alone.
 
 klamm:<topic>:<partition>           version = the next offset to load
-klamm-topic:<topic>:<id in hex>     version = 1: the topic of this id is (or was) loaded. Brokers that do not tell ids
-                                    have none here. A name with offsets but without its id was deleted and created anew
+klamm-topic:<topic>:<id in hex>     version = 1: the topic of this id is (or was) loaded. Brokers without topic ids have
+                                    none here. A name with offsets but without its id was deleted and created again
 
-There is no cluster in it: a table follows its topics when they move to another cluster with their ids and offsets
-(a take-over of log directories, a restored snapshot). It does not follow a mirror, whose offsets are others.
+They do not name a cluster: a table follows its topics when they move to another cluster with their ids and offsets (a
+take-over of log directories, a restored snapshot). It does not follow a mirror, which has other offsets.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ def topic_app(topic: str, topic_id: bytes) -> str:
 
 
 def next_offsets(transactions: Mapping[str, int]) -> dict[TopicPartition, int]:
-    """Of all topic partitions that a table has, sorted."""
+    """Return the next offsets of all topic partitions in a table, sorted."""
     matches = ((OFFSET.fullmatch(app), version) for app, version in transactions.items())
     found = {TopicPartition(match[1], int(match[2])): version for match, version in matches if match}
     return dict(sorted(found.items()))
 
 
 def topic_ids(transactions: Mapping[str, int]) -> dict[str, set[bytes]]:
-    """The ids of each topic, oldest and newest alike."""
+    """Return the ids of each topic, oldest and newest alike."""
     found: dict[str, set[bytes]] = {}
     for app in transactions:
         if match := TOPIC.fullmatch(app):
@@ -46,5 +47,5 @@ def topic_ids(transactions: Mapping[str, int]) -> dict[str, set[bytes]]:
 
 
 def is_recreated(ids: Mapping[str, set[bytes]], topic: str, topic_id: bytes) -> bool:
-    """Whether a topic that was loaded under other ids only has been created anew."""
+    """Return whether a topic that was loaded only under other ids was created again."""
     return topic_id != NO_TOPIC_ID and topic in ids and topic_id not in ids[topic]

@@ -1,4 +1,4 @@
-"""How a table is read. Any reader of Delta does it; these help where there is none.
+"""Ways to read a table. Any Delta reader can; these help where there is none.
 
 Spark with Delta's jar reads the path: `spark.read.format("delta").load(path)`. Without the jar, `dataframe` gives Spark
 the Parquet files of one version and the table's schema:
@@ -6,9 +6,9 @@ the Parquet files of one version and the table's schema:
     from klamm.pipeline.table import dataframe
     dataframe(spark, "/warehouse/topics").where("topic = 'flights' and date = '2026-11-21'")
 
-DuckDB reads `delta_scan(path)` with its extension, or what delta-rs makes of it:
-`duckdb.from_arrow(deltalake.DeltaTable(path).to_pyarrow_dataset())`. Never a wildcard over the directory: it also has
-files of older versions, and of runs that were killed.
+DuckDB reads `delta_scan(path)` with its extension, or the dataset of delta-rs:
+`duckdb.from_arrow(deltalake.DeltaTable(path).to_pyarrow_dataset())`. Never use a wildcard over the directory: it also
+has files of older versions, and of runs that were killed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def files(path: str, version: int | None = None, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """The Parquet files of the table's last version, or of another one: absolute paths or URLs."""
+    """Return the Parquet files of the table's last version, or of another one: absolute paths or URLs."""
     return sorted(Table.open(Location.of(path, storage_options), version).delta.file_uris())
 
 
 def dataframe(
     spark: SparkSession, path: str, version: int | None = None, *, storage_options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """The table as Spark reads it, `topic` and `date` from the paths. For a URL Spark needs its file system."""
+    """Return the table as a DataFrame, `topic` and `date` from the paths. For a URL Spark needs its file system."""
     import json
 
     from pyspark.sql.types import StructType

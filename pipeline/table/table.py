@@ -1,9 +1,9 @@
-"""A Delta table with the offsets that its rows were loaded up to, and commits that are exact.
+"""A Delta table with the offsets up to which its rows were loaded, and with exactly-once commits.
 
-A commit is made on top of the version that the job has seen, never on a later one: another commit in between is looked
-at first. If it left our offsets and files alone (somebody optimised the table), ours follows it; if not, a rival works
-on the same table, and nothing of this run becomes visible. delta-rs takes an app transaction of a version that is
-equal or lower than the last, so it is here that this is checked.
+A commit is made on top of the version that the job has seen, never on a later one: a commit in between is examined
+first. If it left our offsets and files alone (an OPTIMIZE, for example), ours follows it. If not, another job works on
+the same table, and nothing of this run becomes visible. delta-rs accepts an app transaction with a version that is
+equal to or lower than the last, so the check is here.
 
 After a crash there is nothing to repair: files without a commit are invisible, and `vacuum` deletes them.
 """
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 PARTITION_BY: Final = ("topic", "date")
 KNOWN_FEATURES: Final = frozenset({"timestampNtz", "variantType"})
-"""Of readers. With others (deletion vectors, column mapping) files are not what they seem."""
+"""The known reader features. With others (deletion vectors, column mapping) the files are not the whole table."""
 COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 CAUSES: Final = 3
 LINE: Final = 300
 ATTEMPTS: Final = 10
-"""Commits that others may make while we try to make one."""
+"""The most attempts of a commit, each after another job's commit."""
 
 
 @dataclass(slots=True)
 class Change:
-    """What one commit does. `expected` and `offsets` are next offsets, before and after; None: not loaded yet."""
+    """The content of one commit. `expected` and `offsets` are next offsets, before and after; None: not loaded yet."""
 
     expected: Mapping[TopicPartition, int | None]
     offsets: Mapping[TopicPartition, int]
@@ -53,7 +53,7 @@ class Change:
 
 
 class Table:
-    """See the module. Not for use by several threads at once."""
+    """A table at its last seen version. Not for use by several threads at once."""
 
     def __init__(
         self, location: Location, delta: DeltaTable, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
@@ -70,12 +70,12 @@ class Table:
 
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Self:
-        """Raises NotATable."""
+        """Open a table. Raises NotATable."""
         return cls(location, _delta(location, version))
 
     @classmethod
     def open_if_there(cls, location: Location) -> Self | None:
-        """None where a table can be made. Raises NotATable where there is something else."""
+        """Open a table; return None where one can be created. Raises NotATable where there is something else."""
         from pyarrow import fs
 
         if location.is_local and Path(location.uri).is_file():
@@ -87,11 +87,11 @@ class Table:
             raise NotATable(f"{location} cannot be read: {first_line(error)}") from None
         if LOG_DIRECTORY in there and (there != [LOG_DIRECTORY] or Log(location).has_commits()):
             return cls.open(location)
-        there = [name for name in there if name != LOG_DIRECTORY]  # without a commit it was left by a killed creation
+        there = [name for name in there if name != LOG_DIRECTORY]  # a killed creation leaves a log without a commit
         if there:
             raise NotATable(
                 f"{location} is not a Delta table: it has no {LOG_DIRECTORY}, but {min(there)}. "
-                "Name a table, or a path where nothing is"
+                "Name a table, or an empty path"
             )
         return None
 
@@ -105,7 +105,7 @@ class Table:
         job: str = "load",
         properties: Mapping[str, str] | None = None,
     ) -> Self:
-        """An empty table: a commit of its own. `properties` are ours, below "klamm."."""
+        """Create an empty table: a commit of its own. `properties` are ours, below "klamm."."""
         from deltalake import CommitProperties, DeltaTable
 
         try:
@@ -127,7 +127,7 @@ class Table:
         location.sync_log(0)
         return cls(location, delta)
 
-    # -- what it has
+    # -- its content
 
     @property
     def version(self) -> int:
@@ -145,17 +145,17 @@ class Table:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Delta's and ours."""
+        """Return Delta's properties and ours."""
         return dict(self._delta.metadata().configuration)
 
     @property
     def delta(self) -> DeltaTable:
-        """For what only delta-rs can do."""
+        """Return the table of delta-rs, for operations that only delta-rs has."""
         return self._delta
 
     @property
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Of all topic partitions that were loaded."""
+        """Return the next offsets of all loaded topic partitions."""
         return next_offsets(self._transactions)
 
     @property
@@ -163,17 +163,17 @@ class Table:
         return topic_ids(self._transactions)
 
     def files(self) -> list[DataFile]:
-        """All files of this version."""
+        """Return all files of this version."""
         return list(_files(self._delta))
 
     def commits(self) -> Iterator[Commit]:
-        """Newest first."""
+        """Yield commits, newest first."""
         return self._log.commits()
 
     # -- changing it
 
     def refresh(self) -> None:
-        """See the commits that were made since."""
+        """Read the commits made since."""
         if self._seen >= 0:
             try:
                 self._delta.update_incremental()
@@ -188,7 +188,7 @@ class Table:
         self._seen = version
 
     def commit(self, change: Change) -> int:
-        """All of it or nothing. Raises ConcurrentCommit; returns the new version."""
+        """Commit all of the change, or nothing; return the new version. Raises ConcurrentCommit."""
         self._check_files(change)
         token, schema = uuid.uuid4().hex, self._delta.schema()
         for _ in range(ATTEMPTS):
@@ -211,7 +211,7 @@ class Table:
         raise PipelineError(f"{self.location}: the commit failed {ATTEMPTS} times, nothing of it is visible: {reason}")
 
     def add_columns(self, schema: pa.Schema) -> None:
-        """Make the table's schema this one, which has more columns, or more fields below `value`."""
+        """Make this the table's schema: it has more columns, or more fields below `value`."""
         from deltalake import Schema
 
         try:
@@ -222,7 +222,7 @@ class Table:
         self.location.sync_log(self.version)
 
     def _check_files(self, change: Change) -> None:
-        """Tasks on other machines write to their own disks, if the path is not shared."""
+        """Check that the files are here: tasks on other machines write to their own disks if the path is not shared."""
         for file in change.added if self.location.is_local else ():
             path = Path(self.location.uri, file.path)
             if not path.is_file() or path.stat().st_size != file.size_bytes:
@@ -237,7 +237,7 @@ class Table:
             if current.get(partition) != expected:
                 raise ConcurrentCommit(
                     f"{self.location}: another job has loaded {partition} meanwhile, up to {current.get(partition)} "
-                    f"where this one began at {expected}. Nothing of this run is visible; let only one run"
+                    f"where this one began at {expected}. Nothing of this run is visible; run only one at a time"
                 )
         if change.removed:
             gone = {file.path for file in change.removed} - {file.path for file in self.files()}
@@ -265,7 +265,7 @@ class Table:
         )
 
     def _is_ours(self, token: str) -> bool:
-        """Whether a commit whose answer was an error is there after all."""
+        """Return whether a commit exists although its answer was an error."""
         return any(commit.facts.get("commit") == token for commit in islice(self.commits(), ATTEMPTS))
 
 
@@ -302,7 +302,7 @@ def _files(delta: DeltaTable) -> Iterator[DataFile]:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what delta-rs says, which may be a page: a tree of causes with arrows and colours."""
+    """Return one line of an error of delta-rs, which may be a page: a tree of causes with arrows and colours."""
     lines = [COLOURS.sub("", line).replace("\u21b3", "").strip(" :.") for line in str(error).splitlines()]
     text = ": ".join([line for line in lines if line][:CAUSES]) or type(error).__name__
     return text if len(text) <= LINE else text[: LINE - 3] + "..."
