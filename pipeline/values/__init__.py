@@ -1,19 +1,19 @@
-"""What keys and values become in a table: binary, string, JSON or Avro.
+"""The formats of keys and values in a table: binary, string, JSON or Avro.
 
     form = parse_format("value", "json", ["orders.ddl"])
     converted = form.convert(batch["value"])            # Arrow binary in, Arrow of `form.type` out
     converted.bad                                       # rows that do not parse, with the reason; null in `values`
 
-binary   as it is
+binary   unchanged
 string   UTF-8
-json     an object per record, a struct in the table; fields that the schema has not are left out, those that a record
-         has not are null (unless required); schema from a file: a DDL (`a INT, b STRUCT<c: STRING>`), Spark's or
+json     an object per record, a struct in the table; fields that the schema does not have are left out, fields missing
+         in a record are null (unless required); schema from a file: a DDL (`a INT, b STRUCT<c: STRING>`), Spark's or
          Delta's JSON of a struct, or a JSON Schema
 avro     one datum per record, a record in the table's struct; schema from an .avsc file. With `ID=FILE` (once per id)
-         records have the five bytes of schema registries in front, and are read by the schema of their id as one of the
+         records begin with the five bytes of schema registries, and are read by the schema of their id as one of the
          last FILE
 
-A null (tombstone) is null in every format, and so is the JSON text `null`. Forms are sent to tasks; JSON is parsed by
+A null (tombstone) is null in every format, and so is the JSON text `null`. Formats are sent to tasks; JSON is parsed by
 Arrow, in bulk.
 """
 

@@ -1,9 +1,9 @@
-"""Avro: one datum per record, plain or with a schema id in front, by fastavro.
+"""Avro: one datum per record, plain or after a schema id, by fastavro.
 
 0x00 [schema id: int32] [datum]         the five bytes that serializers of schema registries write
 
-Unions are those with null, which make a field nullable. Enums are strings, fixed is binary, times of day and UUIDs stay
-what they are stored as: Delta has no such types.
+Unions must be with null, which makes a field nullable. Enums are strings, fixed is binary. Times of day and UUIDs keep
+their stored type: Delta has no such types.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOGICAL: Final = (
 
 @dataclass(frozen=True)
 class Avro:
-    """`writers` by schema id; a single one with id None is without prefix. All are read as `reader`."""
+    """The format Avro. `writers` by schema id; a single one with id None has no prefix. All are read as `reader`."""
 
     reader: dict[str, Any]
     writers: Mapping[int | None, dict[str, Any]]
@@ -62,7 +62,7 @@ class Avro:
             return self._one_by_one(found, bad)
 
     def _one_by_one(self, found: list[Any], bad: list[Bad]) -> Converted:
-        """Some datum is beyond what its column's type holds."""
+        """Convert row by row: the type of a column cannot hold some datum."""
         import pyarrow as pa
 
         for row, datum in enumerate(found):
@@ -102,7 +102,7 @@ class Avro:
 
 
 def avro_format(option: str, files: Sequence[str]) -> Avro:
-    """Of FILE, or of ID=FILE, once or more. Raises BadOption."""
+    """Parse FILE, or ID=FILE once or more. Raises BadOption."""
     writers: dict[int | None, dict[str, Any]] = {}
     for text in files:
         number, separator, path = text.partition("=")
@@ -134,7 +134,7 @@ def _read(option: str, path: str) -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """Without the logical types that have no column type, so that what is stored is what comes."""
+    """Remove the logical types that have no column type, so that the stored type is used."""
     if isinstance(node, list):
         return [_plain(item) for item in node]
     if not isinstance(node, dict):
@@ -147,7 +147,7 @@ def _plain(node: Any) -> Any:
 
 
 def _arrow(node: Any, named: dict[str, Any]) -> pa.DataType:
-    """Raises ValueError."""
+    """Return the type of a schema node. Raises ValueError."""
     import pyarrow as pa
 
     if isinstance(node, list):
@@ -158,7 +158,7 @@ def _arrow(node: Any, named: dict[str, Any]) -> pa.DataType:
     if isinstance(node, str):
         if node in named:
             if named[node] is None:
-                raise ValueError(f"{node} has itself in it, which has no column type")
+                raise ValueError(f"{node} contains itself, which has no column type")
             return _arrow(named[node], named)
         return _primitive(node)
     kind = node["type"]

@@ -1,4 +1,4 @@
-"""Choosing a form by its name."""
+"""The value formats by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMATS: Final = ("binary", "string", "json", "avro")
 
 
 def parse_format(what: str, name: str, files: Sequence[str] = ()) -> ValueFormat:
-    """Of `--value json --value-schema FILE`; `what` is key or value. Raises BadOption."""
+    """Parse `--value json --value-schema FILE`; `what` is key or value. Raises BadOption."""
     option = f"--{what}-schema"
     if name in ("binary", "string"):
         if files:
@@ -39,7 +39,7 @@ def parse_format(what: str, name: str, files: Sequence[str] = ()) -> ValueFormat
 
 
 def _has_empty_struct(type_: pa.DataType) -> bool:
-    """No file format has these; and of Avro's empty records a few bytes may tell of billions."""
+    """Return whether a struct has no fields. No file format has these, and few bytes of Avro may stand for billions."""
     import pyarrow as pa
 
     if pa.types.is_struct(type_):

@@ -1,9 +1,9 @@
 """JSON objects, parsed by Arrow many at once.
 
-Arrow reads a stream of documents, and does not tell which record a document came from. It is one document per record
-when each record begins with `{` and ends with `}` (checked before, in bulk) and there are as many documents as records:
-JSON has `}` and `{` beside each other only between documents, and a string cannot reach from one record into the next,
-as it has no raw newline. Where a block does not parse it is halved until the bad records are found.
+Arrow reads a stream of documents, and does not report which record a document came from. There is one document per
+record when each record begins with `{` and ends with `}` (checked before, in bulk) and there are as many documents as
+records. The reason: JSON has `}` and `{` next to each other only between documents, and a string cannot reach from one
+record into the next, as it has no raw newline. A block that does not parse is halved until the bad records are found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPACES: Final = b" \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """`schema` has what is required as fields that are not nullable; in the table all are."""
+    """The format JSON. `schema` has required fields as not nullable; in the table all are nullable."""
 
     schema: pa.Schema
 
@@ -59,7 +59,7 @@ class Json:
         return Converted(all_.take(pa.array(at, mask=at < 0)), [bad[row] for row in sorted(bad)])
 
     def _objects(self, values: pa.Array, bad: dict[int, Bad]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-        """The records that look like one object, and their rows. Tells the others in `bad`, nulls left out."""
+        """Return the records that look like one object, and their rows. Put the others into `bad`; leave nulls out."""
         import numpy as np
         import pyarrow as pa
 
@@ -84,7 +84,7 @@ class Json:
         return pa.array(changed, pa.binary()), rows[stays]
 
     def _parsed(self, texts: pa.Array) -> Iterator[tuple[int, int, Any]]:
-        """(begin, end, structs), or (row, row + 1, reason) for a bad one."""
+        """Yield (begin, end, structs), or (row, row + 1, reason) for a bad one."""
         stack = [(0, len(texts))] if len(texts) else []
         while stack:
             begin, end = stack.pop()
@@ -96,7 +96,7 @@ class Json:
                 yield begin, end, found
 
     def _read(self, texts: pa.Array) -> Any:
-        """Structs, or the reason why not."""
+        """Return structs, or the reason for failure."""
         import pyarrow as pa
         import pyarrow.json as pj
 
@@ -123,7 +123,7 @@ class Json:
 
 
 def _framed(texts: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which ones begin with `{` and end with `}`."""
+    """Return which texts begin with `{` and end with `}`."""
     import numpy as np
     import pyarrow as pa
 
@@ -142,7 +142,7 @@ def _framed(texts: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _missing(structs: pa.StructArray, wanted: pa.StructType, path: str = "") -> str | None:
-    """The reason when a required field is null. Structs in lists are not looked into."""
+    """Return the reason when a required field is null. Structs in lists are not checked."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -170,7 +170,7 @@ def _all_nullable(type_: pa.DataType) -> pa.DataType:
 
 
 def _readable(type_: pa.DataType) -> pa.DataType:
-    """What Arrow's reader is asked for: it takes dates as numbers only, so they are read as texts, and cast."""
+    """Return the type for Arrow's reader, which takes dates as numbers only: they are read as strings, and cast."""
     import pyarrow as pa
 
     return _mapped(type_, lambda leaf: pa.string() if pa.types.is_date(leaf) else leaf)

@@ -1,4 +1,4 @@
-"""Schemas of JSON values, from a file: DDL, Spark's or Delta's JSON, or a JSON Schema, told apart by what is in it."""
+"""Schemas of JSON values, from a file: DDL, Spark's or Delta's JSON, or a JSON Schema, detected by their content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JSON_FORMATS: Final = {"date-time": "timestamp", "date": "date"}
 
 
 def read_schema(option: str, path: Path) -> pa.Schema:
-    """Raises BadOption that names the option and the file."""
+    """Read a schema. Raises BadOption that names the option and the file."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -30,7 +30,7 @@ def read_schema(option: str, path: Path) -> pa.Schema:
 
 
 def parse_schema(text: str) -> pa.Schema:
-    """Raises ValueError."""
+    """Parse a schema. Raises ValueError."""
     import pyarrow as pa
 
     if not text.lstrip().startswith("{"):
@@ -49,7 +49,7 @@ def parse_schema(text: str) -> pa.Schema:
 
 
 def simple_type(name: str, arguments: list[int]) -> pa.DataType:
-    """Of Spark's name. Raises ValueError."""
+    """Return the type of Spark's name. Raises ValueError."""
     import pyarrow as pa
 
     if name in ("decimal", "dec", "numeric"):
@@ -82,7 +82,7 @@ def simple_type(name: str, arguments: list[int]) -> pa.DataType:
 
 
 class _Ddl:
-    """`a INT NOT NULL, b ARRAY<STRUCT<c: STRING>>`, as Spark reads it, comments left out."""
+    """The parser of a DDL, `a INT NOT NULL, b ARRAY<STRUCT<c: STRING>>`, as Spark reads it, without comments."""
 
     def __init__(self, text: str) -> None:
         self._text = text

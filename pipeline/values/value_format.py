@@ -1,4 +1,4 @@
-"""What a form is; binary and string."""
+"""The protocol of a value format; binary and string."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """As many values as there were; those of `bad` rows are null."""
+    """The converted values, as many as before; those of `bad` rows are null."""
 
     values: pa.Array
     bad: list[Bad] = field(default_factory=list)
@@ -33,13 +33,13 @@ class ValueFormat(Protocol):
     def type(self) -> pa.DataType: ...
 
     def convert(self, values: pa.Array) -> Converted:
-        """Of an array of binary."""
+        """Convert an array of binary."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """As it is."""
+    """Bytes, unchanged."""
 
     @property
     def type(self) -> pa.DataType:
@@ -53,7 +53,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class String:
-    """UTF-8."""
+    """UTF-8 text."""
 
     @property
     def type(self) -> pa.DataType:
@@ -67,7 +67,7 @@ class String:
 
 
 def not_utf8(values: pa.Array) -> list[Bad]:
-    """The rows that are not UTF-8. In bulk when there are none."""
+    """Return the rows that are not UTF-8; fast if there are none."""
     import pyarrow as pa
 
     try:
@@ -86,7 +86,7 @@ def _not_utf8(row: int, value: bytes | None) -> Bad | None:
 
 
 def without(values: pa.Array, bad: Sequence[Bad]) -> pa.Array:
-    """The same with null in bad rows."""
+    """Return the values with null in bad rows."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -111,7 +111,7 @@ def test_a_datum_beyond_its_column_is_bad_alone(tmp_path: Path) -> None:
         ("avro", {**ORDER, "fields": [{"name": "u", "type": ["int", "string"]}]}, "a union of 2 types"),
         ("avro", {**ORDER, "fields": []}, "a struct without fields has no columns"),
         ("json", {"type": "struct", "fields": []}, "a struct without fields has no columns"),
-        ("avro", {**ORDER, "fields": [{"name": "next", "type": ["null", "Order"]}]}, "has itself in it"),
+        ("avro", {**ORDER, "fields": [{"name": "next", "type": ["null", "Order"]}]}, "contains itself"),
     ],
 )
 def test_wrong_formats_are_told(tmp_path: Path, name: str, schema: object, reason: str) -> None:
