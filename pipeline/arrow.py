@@ -1,10 +1,10 @@
-"""Records as Arrow: what Spark gets, with the columns of Spark's Kafka connector.
+"""Records as Arrow, with the columns of Spark's Kafka connector.
 
     key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int
     and, when asked for: headers array<struct<key: string, value: binary>>
 
-A key, a value or a header's value is null or empty as it is in the log; a record without headers has null there, as
-with the connector. timestampType is 0 for CreateTime, 1 for LogAppendTime, -1 for records from before timestamps.
+A key, a value or a header's value is null or empty as it is in the log. A record without headers has null there, as
+with the connector. timestampType is 0 for CreateTime, 1 for LogAppendTime, -1 for records older than timestamps.
 Bytes in a header's key that are not UTF-8 become U+FFFD. Contents are copied once, out of the batches.
 """
 
@@ -41,13 +41,13 @@ _LARGEST_MS: Final = (2**63 - 1) // 1000
 
 
 def record_batches(parts: Iterable[Columns], topic: str, partition: int, *, headers: bool = False) -> Iterator[Any]:
-    """An Arrow record batch for each part. Raises InvalidRecord for a timestamp that microseconds cannot tell."""
+    """Yield an Arrow record batch for each part. Raises InvalidRecord for a timestamp that microseconds cannot hold."""
     for columns in parts:
         yield record_batch(columns, topic, partition, headers=headers)
 
 
 def record_batch(columns: Columns, topic: str, partition: int, *, headers: bool = False) -> Any:
-    """See `record_batches`."""
+    """Return one part as an Arrow record batch; see `record_batches`."""
     count = len(columns)
     content = Contents(columns)
     arrays = [
@@ -69,29 +69,32 @@ def _timestamps(columns: Columns) -> Any:
     if wrong.any():
         row = int(wrong.argmax())
         raise InvalidRecord(
-            f"record at offset {columns.offsets[row]}: timestamp {columns.timestamps[row]} ms is beyond what"
-            " microseconds since 1970 can tell"
+            f"record at offset {columns.offsets[row]}: timestamp {columns.timestamps[row]} ms is out of range:"
+            " microseconds since 1970 cannot hold it"
         )
     micros = columns.timestamps * 1000
     return pa.Array.from_buffers(pa.timestamp("us", "UTC"), len(micros), [None, pa.py_buffer(micros)])
 
 
 class Contents:
-    """Takes spans of one part out of its buffer. Arrow's offsets have 32 bits, so they count from the part's begin."""
+    """The buffer of one part, from which spans are taken.
+
+    Arrow's offsets have 32 bits, so they count from the start of the part.
+    """
 
     def __init__(self, columns: Columns) -> None:
         self._base = int(columns.keys.starts[0]) if len(columns) else 0
         self._buffer = pa.py_buffer(columns.data[self._base :])
 
     def binary(self, spans: Spans, order: npt.NDArray[np.int64] | None = None) -> Any:
-        """Binary array, null where the span is; with `order`, of these rows in that order."""
+        """Return a binary array, null where the span is null. With `order`: only these rows, in that order."""
         count = len(spans.starts)
         if count == 0:
             return pa.array([], pa.binary())
         offsets = np.empty(2 * count, np.int32)
         offsets[0::2] = spans.starts - self._base
         offsets[1::2] = spans.ends - self._base
-        # Every second value of this one is a span; what lies between is never looked at.
+        # Every second value of this array is a span; the values between are never read.
         all_ = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), self._buffer])
         taken = all_.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32) if order is None else order * 2))
         if spans.nulls is None or not spans.nulls.any():
@@ -100,7 +103,7 @@ class Contents:
         return pa.Array.from_buffers(pa.binary(), len(taken), [_validity(~nulls), *taken.buffers()[1:]])
 
     def headers(self, headers: Headers | None, count: int) -> Any:
-        """List of structs, null where there are none."""
+        """Return a list of structs for each record, null for a record without headers."""
         if headers is None:
             return pa.nulls(count, HEADERS)
         offsets = np.zeros(count + 1, np.int32)

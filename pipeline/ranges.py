@@ -1,6 +1,6 @@
-"""What is to be read: half-open ranges of offsets, cut into tasks, and offsets as the JSON of Spark's Kafka options.
+"""Ranges of offsets to read, half-open, cut into tasks; and offsets as the JSON of Spark's Kafka options.
 
-{"flights": {"0": 23, "1": -1}}         -2 stands for the first offset there is, -1 for the one after the last
+{"flights": {"0": 23, "1": -1}}         -2 stands for the first offset of the log, -1 for its end
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_TOPIC_ID: Final = bytes(16)
 
 
 class TopicPartition(NamedTuple):
-    """Sorts by topic, then by number."""
+    """A topic and a partition number; sorts by topic, then by number."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets from `start` up to, not including, `end`. With `topic_id` a topic created anew is told apart."""
+    """The offsets from `start` up to, not including, `end`. `topic_id` shows whether the topic was created again."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class OffsetRange:
 
     @property
     def count(self) -> int:
-        """How many offsets; there may be fewer records."""
+        """Return the number of offsets; there may be fewer records."""
         return max(self.end - self.start, 0)
 
     def __str__(self) -> str:
@@ -54,9 +54,10 @@ class OffsetRange:
 def split(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """One task per range, empty ones left out; more when ranges are above `max_records`, or to get `min_partitions`.
+    """Cut ranges into tasks: one for each range that is not empty.
 
-    To get that many, a range is cut into parts by its share of all offsets, so that the number is not met exactly.
+    A range of more than `max_records` is cut further. To get `min_partitions` tasks, each range is cut by its share of
+    all offsets, so the number is not met exactly.
     """
     cut = [item for item in ranges if item.count]
     if max_records is not None:
@@ -74,7 +75,7 @@ def _parts(whole: OffsetRange, wanted: int) -> list[OffsetRange]:
 
 
 def parse_offsets(option: str, text: str, *, what: str = "offset") -> dict[TopicPartition, int]:
-    """Of `{"topic": {"0": 1}}`. Raises BadOption that names `option`."""
+    """Parse `{"topic": {"0": 1}}`. Raises BadOption that names `option`."""
     wanted = f'{option} has the form {{"topic": {{"0": {what}}}}}, not {_shortened(text)}'
     try:
         topics = json.loads(text)
@@ -92,7 +93,7 @@ def parse_offsets(option: str, text: str, *, what: str = "offset") -> dict[Topic
 
 
 def parse_assignment(option: str, text: str) -> list[TopicPartition]:
-    """Of `{"topic": [0, 1]}`. Raises BadOption that names `option`."""
+    """Parse `{"topic": [0, 1]}`. Raises BadOption that names `option`."""
     wanted = f'{option} has the form {{"topic": [0, 1]}}, not {_shortened(text)}'
     try:
         topics = json.loads(text)
@@ -109,7 +110,7 @@ def parse_assignment(option: str, text: str) -> list[TopicPartition]:
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as nested dictionaries, sorted: what a stream's checkpoint holds, and JSON is made of."""
+    """Return offsets as nested dictionaries, sorted: the form of a stream's checkpoint and of the JSON options."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -117,7 +118,7 @@ def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """The opposite of `nested`."""
+    """Return nested dictionaries as offsets: the opposite of `nested`."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in offsets.items()

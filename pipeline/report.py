@@ -1,4 +1,4 @@
-"""What a job tells while it runs: progress bars in a terminal, lines of `key=value` elsewhere, and metrics.
+"""The report of a running job: progress bars in a terminal, lines of `key=value` elsewhere, and metrics.
 
     with Report.from_options(options) as report:
         report.event("planned", topics=3, tasks=12)
@@ -6,9 +6,9 @@
             progress.advance(4096, size_bytes=409_600)
 
 Metrics are Prometheus text: `klamm_pipeline_records_total`, `klamm_pipeline_bytes_total` and
-`klamm_pipeline_remaining_records`, each by `job`, and the time of the last success, through a file that is replaced
-atomically (the text file collector of the node exporter reads such ones) or a port. Everything here is told by the
-driver; tasks report through what they return. stdout belongs to results, so this writes to stderr only.
+`klamm_pipeline_remaining_records`, each by `job`, and the time of the last success. They are served from a port, or
+written to a file that is replaced atomically, for the text file collector of the node exporter. Only the driver
+reports; tasks report through their results. stdout is for results, so this writes to stderr only.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 from klamm.pipeline.errors import BadOption
 
 INTERVAL_S: Final = 5.0
-"""Between two lines of progress where there is no terminal, and between two writes of the metrics file."""
+"""The time between two lines of progress without a terminal, and between two writes of the metrics file."""
 MODES: Final = ("auto", "bar", "log", "none")
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that every job has."""
+    """Add the options that every job has."""
     group = parser.add_argument_group("reporting")
     group.add_argument(
         "--progress",
@@ -46,7 +46,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def reporting(job: Callable[[argparse.Namespace, Report], int]) -> Callable[[argparse.Namespace], int]:
-    """Make a command of a job: it gets a report as its options say."""
+    """Make a command of a job: pass it a report that follows its options."""
 
     @functools.wraps(job)
     def run(options: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def reporting(job: Callable[[argparse.Namespace, Report], int]) -> Callable[[arg
 
 
 class Progress:
-    """One bar, or one line now and then. `total` may be unknown, and may grow."""
+    """One bar, or a line from time to time. `total` may be unknown, and may grow."""
 
     def __init__(self, report: Report, job: str, total: int | None) -> None:
         self.done = 0
@@ -66,18 +66,18 @@ class Progress:
         self._job = job
 
     def advance(self, records: int, *, size_bytes: int = 0) -> None:
-        """So many more records (and bytes) are through."""
+        """Count this many more records (and bytes) as done."""
         self.done += records
         self._report.advanced(self._job, self, records, size_bytes)
 
     def grow(self, total: int) -> None:
-        """More has been found to do."""
+        """Raise the total: more work was found."""
         self.total = total
         self._report.advanced(self._job, self, 0, 0)
 
 
 class Report:
-    """See the module. Not for use by several threads at once."""
+    """The bars, lines and metrics of one job. Not for use by several threads at once."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Report:
         self._port = metrics_port
         self._bars: Any = None
         self._tasks: dict[int, Any] = {}
-        self._told_s = monotonic()
+        self._printed_s = monotonic()
         self._written_s = monotonic()
         self._stack = ExitStack()
         self.mode = ("bar" if self._stream.isatty() else "log") if mode == "auto" else mode
@@ -115,7 +115,7 @@ class Report:
     # -- what jobs call
 
     def event(self, what: str, **facts: object) -> None:
-        """Something happened that an operator wants to know."""
+        """Print an event that an operator wants to know."""
         if self.mode == "none":
             return
         line = " ".join([what, *(f"{key}={_shown(value)}" for key, value in facts.items())])
@@ -127,7 +127,7 @@ class Report:
 
     @contextmanager
     def progress(self, job: str, total: int | None = None) -> Iterator[Progress]:
-        """A bar that ends with the block."""
+        """Show a bar that ends with the block."""
         progress = Progress(self, job, total)
         if self.mode == "bar":
             self._tasks[id(progress)] = self._started_bars().add_task(job, total=total)
@@ -141,7 +141,7 @@ class Report:
             self._write()
 
     def advanced(self, job: str, progress: Progress, records: int, size_bytes: int) -> None:
-        """For `Progress`."""
+        """Count and show the advance of a `Progress`."""
         self._records.labels(job).inc(records)
         self._bytes.labels(job).inc(size_bytes)
         if progress.total is not None:
@@ -149,15 +149,15 @@ class Report:
         now_s = self._monotonic()
         if (task := self._tasks.get(id(progress))) is not None:
             self._bars.update(task, completed=progress.done, total=progress.total)
-        elif self.mode == "log" and now_s - self._told_s >= INTERVAL_S:
-            self._told_s = now_s
+        elif self.mode == "log" and now_s - self._printed_s >= INTERVAL_S:
+            self._printed_s = now_s
             of = {} if progress.total is None else {"of": progress.total}
             self.event(job, records=progress.done, **of)
         if now_s - self._written_s >= INTERVAL_S:
             self._write()
 
     def succeeded(self, job: str) -> None:
-        """The job has done what it should; sets the time that alerts look at."""
+        """Record that the job succeeded: set the time that alerts use."""
         self._success.labels(job).set_to_current_time()
         self._write()
 

@@ -1,7 +1,7 @@
-"""The commands of `klamm-pipeline`: their rows, and the error that ends one with a line on stderr.
+"""The commands of `klamm-pipeline`: their rows, and the error that ends a command with a line on stderr.
 
-`klamm.cli.program` says what the module of a command has. It imports Spark and Arrow inside functions, so that `--help`
-is quick.
+`klamm.cli.program` describes the module of a command. Such a module imports Spark and Arrow inside functions, so that
+`--help` is quick.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMMANDS: Final = (
     Command("load", "topics to a Delta table, exactly once", "klamm.pipeline.commands.load"),
     Command("mirror", "one cluster's topics in another, exactly once", "klamm.pipeline.commands.mirror"),
     Command("publish", "a Delta table back to a topic, in one transaction", "klamm.pipeline.commands.publish"),
-    Command("status", "how far a table is loaded, and how far it is behind", "klamm.pipeline.commands.status"),
+    Command("status", "how far a table is loaded, and its lag", "klamm.pipeline.commands.status"),
     Command("vacuum", "delete files that no version within the retention needs", "klamm.pipeline.commands.vacuum"),
     Command("verify", "whether a loaded table has exactly the records of the log", "klamm.pipeline.commands.verify"),
 )

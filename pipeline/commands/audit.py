@@ -3,13 +3,13 @@
     klamm-pipeline audit --topics flights --bootstrap-servers broker:9092 --producers-topic audit \\
         --mirror other:9092 --table /warehouse/topics
 
-Tiers: what producers say (`klamm.pipeline.jobs.audit.counter`), the broker, a mirror, the warehouse (with `--dlq` also
-what `load` put into a dead letter topic); two at least. A record counts in the window of its timestamp. Compared are
-whole windows, from the first that the broker still has in full up to a moment ago (`--grace`), or as `--from` and
-`--until` say.
+The tiers are the counts of producers (`klamm.pipeline.jobs.audit.counter`), the broker, a mirror, and the warehouse
+(with `--dlq` also the records that `load` put into a dead letter topic). Name at least two. A record counts in the
+window of its timestamp. Whole windows are compared, from the first that the broker still has in full up to a moment ago
+(`--grace`), or from `--from` to `--until`.
 
-Prints the windows whose counts differ (with `--all` all of them). Exit status: 0 all counts are equal, 1 it could not
-be done, 2 there is a mismatch, or an option is wrong.
+Prints the windows with different counts (with `--all` all of them). Exit status: 0 all counts are equal, 1 the audit
+failed, 2 there is a mismatch, or an option is wrong.
 """
 
 from __future__ import annotations
@@ -35,24 +35,22 @@ HERE = "none"
 
 def declare(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to count")
-    group.add_argument("--topics", metavar="NAME,...", required=True, help="as they are called at the broker")
+    group.add_argument("--topics", metavar="NAME,...", required=True, help="topics, by their names at the broker")
     group.add_argument("--window", metavar="SECONDS", type=seconds, default=600.0, help="(default: 600)")
-    group.add_argument("--from", dest="start", metavar="TIME", help="(default: what the broker still has in full)")
+    group.add_argument("--from", dest="start", metavar="TIME", help="(default: the first window still complete)")
     group.add_argument("--until", metavar="TIME", help="(default: now, less --grace)")
-    group.add_argument("--grace", metavar="SECONDS", type=seconds, default=60.0, help="for what is late (default: 60)")
+    group.add_argument("--grace", metavar="SECONDS", type=seconds, default=60.0, help="for late records (default: 60)")
     group = parser.add_argument_group("tiers")
     counts = group.add_mutually_exclusive_group()
-    counts.add_argument("--producers-topic", metavar="NAME", help="where producers tell their counts")
+    counts.add_argument("--producers-topic", metavar="NAME", help="the topic of the producers' counts")
     counts.add_argument("--producers-file", metavar="PATH", help="or a file, with a message per line")
     group.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="the broker")
-    group.add_argument("--mirror", metavar="HOST:PORT,...", help="a cluster that has the topics, too")
-    group.add_argument("--rename", metavar="RULE", action="append", default=[], help="as the mirror has it")
+    group.add_argument("--mirror", metavar="HOST:PORT,...", help="a cluster that has the topics too")
+    group.add_argument("--rename", metavar="RULE", action="append", default=[], help="the rule of the mirror")
     group.add_argument("--source", metavar="ALIAS", default="source", help="for {source} in --rename")
     group.add_argument("--table", metavar="PATH", help="the warehouse: a table that `load` fills")
-    group.add_argument(
-        "--dlq", metavar="TOPIC", help="where `load` put what it could not use: counts with the warehouse"
-    )
-    group.add_argument("--all", action="store_true", help="print the windows that are equal, too")
+    group.add_argument("--dlq", metavar="TOPIC", help="the dead letter topic of `load`: counts with the warehouse")
+    group.add_argument("--all", action="store_true", help="print the windows that are equal too")
     group.add_argument("--dry-run", action="store_true", help="print what would be counted")
     add_spark_arguments(parser)
     add_report_arguments(parser)
@@ -91,20 +89,20 @@ def run(options: argparse.Namespace, report: Report) -> int:
 def _check(options: argparse.Namespace) -> None:
     if not (options.producers_topic or options.producers_file or options.mirror or options.table):
         raise BadOption(
-            "one tier cannot be compared: name --producers-topic, --producers-file, --mirror or --table, too"
+            "one tier cannot be compared: name also --producers-topic, --producers-file, --mirror or --table"
         )
     if options.rename and not options.mirror:
         raise BadOption("--rename belongs to --mirror")
     if options.dlq and not options.table:
         raise BadOption("--dlq belongs to --table")
     if int(options.window * 1000) < 1:
-        raise BadOption(f"--window {options.window}: a millisecond is the least")
+        raise BadOption(f"--window {options.window}: the least is a millisecond")
 
 
 def _windows(
     cluster: Cluster, names: Sequence[str], options: argparse.Namespace, window_ms: int
 ) -> Mapping[str, range]:
-    """The begins of the windows that count, for each topic."""
+    """Return the starts of the windows to compare, for each topic."""
     from klamm.pipeline.jobs.audit.tiers import first_whole_windows
 
     if options.until is None:

@@ -3,11 +3,11 @@
     klamm-pipeline compact --bootstrap-servers localhost:9092 --topics customers --table /warehouse/customers
     klamm-pipeline compact --from-table /warehouse/topics --topics customers --table /warehouse/customers
 
-A run takes what is new since the last one; a null value deletes its key. Records without a key are left out. The table
+A run reads the records since the last one; a null value deletes its key. Records without a key are left out. The table
 is partitioned by topic, partition and bucket; the next offsets are in the same commit as the data.
 
-Exit status: 0 up to date, 1 stopped by what the one line on stderr says (nothing of that commit is visible), 2 a wrong
-option. Run it again after any failure or kill.
+Exit status: 0 up to date, 1 stopped for the reason on stderr (nothing of that commit is visible), 2 a wrong option. Run
+it again after any failure or kill.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser, topics_required=False)
     add_table_arguments(parser)
     group = parser.add_argument_group("compact")
-    group.add_argument("--from-table", metavar="PATH", help="of a table that load has made, in place of a topic")
+    group.add_argument("--from-table", metavar="PATH", help="a table that load has made, in place of a topic")
     mode = group.add_mutually_exclusive_group()
-    mode.add_argument("--every", metavar="SECONDS", type=seconds, help="again and again, until SIGTERM or SIGINT")
+    mode.add_argument("--every", metavar="SECONDS", type=seconds, help="repeat, until SIGTERM or SIGINT")
     mode.add_argument("--rebuild", action="store_true", help="read everything again, replace all in one commit")
     group.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
-    group.add_argument("--key", choices=("binary", "string"), default="binary", help="what keys become, of topics")
-    group.add_argument("--value", choices=FORMATS, default="binary", help="what values become, of topics")
-    group.add_argument("--value-schema", metavar="FILE", action="append", default=[], help="as of load")
-    group.add_argument("--no-headers", action="store_true", help="leave the column headers out, of topics")
+    group.add_argument("--key", choices=("binary", "string"), default="binary", help="the format of keys, for topics")
+    group.add_argument("--value", choices=FORMATS, default="binary", help="the format of values, for topics")
+    group.add_argument("--value-schema", metavar="FILE", action="append", default=[], help="as for load")
+    group.add_argument("--no-headers", action="store_true", help="leave the column headers out, for topics")
     group.add_argument(
         "--buckets", metavar="N", type=positive, help="files of a topic partition (1): a task holds one in memory"
     )
     group.add_argument("--compression", choices=("snappy", "zstd", "lz4", "none"), default="snappy")
-    group.add_argument("--on-data-loss", choices=("stop", "gap"), default="stop", help="as of load")
+    group.add_argument("--on-data-loss", choices=("stop", "gap"), default="stop", help="as for load")
     add_spark_arguments(parser)
     add_report_arguments(parser)
 
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 
 def job_of(options: argparse.Namespace) -> CompactJob:
-    """Raises BadOption."""
+    """Return the settings of the job. Raises BadOption."""
     from dataclasses import replace
 
     from klamm.pipeline.jobs.compact.job import CompactJob
@@ -102,7 +102,7 @@ def job_of(options: argparse.Namespace) -> CompactJob:
 
     if options.from_table is None:
         if options.topics is None and options.pattern is None:
-            raise BadOption("--topics or --pattern says which topics")
+            raise BadOption("--topics or --pattern is required: it says which topics")
         rows = Rows(
             key=parse_format("key", options.key),
             value=parse_format("value", options.value, options.value_schema),
@@ -132,7 +132,7 @@ def job_of(options: argparse.Namespace) -> CompactJob:
 
 @contextmanager
 def source_of(options: argparse.Namespace, job: CompactJob) -> Iterator[Source]:
-    """Raises PipelineError."""
+    """Open the source. Raises PipelineError."""
     from klamm.pipeline.jobs.compact.job import Source
     from klamm.pipeline.spark.source.logs import opened
 

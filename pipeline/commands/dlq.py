@@ -4,9 +4,9 @@
     klamm-pipeline dlq replay --bootstrap-servers localhost:9092 --topic flights.dead
 
 `list` prints a line per letter (or JSON), `replay` sends the records back with their own headers, keys, timestamps and
-partitions, in transactions that also hold how far it has come, so that no letter is replayed twice.
+partitions, in transactions that also hold its progress, so that no letter is replayed twice.
 
-Exit status: 0 done, 1 stopped by what the one line on stderr says, 2 a wrong option.
+Exit status: 0 done, 1 stopped for the reason on stderr, 2 a wrong option.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "replay"))
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="brokers of the cluster")
     parser.add_argument("--topic", metavar="NAME", required=True, help="the dead letter topic")
-    parser.add_argument("--limit", metavar="N", type=positive, help="so many letters at most")
+    parser.add_argument("--limit", metavar="N", type=positive, help="at most N letters")
     group = parser.add_argument_group("list")
     group.add_argument("--from-topic", metavar="NAME", help="only letters of records of that topic")
     group.add_argument("--pending", action="store_true", help="only letters that were not replayed yet")
     group.add_argument("--json", action="store_true", help="a line of JSON each, with key and value (base64)")
     group = parser.add_argument_group("replay")
-    group.add_argument("--to", metavar="TOPIC", help="to this topic (default: where each is from)")
+    group.add_argument("--to", metavar="TOPIC", help="replay to this topic (default: the topic of each record)")
     group.add_argument("--dry-run", action="store_true", help="print what would be sent, change nothing")
     add_report_arguments(parser)
 

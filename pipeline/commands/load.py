@@ -2,11 +2,11 @@
 
     klamm-pipeline load --bootstrap-servers localhost:9092 --topics flights --table /warehouse/topics
 
-The table is partitioned by topic and date; the next offsets are in the same commit as the data. Where a topic partition
-begins that the table does not have yet, `--from` says; all others go on where the last commit ended.
+The table is partitioned by topic and date; the next offsets are in the same commit as the data. A topic partition that
+is new to the table begins at `--from`; all others continue where the last commit ended.
 
-Exit status: 0 all loaded, 1 stopped by what the one line on stderr says (nothing of that commit is visible), 2 a wrong
-option. Run it again after any failure or kill.
+Exit status: 0 all loaded, 1 stopped for the reason on stderr (nothing of that commit is visible), 2 a wrong option. Run
+it again after any failure or kill.
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
         dest="start",
         metavar="WHERE",
         default="earliest",
-        help="earliest, latest, a time, or offsets as JSON: for what the table does not have yet",
+        help="earliest, latest, a time, or offsets as JSON: for partitions new to the table",
     )
     mode = group.add_mutually_exclusive_group()
     mode.add_argument("--available-now", action="store_true", help="up to now, in commits of --max-records-per-commit")
-    mode.add_argument("--every", metavar="SECONDS", type=seconds, help="again and again, until SIGTERM or SIGINT")
+    mode.add_argument("--every", metavar="SECONDS", type=seconds, help="repeat, until SIGTERM or SIGINT")
     mode.add_argument(
-        "--rerun-from", metavar="TIME", help="replace what was loaded after that time, in one commit with what is new"
+        "--rerun-from",
+        metavar="TIME",
+        help="in one commit, reload the rows loaded after that time, and load the new ones",
     )
     group.add_argument("--max-records-per-commit", metavar="N", type=positive, help="for --available-now and --every")
     group.add_argument("--max-records-per-task", metavar="N", type=positive, help="cut partitions into more tasks")
@@ -81,19 +83,19 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
 
     group = parser.add_argument_group("rows")
     for name in ("key", "value"):
-        group.add_argument(f"--{name}", choices=FORMATS, default="binary", help="what it becomes (default: binary)")
+        group.add_argument(f"--{name}", choices=FORMATS, default="binary", help="its format (default: binary)")
         group.add_argument(
             f"--{name}-schema",
             metavar="FILE",
             action="append",
             default=[],
-            help="of json: DDL, Spark's JSON or a JSON Schema; of avro: .avsc, or ID=FILE for each schema id",
+            help="for json: DDL, Spark's JSON or a JSON Schema; for avro: .avsc, or ID=FILE for each schema id",
         )
     group.add_argument("--no-headers", action="store_true", help="leave the column headers out")
     group.add_argument(
-        "--transform", metavar="MODULE:FUNCTION", help="of a record batch of rows, to one of as many rows"
+        "--transform", metavar="MODULE:FUNCTION", help="a function from a record batch to one of as many rows"
     )
-    group.add_argument("--add-columns", action="store_true", help="columns that the table has not are added to it")
+    group.add_argument("--add-columns", action="store_true", help="add columns that the table does not have")
     group.add_argument("--compression", choices=("snappy", "zstd", "lz4", "none"), default="snappy")
 
 
@@ -103,10 +105,10 @@ def _add_trouble(parser: argparse.ArgumentParser) -> None:
         "--on-data-loss",
         choices=("stop", "gap"),
         default="stop",
-        help="when offsets are no longer in the log: stop, or record a gap in the commit and go on",
+        help="when offsets are no longer in the log: stop, or record a gap in the commit and continue",
     )
     group.add_argument(
-        "--dlq", metavar="TOPIC", help="where records go that do not parse; without it they stop the job"
+        "--dlq", metavar="TOPIC", help="the topic for records that do not parse; without it they stop the job"
     )
 
 
@@ -143,7 +145,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 
 def job_of(options: argparse.Namespace) -> LoadJob:
-    """Raises BadOption."""
+    """Return the settings of the job. Raises BadOption."""
     from dataclasses import replace
 
     from klamm.pipeline.jobs.load.job import LoadJob
@@ -151,7 +153,7 @@ def job_of(options: argparse.Namespace) -> LoadJob:
     from klamm.pipeline.values import parse_format
 
     if options.dlq is not None and options.bootstrap_servers is None:
-        raise BadOption(f"--dlq {options.dlq} needs --bootstrap-servers, too: letters are sent there")
+        raise BadOption(f"--dlq {options.dlq} needs --bootstrap-servers too: letters are sent there")
     if options.max_records_per_commit is not None and not (options.available_now or options.every):
         raise BadOption("--max-records-per-commit belongs to --available-now and --every")
     rows = Rows(
@@ -175,7 +177,7 @@ def job_of(options: argparse.Namespace) -> LoadJob:
 
 
 def start_bound(text: str) -> Bound:
-    """Of --from. Raises BadOption."""
+    """Parse --from. Raises BadOption."""
     from klamm.pipeline.ranges import EARLIEST, LATEST, parse_offsets
     from klamm.pipeline.spark.source.options import Bound
 
@@ -188,7 +190,7 @@ def start_bound(text: str) -> Bound:
 
 
 def print_plan(table: Table | None, job: LoadJob, plan: Plan, tasks: list[Task]) -> None:
-    """To stdout, one line per topic partition."""
+    """Print the plan to stdout, one line per topic partition."""
     state = "will be created" if table is None else f"version {table.version}"
     print(f"table {job.location} ({state})")
     per_partition: dict[tuple[str, int], int] = {}

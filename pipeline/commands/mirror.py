@@ -2,12 +2,12 @@
 
     klamm-pipeline mirror --source east=broker-1:9092 --target broker-9:9092 --topics flights --rename 'east.{topic}'
 
-Topics are made with as many partitions and the same configs, which are kept in step. Keys, values, headers, timestamps
-and the order within a partition stay. How far it has come is committed at the target with the records, for the group
-`klamm-mirror.<alias>`; killed at any moment, run it again. Readers at the target must read committed transactions
-only.
+Topics are created with as many partitions and the same configs, which are kept in step. Keys, values, headers,
+timestamps and the order within a partition stay. The progress is committed at the target with the records, for the
+group `klamm-mirror.<alias>`. After a kill at any moment, run it again. Readers at the target must read committed
+transactions only.
 
-Exit status: 0 all copied, 1 stopped by what the one line on stderr says, 2 a wrong option.
+Exit status: 0 all copied, 1 stopped for the reason on stderr, 2 a wrong option.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--target", metavar="HOST:PORT,...", required=True, help="the cluster to write")
     add_topics_arguments(group, required=True)
-    group.add_argument("--exclude", metavar="REGEX", help="but not those whose whole name matches")
+    group.add_argument("--exclude", metavar="REGEX", help="without topics with a whole name that matches")
     group.add_argument(
         "--rename",
         metavar="RULE",
@@ -81,13 +81,15 @@ def _add_when(parser: argparse.ArgumentParser) -> None:
     mode = group.add_mutually_exclusive_group()
     mode.add_argument("--once", action="store_true", help="up to now (the default)")
     mode.add_argument("--available-now", action="store_true", help="the same: transactions are of --commit-mb anyway")
-    mode.add_argument("--every", metavar="SECONDS", type=seconds, help="again and again, until SIGTERM or SIGINT")
-    group.add_argument("--commit-mb", metavar="N", type=positive, default=64, help="of a transaction (default: 64)")
+    mode.add_argument("--every", metavar="SECONDS", type=seconds, help="repeat, until SIGTERM or SIGINT")
+    group.add_argument(
+        "--commit-mb", metavar="N", type=positive, default=64, help="size of a transaction (default: 64)"
+    )
     group.add_argument(
         "--on-data-loss",
         choices=("stop", "gap"),
         default="stop",
-        help="when offsets are no longer in the source's log: stop, or tell of the gap and go on",
+        help="when offsets are no longer in the source's log: stop, or report the gap and continue",
     )
     group.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
 
@@ -104,8 +106,8 @@ def _add_topics(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--add-partitions", action="store_true", help="when the source has more of them")
     group.add_argument("--no-configs", action="store_true", help="leave the configs of topics alone")
-    group.add_argument("--exclude-configs", metavar="REGEX", help="configs that do not go along")
-    group.add_argument("--replication-factor", metavar="N", type=positive, help="of topics that are made")
+    group.add_argument("--exclude-configs", metavar="REGEX", help="configs that are not copied")
+    group.add_argument("--replication-factor", metavar="N", type=positive, help="for new topics")
 
 
 def _add_groups(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +118,7 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--sync-group-offsets", action="store_true", help="and commit their offsets at the target, while they are idle"
     )
-    group.add_argument("--group", metavar="NAME", help="that holds the progress (default: klamm-mirror.<alias>)")
+    group.add_argument("--group", metavar="NAME", help="group that holds the progress (default: klamm-mirror.<alias>)")
 
 
 @reporting
@@ -147,7 +149,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 
 def sources_of(options: argparse.Namespace) -> Sequence[Source]:
-    """Raises BadOption."""
+    """Return the sources. Raises BadOption."""
     from klamm.pipeline.jobs.mirror.checkpoints import Checkpoints
     from klamm.pipeline.jobs.mirror.copying import Mirroring
     from klamm.pipeline.jobs.mirror.job import Source
@@ -159,7 +161,7 @@ def sources_of(options: argparse.Namespace) -> Sequence[Source]:
     if pattern is None:
         pattern = "|".join(re.escape(name.strip()) for name in options.topics.split(","))
     if options.sync_group_offsets and options.groups is None:
-        raise BadOption("--sync-group-offsets needs --groups, which says whose")
+        raise BadOption("--sync-group-offsets needs --groups, which says for which groups")
     parse_servers(options.target)
     found: dict[str, Source] = {}
     for text in options.source:
@@ -168,7 +170,7 @@ def sources_of(options: argparse.Namespace) -> Sequence[Source]:
         if not ALIAS.fullmatch(alias):
             raise BadOption(f"--source {text}: an alias has letters, digits, - and _")
         if alias in found:
-            raise BadOption(f"--source {text}: there is one called {alias}; name them apart: alias=host:port")
+            raise BadOption(f"--source {text}: another one is called {alias}; give each an alias: alias=host:port")
         parse_servers(servers)
         job = Mirroring(
             alias=alias,
@@ -195,7 +197,7 @@ def sources_of(options: argparse.Namespace) -> Sequence[Source]:
 
 
 def settings_of(options: argparse.Namespace) -> MirrorSettings:
-    """Raises BadOption."""
+    """Return the settings of the mirror. Raises BadOption."""
     from klamm.pipeline.jobs.mirror.plan import EARLIEST, LATEST, MirrorSettings
 
     words = (EARLIEST, LATEST)
@@ -209,7 +211,7 @@ def settings_of(options: argparse.Namespace) -> MirrorSettings:
 
 
 def print_plan(mirror: Mirror, planned: Sequence[Planned]) -> None:
-    """To stdout."""
+    """Print the plan to stdout."""
     for one in planned:
         for line in one.topics.lines():
             print(line)

@@ -2,11 +2,10 @@
 
     klamm-pipeline publish --table /warehouse/latest --bootstrap-servers localhost:9092 --topic flights.latest
 
-Columns are as Spark's Kafka connector names them (key, value, topic, partition, headers), and timestamp is kept. What
-has been published is committed with the records, so that the same version is not published twice; `--again` does.
+Columns have the names of Spark's Kafka connector (key, value, topic, partition, headers), and timestamp is kept. A mark
+of the version is committed with the records, so that it is not published twice; `--again` does.
 
-Exit status: 0 published, or it was already, 1 stopped by what the one line on stderr says (nothing is visible), 2 a
-wrong option.
+Exit status: 0 published, or it was already, 1 stopped for the reason on stderr (nothing is visible), 2 a wrong option.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def declare(parser: argparse.ArgumentParser) -> None:
     add_table_arguments(parser)
     group = parser.add_argument_group("what to publish")
-    group.add_argument("--version", metavar="N", type=int, help="of the table (default: the last)")
+    group.add_argument("--version", metavar="N", type=int, help="version of the table (default: the last)")
     group.add_argument("--since-version", metavar="N", type=int, help="only rows that were not in that version")
-    group.add_argument("--tombstones", action="store_true", help="and null for keys that were in it and are gone")
-    group.add_argument("--where", metavar="SQL", help="a condition, as \"carrier = 'UA' and date > '2026-01-01'\"")
+    group.add_argument("--tombstones", action="store_true", help="also null for keys that were in it and are gone")
+    group.add_argument("--where", metavar="SQL", help="a condition, such as \"carrier = 'UA' and date > '2026-01-01'\"")
     group.add_argument("--key", metavar="COLUMN", default="key", help="(default: key)")
     group.add_argument("--value", metavar="COLUMN", default="value", help="(default: value)")
-    group.add_argument("--json", action="store_true", help="make JSON of values that are neither binary nor string")
+    group.add_argument("--json", action="store_true", help="write values that are neither binary nor string as JSON")
     group = parser.add_argument_group("where to")
     group.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="brokers of the cluster")
-    group.add_argument("--topic", metavar="NAME", help="for all rows (default: the column topic)")
-    group.add_argument("--keep-partitions", action="store_true", help="of the column partition; else by the key's hash")
-    group.add_argument("--compression", choices=CODECS, default="none", help="of the batches")
+    group.add_argument("--topic", metavar="NAME", help="the topic of all rows (default: the column topic)")
+    group.add_argument("--keep-partitions", action="store_true", help="use the column partition, not the key's hash")
+    group.add_argument("--compression", choices=CODECS, default="none", help="codec of the batches")
     group.add_argument("--transaction-timeout", metavar="SECONDS", type=seconds, default=900.0, help="(default: 900)")
-    group.add_argument("--again", action="store_true", help="also what was published before")
+    group.add_argument("--again", action="store_true", help="also if it was published before")
     group.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
     add_report_arguments(parser)
 
@@ -77,7 +76,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 
 def publication_of(options: argparse.Namespace) -> Publication:
-    """Raises NotATable, BadOption."""
+    """Return the publication. Raises NotATable, BadOption."""
     from klamm.pipeline.jobs.publishing import Publication, Selection
     from klamm.pipeline.table import Table
     from klamm.protocol.records.compression import Codec

@@ -1,10 +1,10 @@
-"""`klamm-pipeline status`: how far a table is loaded, and how far it is behind.
+"""`klamm-pipeline status`: how far a table is loaded, and its lag.
 
     klamm-pipeline status --table /warehouse/topics --bootstrap-servers localhost:9092
 
-Without a source it tells the offsets only. A line per topic partition, or with --json one document: `next` is the first
-offset that is not loaded, `start` and `end` are the log's, `lag` offsets (not records) are to be loaded, `lost` offsets
-are gone from the log before they were. Changes nothing.
+Without a source it prints the offsets only. A line per topic partition, or with --json one document: `next` is the
+first offset that is not loaded, `start` and `end` are the log's, `lag` offsets (not records) remain to load, `lost`
+offsets were gone from the log before they were loaded. Changes nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 
 def compared(table: Table, logs: Logs, isolation: int, names: set[str] | None) -> list[dict[str, Any]]:
-    """Of these topics, or all that the table has, each partition that the table or the log has."""
+    """Return each partition of these topics, or of all in the table, that the table or the log has."""
     loaded = {item: offset for item, offset in table.next_offsets.items() if names is None or item.topic in names}
     topics = logs.topics({item.topic for item in loaded} | (names or set()), missing_ok=True)
     there = [item for topic in topics.values() for item in topic.topic_partitions]

@@ -1,12 +1,12 @@
 """`klamm-pipeline vacuum`: delete files that no version within the retention needs.
 
-    klamm-pipeline vacuum --table /warehouse/topics                     # names them, deletes nothing
+    klamm-pipeline vacuum --table /warehouse/topics                     # lists them, deletes nothing
     klamm-pipeline vacuum --table /warehouse/topics --delete
 
 These are files of runs that were killed before their commit, and files that a rerun, a compaction or an optimisation
 has replaced, once they are older than the retention (by default the table's own, a week). Versions that need a deleted
-file can no longer be read. A job that takes longer than the retention loses its files to a vacuum: a retention below
-that of the table needs --short-retention, and no job that runs meanwhile.
+file can no longer be read. A job that takes longer than the retention loses its files to a vacuum. So a retention below
+that of the table needs --short-retention, and no job may run meanwhile.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ NAME = "vacuum"
 def declare(parser: argparse.ArgumentParser) -> None:
     add_table_arguments(parser)
     group = parser.add_argument_group("what to delete")
-    group.add_argument("--retention-hours", metavar="N", type=int, help="keep what is younger (default: the table's)")
+    group.add_argument("--retention-hours", metavar="N", type=int, help="keep younger files (default: the table's)")
     group.add_argument("--short-retention", action="store_true", help="allow less than the table's own retention")
     mode = group.add_mutually_exclusive_group()
-    mode.add_argument("--delete", action="store_true", help="delete; without it the files are only named")
-    mode.add_argument("--dry-run", action="store_true", help="only name them (the default)")
+    mode.add_argument("--delete", action="store_true", help="delete; without it the files are only listed")
+    mode.add_argument("--dry-run", action="store_true", help="only list them (the default)")
     add_report_arguments(parser)
 
 

@@ -2,12 +2,12 @@
 
     klamm-pipeline verify --table /warehouse/topics --bootstrap-servers localhost:9092
 
-Compared are all offsets that are both loaded and still in the log. A line per topic partition:
+It compares all offsets that are both loaded and still in the log. A line per topic partition:
 
     orders partition=0 offsets=0-1000 log=980 table=980 holes=20 ok
     orders partition=1 offsets=0-500 log=500 table=497 MISSING 17, 200-201
 
-Exit status: 0 equal, 2 a record is missing, there twice, or not in the log at all; 1 it could not be told.
+Exit status: 0 equal, 2 a record is missing, there twice, or not in the log at all; 1 the check failed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
         verifier = Verifier(table, logs, source, report)
         pieces = verifier.pieces()
         if not pieces:
-            raise UnknownTopic(f"{table.location} has none of the topics that are meant")
+            raise UnknownTopic(f"{table.location} has none of the topics asked for")
         if options.dry_run:
             _print_plan(pieces)
             return EXIT_OK
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 
 
 def line(verdict: Verdict) -> str:
-    """For people."""
+    """Format a verdict for people."""
     from klamm.pipeline.jobs.verify.intervals import shown
 
     topic, partition = verdict.partition
@@ -96,7 +96,7 @@ def line(verdict: Verdict) -> str:
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:
-    """Intervals are half-open."""
+    """Return a verdict for JSON. Intervals are half-open."""
     found = dataclasses.asdict(verdict)
     topic, partition = found.pop("partition")
     return {"topic": topic, "partition": partition, **found, "holes": verdict.holes, "ok": verdict.is_good}

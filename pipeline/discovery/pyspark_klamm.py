@@ -1,4 +1,4 @@
-"""How Spark finds the data source by its name: it looks for `DefaultSource` in installed modules called `pyspark_*`."""
+"""The module by which Spark finds the data source: it looks for `DefaultSource` in installed modules `pyspark_*`."""
 
 from klamm.pipeline.spark.source import KlammDataSource as DefaultSource
 

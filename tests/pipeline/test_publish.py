@@ -166,7 +166,7 @@ def test_killed_around_the_commit_and_run_again(cluster: Cluster, topic: str, tm
     [
         (["--topic", "nosuch"], "topic nosuch does not exist on"),
         (["--topic", "{topic}", "--value", "nosuch"], "has no column nosuch; --value names one of key, value, topic"),
-        (["--topic", "{topic}", "--value", "offset"], "column offset is int64, and not binary or string: --json"),
+        (["--topic", "{topic}", "--value", "offset"], "column offset is int64, not binary or string: --json"),
         (["--topic", "{topic}", "--where", "nosuch = 1"], "No field named nosuch"),
         (["--topic", "{topic}", "--version", "7"], "version 7 is not a Delta table that can be read"),
         (["--topic", "{topic}", "--tombstones"], "--tombstones needs --since-version"),
