@@ -1,4 +1,4 @@
-"""A program of several commands: one parser, and one place for what may end a command.
+"""A program of several commands: one parser, and one place that handles the end of a command.
 
     Program("klamm", "A standalone Kafka broker.", COMMANDS, {ConfigError: 2}).run()
 
@@ -7,11 +7,11 @@ command slows another one down. It has
 
     DESCRIPTION                     the text above its options, printed as written; without it, the summary
     declare(parser)                 adds its options
-    run(options) -> exit status     does what it should
+    run(options) -> exit status     runs the command
 
-An error that the program names as a failure is one line on stderr. Exit status: 0 done, also when the reader of the
+An error that the program lists as a failure is one line on stderr. Exit status: 0 done, also when the reader of the
 output went away (`head` has enough); 1 a connection broke, or an extra is not installed; 2 a wrong option (argparse);
-130 interrupted. All others are the command's.
+130 interrupted. Any other status comes from the command.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from klamm import __version__
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
-"""As a shell has it for SIGINT."""
+"""The exit status that shells use for SIGINT."""
 OUTPUTS: Final = (1, 2)
 """The file descriptors of stdout and stderr."""
 
 
 class Command(NamedTuple):
-    """A row: the name that is typed, the line about it in the program's help, the module that does it."""
+    """A row: the name of the command, its line in the program's help, its module."""
 
     name: str
     summary: str
@@ -50,7 +50,7 @@ class Extra(NamedTuple):
 
 
 class Program(NamedTuple):
-    """See the module. `failures` has the exit status of each error that is a line for the user: the first that fits."""
+    """A program and its commands. `failures` has the exit status of each one-line error: the first that fits."""
 
     name: str
     description: str
@@ -59,7 +59,7 @@ class Program(NamedTuple):
     extra: Extra | None = None
 
     def run(self, arguments: Sequence[str] | None = None) -> int:
-        """Run one command and return its exit status. Without arguments, those of the process are meant.
+        """Run one command and return its exit status. The default arguments are those of the process.
 
         Raises SystemExit for a wrong option, --help and --version.
         """
@@ -111,7 +111,7 @@ def _declare(row: Command, parser: argparse.ArgumentParser) -> None:
 
 
 def _reader_is_gone() -> bool:
-    """Return whether nobody reads stdout or stderr any longer. Such output is dropped, also what is still buffered."""
+    """Return whether stdout or stderr has no reader any more. Drop such output, also the buffered part."""
     gone = [output for output in OUTPUTS if _has_no_reader(output)]
     for output in gone:
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
@@ -121,5 +121,5 @@ def _reader_is_gone() -> bool:
 def _has_no_reader(output: int) -> bool:
     """Ask the kernel: a failed write may have left nothing to flush."""
     poller = select.poll()
-    poller.register(output, 0)  # errors are reported unasked
+    poller.register(output, 0)  # poll reports errors without being asked to
     return bool(poller.poll(0))

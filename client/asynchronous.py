@@ -1,11 +1,11 @@
-"""`AsyncNodeClient`: one node over one connection of the running event loop, with requests in flight beside each other.
+"""The asynchronous client: one node, one connection of the running event loop, several requests in flight.
 
     async with AsyncNodeClient("127.0.0.1", 9092) as client:
         first, second = client.send(one), client.send(two)      # both are on their way
         await first, await second
 
-`send` never blocks; `request` waits until the transport takes more, sends, and waits for the response. Cancelling a
-future leaves the connection in order: its response is dropped when it comes. A request that times out closes the
+`send` never blocks. `request` waits until the transport takes more, sends, and waits for the response. Cancelling a
+future does not disturb the connection: its response is dropped when it comes. A request that times out closes the
 connection, which fails all others in flight. A closed client stays closed.
 """
 
@@ -25,9 +25,11 @@ TIMEOUT_S = 30.0
 
 
 class AsyncNodeClient:
-    """See the module. `connect` (or `async with`) comes first: it logs in if there are credentials, and asks for the
-    node's versions unless `negotiate` is false. `session_lifetime_ms` is how long the login lasts, 0 for ever; `log_in`
-    renews it."""
+    """A client of one node for asyncio.
+
+    Call `connect` (or `async with`) first: it logs in if there are credentials, and asks for the node's versions unless
+    `negotiate` is false. `session_lifetime_ms` is how long the login lasts, 0 for ever; `log_in` renews it.
+    """
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class AsyncNodeClient:
             await self._learn_versions()
 
     def send(self, message: Any, version: int | None = None) -> asyncio.Future[Any]:
-        """Send a request; the future gives its response, or None at once for a Produce with acks=0.
+        """Send a request; return a future of its response, which is None at once for a Produce with acks=0.
 
         Raises ConnectionClosed, NoCommonVersion, and ClientError when too many requests are in flight.
         """
@@ -89,7 +91,7 @@ class AsyncNodeClient:
         return done
 
     async def request(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> Any:
-        """Send a request and give its response. Raises what `send` raises, ClientTimeout and UnexpectedResponse."""
+        """Send a request and return its response. Raises what `send` raises, ClientTimeout and UnexpectedResponse."""
         try:
             async with asyncio.timeout(self.timeout_s if timeout_s is None else timeout_s):
                 await self.drain()
@@ -99,14 +101,14 @@ class AsyncNodeClient:
             raise self._fail(late) from error
 
     def send_bytes(self, data: bytes | bytearray | memoryview) -> asyncio.Future[bytes]:
-        """Send bytes as they are, for tests; the future gives the frame that answers them, without its size prefix."""
+        """Send raw bytes, for tests; return a future of the frame that answers them, without its size prefix."""
         transport = self._open_transport()
         self.exchange.expect_frame()
         transport.write(data)
         return self._wait()
 
     def choose_version(self, request: type[Any]) -> int:
-        """The highest version of a request class that the node and we have. Raises NoCommonVersion."""
+        """Return the highest version of a request class that both sides have. Raises NoCommonVersion."""
         if self.exchange.node_versions is None:
             raise NoCommonVersion("the node's versions are not known: give a version, or let connect() negotiate")
         return self.exchange.choose_version(request)
@@ -118,7 +120,7 @@ class AsyncNodeClient:
         self._open_transport()
 
     def close(self) -> None:
-        """Close at once; what is in flight fails with ConnectionClosed."""
+        """Close at once; requests in flight fail with ConnectionClosed."""
         self._fail(ConnectionClosed(f"the connection to {self.host}:{self.port} was closed"))
 
     async def __aenter__(self) -> Self:
@@ -131,7 +133,7 @@ class AsyncNodeClient:
         self.close()
 
     async def log_in(self, credentials: Credentials) -> None:
-        """Log in, or again before the session ends; nothing else may be sent meanwhile. Raises what `connect` does."""
+        """Log in, or again before the session ends. Send nothing else meanwhile. Raises the errors of `connect`."""
         conversation = log_in(credentials)
         try:
             request = next(conversation)
@@ -165,7 +167,7 @@ class AsyncNodeClient:
         return future
 
     def _bytes_received(self) -> None:
-        """Hand out what is complete among the bytes received."""
+        """Complete the futures of all whole responses in the buffer."""
         try:
             while (response := self.exchange.next_response()) is not None:
                 future = self._waiting.popleft()
@@ -175,7 +177,7 @@ class AsyncNodeClient:
             self._fail(error)
 
     def _fail(self, error: ClientError) -> ClientError:
-        """Close for good, the first reason given counts; returns `error` to be raised."""
+        """Close for good, with the first error given; return `error` for the caller to raise."""
         if self._closed is None:
             self._closed = error
             if self._transport is not None:
@@ -185,12 +187,12 @@ class AsyncNodeClient:
             future = self._waiting.popleft()
             if not future.done():
                 future.set_exception(type(self._closed)(*self._closed.args))
-                future.exception()  # nobody has to look at it
+                future.exception()  # so that asyncio does not log an error that no caller reads
         return error
 
 
 class _Link(asyncio.BufferedProtocol):
-    """Ties the transport's callbacks to the client."""
+    """The transport's callbacks, passed on to the client."""
 
     def __init__(self, client: AsyncNodeClient) -> None:
         self.client = client
@@ -218,7 +220,7 @@ class _Link(asyncio.BufferedProtocol):
 
 
 class _Finished(Exception):
-    """The conversation has ended; a StopIteration cannot pass through a future."""
+    """The end of a conversation: a StopIteration cannot pass through a future."""
 
     def __init__(self, lifetime_ms: int) -> None:
         super().__init__(lifetime_ms)
@@ -226,7 +228,7 @@ class _Finished(Exception):
 
 
 def _continue(conversation: Conversation, response: Any) -> tuple[Any, int]:
-    """Return the next request; in a thread, for a password takes milliseconds to be salted. Raises _Finished."""
+    """Return the next request. Runs in a thread, as salting a password takes milliseconds. Raises _Finished."""
     try:
         return conversation.send(response)
     except StopIteration as end:

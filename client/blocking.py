@@ -1,11 +1,11 @@
-"""`NodeClient`: one node over one blocking socket.
+"""The blocking client: one node over one socket.
 
     with NodeClient("127.0.0.1", 9092) as client:
         response = client.request(MetadataRequest(topics=None))
 
-Connects on first use, by TLS if it is given a context, logs in if it has credentials, and again before the session
-ends; if no version is given, it asks for the node's versions first. Not for use by several threads at once. A
-connection that was closed, by whichever side, is not opened again: make a new client.
+It connects on first use, by TLS if it has a context. It logs in if it has credentials, and again before the session
+ends. If no version is given, it asks for the node's versions first. Not for use by several threads at once. A
+connection that either side has closed is not opened again: make a new client.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from klamm.client.sasl import Credentials, LoginFailed, log_in
 from klamm.protocol.framing import SIZE
 
 TIMEOUT_S = 30.0
-RENEWAL_POINT = 0.85  # of a session's lifetime, then the client logs in again
+RENEWAL_POINT = 0.85  # the part of a session's lifetime after which the client logs in again
 
 
 class NodeClient:
-    """See the module. `timeout_s` holds for a whole connect, request or read unless the call gives another."""
+    """A client of one node. `timeout_s` holds for a whole connect, request or read unless the call gives another."""
 
     def __init__(
         self,
@@ -53,23 +53,23 @@ class NodeClient:
         self._renew_at = math.inf
 
     def request(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> Any:
-        """Send a request and give its response; None for a Produce with acks=0.
+        """Send a request and return its response, None for a Produce with acks=0.
 
         Raises ConnectionClosed, ClientTimeout, LoginFailed, NoCommonVersion, UnexpectedResponse.
         """
         deadline = self._deadline(timeout_s)
         self._connected(deadline)
         if self.exchange.in_flight:
-            raise ClientError("receive() what was sent before")
+            raise ClientError("requests are in flight: receive() their responses first")
         self._renew_login(deadline)
         if version is None:
             version = self._choose_version(type(message), deadline)
         return self._ask(message, version, deadline)
 
     def send(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> bool:
-        """Send a request without waiting; `receive` gives the responses in order. False if none will come.
+        """Send a request without waiting; `receive` returns the responses in order. Return False if none will come.
 
-        The versions of the node must be known, or one be given, when responses are outstanding.
+        While responses are outstanding, the versions of the node must be known, or one be given.
         """
         deadline = self._deadline(timeout_s)
         self._connected(deadline)
@@ -79,13 +79,13 @@ class NodeClient:
         return self._send(message, version, deadline)
 
     def receive(self, *, timeout_s: float | None = None) -> Any:
-        """The response to the oldest request that has none yet."""
+        """Return the response to the oldest request in flight."""
         if not self.exchange.in_flight:
-            raise ClientError("nothing was asked")
+            raise ClientError("no request is in flight")
         return self._receive(self._deadline(timeout_s))
 
     def receive_into(self, allocate: Callable[[int], memoryview], *, timeout_s: float | None = None) -> Any:
-        """`receive`, the frame read into memory that `allocate` gives for its size; record data lies in there."""
+        """Receive with the frame read into memory that `allocate` returns for its size; record data refers to it."""
         assert not self.exchange.buffer.buffered_bytes, "a response was received in part"
         deadline = self._deadline(timeout_s)
         prefix = bytearray(SIZE.size)
@@ -107,7 +107,7 @@ class NodeClient:
         self._connected(self._deadline(timeout_s))
 
     def choose_version(self, request: type[Any], *, timeout_s: float | None = None) -> int:
-        """The highest version of a request class that the node and we have; asks the node the first time."""
+        """Return the highest version of a request class that both sides have; ask the node the first time."""
         return self._choose_version(request, self._deadline(timeout_s))
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class NodeClient:
             self._renew_at = self._monotonic() + end.value * RENEWAL_POINT / 1000 if end.value else math.inf
 
     def _failed(self, what: str, error: OSError) -> ClientError:
-        """Close, as nobody knows how much went through, and give the error to raise."""
+        """Close, as it is unknown how much was sent, and return the error to raise."""
         self.close()
         kind = ClientTimeout if isinstance(error, TimeoutError) else ConnectionClosed
         return kind(f"{what} {self.host}:{self.port}: {error}")

@@ -1,10 +1,10 @@
-"""What can go wrong between a client and one node. Error codes inside responses are the caller's."""
+"""The errors between a client and one node. Error codes inside responses are left to the caller."""
 
 from __future__ import annotations
 
 
 class ClientError(Exception):
-    """Base of everything that the client raises by itself."""
+    """Base of all errors that the client itself raises."""
 
 
 class ConnectionClosed(ClientError, ConnectionError):
@@ -20,4 +20,4 @@ class NoCommonVersion(ClientError):
 
 
 class UnexpectedResponse(ClientError):
-    """A frame that answers no request of ours, or bytes that are no such response. The connection is closed."""
+    """A frame that answers no request, or bytes that are no such response. The connection is closed."""

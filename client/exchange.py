@@ -1,15 +1,15 @@
-"""Requests out, responses in: one connection to one node, without any I/O.
+"""The exchange of requests and responses over one connection to one node, without any I/O.
 
-Both clients are shells around `Exchange`. It encodes a request with its header, remembers what was asked, cuts the
-bytes that come back into frames and decodes them. A node answers in the order of the requests, so what is in flight is
-a queue, and the correlation id only proves that both sides count alike. A Produce with acks=0 is never answered and
-never enters the queue.
+Both clients are shells around `Exchange`. It encodes a request with its header, remembers it, cuts the received bytes
+into frames and decodes them. A node answers in the order of the requests, so the requests in flight are a queue, and
+the correlation id only proves that both sides agree. A Produce with acks=0 is never answered and never enters the
+queue.
 
-Versions: `learn_versions` takes the node's ApiVersions response, `choose_version` then gives the highest version that
+Versions: `learn_versions` takes the node's ApiVersions response; then `choose_version` returns the highest version that
 both sides have. An ApiVersions request in a version that the node does not know is answered in v0 (KIP-511), and
 every ApiVersions response has a v0 header.
 
-Bytes that do not come from here may be sent, too (`expect_frame`): the next frame is then handed out undecoded.
+A caller may also send bytes of its own (`expect_frame`): the next frame is then returned undecoded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CORRELATION_IDS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request in flight; `api_key` None stands for bytes that were sent as they are."""
+    """A request in flight; `api_key` None stands for raw bytes."""
 
     correlation_id: int
     api_key: int | None
@@ -55,7 +55,7 @@ class Request:
 
 
 class Exchange:
-    """The state of one connection. Not to be used again after it raised UnexpectedResponse."""
+    """The state of one connection. Do not use it after it raised UnexpectedResponse."""
 
     def __init__(
         self, client_id: str | None, *, max_frame_bytes: int = MAX_FRAME_BYTES, max_in_flight: int = MAX_IN_FLIGHT
@@ -72,7 +72,7 @@ class Exchange:
         return len(self._in_flight)
 
     def request(self, message: Any, version: int) -> Request:
-        """Encode a request and wait for its response, if it has one.
+        """Encode a request and expect its response, if it has one.
 
         Raises ClientError when `max_in_flight` have no response yet, NoCommonVersion, and the encoder's NotEncodable.
         """
@@ -100,12 +100,12 @@ class Exchange:
         return Request(frame, answered)
 
     def expect_frame(self) -> None:
-        """Bytes of other origin were sent: hand out the frame that answers them as it is."""
+        """Expect a frame that answers raw bytes, to be returned undecoded."""
         self._check_room()
         self._in_flight.append(Asked(-1, None, -1))
 
     def next_response(self) -> Any | None:
-        """The next response among the bytes received, None while there is none; `bytes` after `expect_frame`.
+        """Return the next response in the buffer, None if it is not complete; `bytes` after `expect_frame`.
 
         Raises UnexpectedResponse.
         """
@@ -119,7 +119,7 @@ class Exchange:
         return self.response(bytes(frame))  # record data in the response refers to it after the buffer is used again
 
     def response(self, frame: bytes | memoryview) -> Any:
-        """The next response, in a frame that was not read through `buffer`; its record data lies in `frame`.
+        """Decode the next response from a frame that was not read through `buffer`; its record data refers to `frame`.
 
         Raises UnexpectedResponse.
         """
@@ -139,14 +139,14 @@ class Exchange:
             raise ClientError(f"{len(self._in_flight)} requests without a response, which is the limit")
 
     def versions_request(self) -> tuple[ApiVersionsRequest, int]:
-        """What to ask to learn the node's versions, and the version to begin with."""
+        """Return the request for the node's versions, and the version to try first."""
         question = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
         return question, as_message(ApiVersionsRequest).versions[1]
 
     def learn_versions(self, response: Any, asked_version: int) -> int | None:
-        """Take over the node's versions. Or, if it did not know the version asked with: the one to ask again with.
+        """Record the node's versions; return None, or the version to ask with again if the node does not know this one.
 
-        Raises NoCommonVersion when the node refuses for another reason, or refuses what it says it knows.
+        Raises NoCommonVersion when the node refuses for another reason, or refuses a version that it claims to know.
         """
         ranges = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
         if response.error_code == ErrorCode.NONE:
@@ -159,7 +159,7 @@ class Exchange:
         raise NoCommonVersion(f"the node refused ApiVersions v{asked_version} with error {response.error_code}")
 
     def choose_version(self, request: type[Any]) -> int:
-        """The highest version of a request class that this node and we have; `learn_versions` comes before.
+        """Return the highest version of a request class that both sides have, after `learn_versions`.
 
         Raises NoCommonVersion.
         """
@@ -172,7 +172,7 @@ class Exchange:
 
 
 def decode_response(frame: bytes | memoryview, asked: Asked) -> Any:
-    """The response in a frame, header included. Raises UnexpectedResponse and Malformed."""
+    """Decode the response in a frame, header included. Raises UnexpectedResponse and Malformed."""
     assert asked.api_key is not None
     version, cls = asked.version, response_class(asked.api_key)
     header_version = response_header_version(asked.api_key, flexible=_flexible(cls, version))
@@ -185,7 +185,7 @@ def decode_response(frame: bytes | memoryview, asked: Asked) -> Any:
 
 
 def as_message(cls: type[Any]) -> type[Message]:
-    """A message class with what the decorator gives it, which type checkers cannot see."""
+    """Return a class as the message that the decorator made of it, which type checkers cannot see."""
     assert issubclass(cls, Message)
     return cls
 

@@ -1,10 +1,10 @@
-"""Which node leads a partition, according to one Metadata response.
+"""The leaders of partitions, according to one Metadata response.
 
     routing = load_routing(client, ["flights"])
     leader = routing.leader("flights", 3)       # .host, .port, .leader_epoch
 
-A `Routing` is a snapshot: it does not grow old by itself. When a node answers NOT_LEADER_OR_FOLLOWER, load another.
-Topics are found by name and, from Metadata v10, by id.
+A `Routing` is a snapshot: it does not update itself. When a node answers NOT_LEADER_OR_FOLLOWER, load a new one. Topics
+are found by name and, from Metadata v10, by id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_AUTO_CREATION_SINCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where a broker listens."""
+    """The address of a broker."""
 
     node_id: int
     host: str
@@ -35,7 +35,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The leader of a partition; `leader_epoch` is -1 and `topic_id` zero where the version does not tell them."""
+    """The leader of a partition. `leader_epoch` is -1 and `topic_id` zero if the version does not have them."""
 
     node_id: int
     host: str
@@ -47,7 +47,7 @@ class Leader:
 
 
 class Routing:
-    """A Metadata response, ready for questions."""
+    """A Metadata response, indexed for lookups."""
 
     def __init__(self, response: Any) -> None:
         self.nodes = {item.node_id: Node(item.node_id, item.host, item.port, item.rack) for item in response.brokers}
@@ -60,9 +60,9 @@ class Routing:
                 self._topics[topic.topic_id] = topic
 
     def leader(self, topic: str | bytes, partition: int) -> Leader:
-        """The leader of a partition of a topic, which is given by name or by its 16-byte id.
+        """Return the leader of a partition of a topic, which is given by name or by its 16-byte id.
 
-        Raises the KafkaError that the response has for it: UnknownTopicOrPartition, LeaderNotAvailable, ...
+        Raises the KafkaError of the response for it: UnknownTopicOrPartition, LeaderNotAvailable, ...
         """
         found = self._topic(topic)
         for item in found.partitions:
@@ -89,7 +89,7 @@ class Routing:
 
 
 def metadata_request(topics: Iterable[str] | None, version: int) -> MetadataRequest:
-    """The request for some topics, for all (None), or for none (empty; not in v0). Creates no topic from v4 on."""
+    """Return the request for some topics, all (None), or none (empty; not in v0). Creates no topic from v4 on."""
     named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     if named is None and version < NULL_TOPICS_SINCE:
         named = []
@@ -97,13 +97,13 @@ def metadata_request(topics: Iterable[str] | None, version: int) -> MetadataRequ
 
 
 def load_routing(client: NodeClient, topics: Iterable[str] | None = None) -> Routing:
-    """Ask one node which nodes lead the partitions of topics (None: of all)."""
+    """Ask one node for the leaders of topics (None: of all)."""
     version = client.choose_version(MetadataRequest)
     return Routing(client.request(metadata_request(topics, version), version))
 
 
 async def load_routing_async(client: AsyncNodeClient, topics: Iterable[str] | None = None) -> Routing:
-    """The same over the asynchronous client."""
+    """Do the same as `load_routing` over the asynchronous client."""
     version = client.choose_version(MetadataRequest)
     return Routing(await client.request(metadata_request(topics, version), version))
 

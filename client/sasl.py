@@ -1,7 +1,7 @@
-"""Logging in with SASL, as a conversation without I/O: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
+"""The SASL login, as a conversation without I/O: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
 
 `log_in` is a generator: it yields a request and its version, and is sent the response; it returns how long the session
-lasts. Both clients drive it. The server proves that it knows the password, too, where the mechanism has that (SCRAM).
+lasts. Both clients drive it. With SCRAM the server proves too that it knows the password.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ GS2: Final = b"n,,"
 _SERVER_FIRST: Final = re.compile(rb"r=([^,]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?", re.DOTALL)
 
 Tokens = Generator[bytes, bytes, None]
-"""What the client says, each sent what the server said to it."""
+"""The client's tokens; each is sent the server's answer."""
 Conversation = Generator[tuple[Any, int], Any, int]
-"""Requests with their versions, each sent its response; the end is the lifetime of the session in ms, 0 for ever."""
+"""Requests with their versions; each is sent its response. Returns the session lifetime in ms, 0 for ever."""
 
 
 class LoginFailed(ClientError):
@@ -51,7 +51,7 @@ class LoginFailed(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who logs in, and how. The password is not shown."""
+    """The mechanism, user and password of a login. The password is not shown."""
 
     mechanism: str
     user: str

@@ -1,1 +1,1 @@
-"""Small programs that use a broker as anybody would."""
+"""Small programs that use a broker like any other client."""

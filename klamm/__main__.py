@@ -1,4 +1,4 @@
-"""The command `klamm`, also as `python -m klamm`: the rows of the rooms, tied to the parser."""
+"""The command `klamm`, also as `python -m klamm`: one parser with the commands of all rooms."""
 
 from __future__ import annotations
 

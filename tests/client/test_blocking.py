@@ -68,7 +68,7 @@ def test_sent_requests_are_answered_in_order(start_node: Start) -> None:
         for _ in range(5):
             assert client.send(HEARTBEAT, 0)
         assert [client.receive().error_code for _ in range(5)] == [0, 1, 2, 3, 4]
-        with pytest.raises(ClientError, match="nothing was asked"):
+        with pytest.raises(ClientError, match="no request is in flight"):
             client.receive()
 
 
