@@ -8,12 +8,14 @@ import sys
 
 
 class NoPassword(Exception):
-    """There is no password to be had; the message is the line for the operator."""
+    """No password is available; the message is the line for the operator."""
 
 
 def read_password(prompt: str, descriptor: int | None, option: str, *, twice: bool = False) -> str:
-    """Return the password from `descriptor`, all of it but a newline at its end; without one, ask the terminal, for a
-    new password `twice`. `option` names the descriptor, for messages. Raises NoPassword."""
+    """Return the password from `descriptor`, all but a newline at its end; without one, ask the terminal.
+
+    A new password is asked `twice`. `option` names the descriptor, for messages. Raises NoPassword.
+    """
     if descriptor is not None:
         password = _from_descriptor(descriptor, option)
     elif sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""SCRAM users of a cluster that runs: listed, added and deleted through one of its nodes."""
+"""The SCRAM users of a running cluster: listed, added and deleted through one of its nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CannotChange(Exception):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user as it is listed: one line for each mechanism."""
+    """A user in a list: one line for each mechanism."""
 
     name: str
     mechanism: str
@@ -31,7 +31,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class NewCredential:
-    """What makes a credential. The password itself is not in it, and what is is not shown."""
+    """A new SCRAM credential, without the password. Its secret parts are not shown."""
 
     name: str
     mechanism: ScramMechanism
@@ -51,7 +51,7 @@ class Users(Protocol):
 
 
 class RunningUsers:
-    """Through a client, which is open."""
+    """The users of a running cluster, through an open client."""
 
     def __init__(self, client: NodeClient) -> None:
         self._client = client

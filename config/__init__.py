@@ -1,7 +1,7 @@
-"""The config of a broker: Kafka's keys with their defaults and limits, and where their values come from.
+"""The config of a broker: Kafka's keys with their defaults and limits, and the sources of their values.
 
 `load` reads files, environment and overrides into a `BrokerConfig`; `topic_values` lays a topic's own values over it;
-`describe` shows either as DescribeConfigs does. Reading config is all the I/O there is.
+`describe` shows either as DescribeConfigs does. The only I/O is reading config.
 """
 
 from __future__ import annotations

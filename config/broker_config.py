@@ -18,7 +18,7 @@ from klamm.config.listeners import check_advertised, open_listeners, parse_liste
 from klamm.config.topic_keys import TOPIC_KEYS
 from klamm.config.validators import Range
 
-# The names of assignors, and their classes, which stood in server.properties before Kafka 4.
+# The names of assignors, and their classes, which were used in server.properties before Kafka 4.
 GROUP_ASSIGNORS: Final = {
     **{name: name for name in ("uniform", "range")},
     **{f"org.apache.kafka.coordinator.group.assignor.{name.title()}Assignor": name for name in ("uniform", "range")},
@@ -37,7 +37,7 @@ class ConfigSource(NamedTuple):
 
 
 class BrokerConfig:
-    """`config["log.segment.bytes"]` is the typed value in effect; `log.retention.ms` counts the hours if need be.
+    """The config in effect: `config["log.segment.bytes"]` is a typed value; `log.retention.ms` includes its fallbacks.
 
     `listeners` are those to open; `advertised_listeners` is empty when `advertised.listeners` is not set (then
     clients get the address they dialled). `controller_listeners` are left closed. Raises `ConfigError` for any
@@ -76,7 +76,7 @@ class BrokerConfig:
         return name in self._values
 
     def integer(self, name: str) -> int:
-        """A number that is always there, as an `int` for the type checker."""
+        """Return a number that is never None, as an `int` for the type checker."""
         value = self._values[name]
         assert isinstance(value, int), (name, value)
         return value
@@ -92,9 +92,7 @@ class BrokerConfig:
         return value
 
     def sources(self, name: str) -> list[ConfigSource]:
-        """Every place that gives `name` a value, the one in effect first, with the keys it falls back to (as Kafka
-        lists them).
-        """
+        """List every source of a value for `name`, the one in effect first, with the keys it falls back to."""
         names = synonyms(name)
         found = [
             ConfigSource(known, texts[known], source)
@@ -109,11 +107,11 @@ class BrokerConfig:
         return found
 
     def is_set(self, name: str) -> bool:
-        """Whether some layer gives `name` (itself, not a fallback) a value."""
+        """Return whether some layer gives `name` (itself, not a fallback) a value."""
         return any(name in texts for _, texts in self._layers)
 
     def with_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> BrokerConfig:
-        """This config under other dynamic values: of all brokers and of this one."""
+        """Return this config with other dynamic values: of all brokers and of this one."""
         return BrokerConfig(self.originals, dynamic_default=default, dynamic_broker=broker)
 
     def _resolve_fallbacks(self) -> None:
@@ -160,7 +158,7 @@ class BrokerConfig:
             raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set")
 
     def _check_between_keys(self) -> None:
-        """The limits that Kafka holds beside those of single keys."""
+        """Check Kafka's limits that involve more than one key."""
         retention_ms = self.integer("log.retention.ms")
         queued_bytes, request_bytes = self.integer("queued.max.request.bytes"), self.integer("socket.request.max.bytes")
         rules = (
@@ -214,7 +212,7 @@ def expand_aliases(texts: Mapping[str, str], aliases: Mapping[str, Sequence[str]
 
 
 def parse_broker_value(name: str, text: str) -> Value:
-    """The typed value of a broker key, with or without a listener's prefix; of an unknown key, its text."""
+    """Return the typed value of a broker key, with or without a listener's prefix; of an unknown key, its text."""
     row = BROKER_KEYS.get(without_listener(name))
     if row is None:
         return ConfigKey(name, Type.LONG, None, "", Range(0)).parse(text) if name in DYNAMIC_ONLY else text
@@ -225,7 +223,7 @@ def parse_broker_value(name: str, text: str) -> Value:
 
 
 def synonyms(name: str) -> list[str]:
-    """`name` and the keys it falls back to, strongest first; of such a fallback, only those from itself on."""
+    """Return `name` and the keys it falls back to, strongest first; for a fallback, only those from itself on."""
     if name.startswith(LISTENER_PREFIX):
         return [name, without_listener(name)]
     row = BROKER_KEYS.get(name)
@@ -233,7 +231,7 @@ def synonyms(name: str) -> list[str]:
 
 
 def topic_values(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Value]:
-    """All topic keys as typed values: the topic's own, else the broker's, else the default."""
+    """Return all topic keys as typed values: the topic's own, else the broker's, else the default."""
     texts = expand_aliases(overrides, TOPIC_ALIASES)
     values: dict[str, Value] = {}
     for name, row in TOPIC_KEYS.items():
@@ -252,8 +250,9 @@ def _broker_value(config: BrokerConfig, row: ConfigKey) -> Value:
 
 
 def validate_topic(overrides: Mapping[str, str], config: BrokerConfig | None = None) -> None:
-    """Raise `ConfigError` when these overrides cannot be set on a topic. With `config`, limits between keys are held
-    against the values in effect, else against the defaults.
+    """Raise `ConfigError` when these overrides cannot be set on a topic.
+
+    Limits between keys are checked against the values in effect in `config`, without it against the defaults.
     """
     for name in overrides:
         if name not in TOPIC_KEYS and name not in TOPIC_ALIASES:

@@ -1,7 +1,7 @@
-"""All keys of the broker in one table, and the names beside it.
+"""All keys of the broker in one table, and other known names.
 
 A name that is not in the table may be one of Kafka's other keys (`known.py`, names only), an old alias, or a key with a
-listener's prefix (`listener.name.<listener>.<key>`). Whatever is left is unknown.
+listener's prefix (`listener.name.<listener>.<key>`). Any other name is unknown.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ _MECHANISM_PREFIXES: Final = frozenset(name.lower() for name in SASL_MECHANISMS)
 
 
 def without_listener(name: str) -> str:
-    """`listener.name.inside.max.connections` -> `max.connections`, and without the mechanism that may stand between:
-    `listener.name.inside.plain.sasl.jaas.config` -> `sasl.jaas.config`."""
+    """Remove the listener's prefix: `listener.name.inside.max.connections` -> `max.connections`.
+
+    A mechanism after the listener is removed too: `listener.name.inside.plain.sasl.jaas.config` -> `sasl.jaas.config`.
+    """
     if not name.startswith(LISTENER_PREFIX):
         return name
     key = name[len(LISTENER_PREFIX) :].partition(".")[2]

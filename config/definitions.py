@@ -1,8 +1,8 @@
-"""What a config key is: its type, its limits, and how its text is read and shown.
+"""The definition of a config key: its type, its limits, and how its text is read and shown.
 
-Types and their numbers are those of DescribeConfigs. A validator's `str` is the text that Kafka's own documentation
-and error messages show (`[0,...]`, `[1,...,9]`), so a test can hold the two against each other. Reading follows Java:
-`1_000` is no number, `TRUE` is a boolean, spaces around a value do not count.
+Types and their numbers are those of DescribeConfigs. A validator's `str` is the text of Kafka's own documentation and
+error messages (`[0,...]`, `[1,...,9]`), so a test can compare the two. Reading follows Java: `1_000` is no number,
+`TRUE` is a boolean, spaces around a value do not count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ConfigError(ValueError):
 
 
 class Type(IntEnum):
-    """The numbers are `ConfigEntry.Type` on the wire (DescribeConfigs v3+)."""
+    """The type of a value; the numbers are `ConfigEntry.Type` on the wire (DescribeConfigs v3+)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -41,7 +41,7 @@ class Type(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from; the numbers are `ConfigSource` on the wire (DescribeConfigs v1+)."""
+    """The source of a value; the numbers are `ConfigSource` on the wire (DescribeConfigs v1+)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -53,7 +53,7 @@ class Source(IntEnum):
 
 
 class Validator(Protocol):
-    """Return the error in a typed value, or `None`."""
+    """The check of a typed value: `problem` returns the error, or `None`."""
 
     def problem(self, value: Value) -> str | None: ...
 
@@ -71,7 +71,7 @@ class ConfigKey(NamedTuple):
     use" (it tunes machinery that Klamm does not have, such as thread pools or a KRaft quorum).
     `refuse` is the reason why any value but the default, and those it `accepts`, is refused: ignoring it would lose
     data or security.
-    `fallbacks` are the keys asked, in this order, with their factor, when this one is not set.
+    `fallbacks` are the keys used, in this order, with their factor, when this one is not set.
     """
 
     name: str
@@ -88,7 +88,7 @@ class ConfigKey(NamedTuple):
 
     @property
     def sensitive(self) -> bool:
-        """Never shown in logs or answers."""
+        """Return whether the value is never shown in logs or responses."""
         return self.type is Type.PASSWORD
 
     def parse(self, text: str) -> Value:
@@ -101,7 +101,7 @@ class ConfigKey(NamedTuple):
         return value
 
     def check(self, value: Value) -> None:
-        """Hold a typed value against the validator."""
+        """Check a typed value with the validator."""
         problem = self.validator.problem(value) if self.validator is not None else None
         if problem is not None:
             raise ConfigError(f"Invalid value {self.shown(to_text(value))} for configuration {self.name}: {problem}")
@@ -135,7 +135,7 @@ def parse(kind: Type, text: str) -> Value:
 
 
 def to_text(value: Value) -> str | None:
-    """The text that Kafka shows for a typed value."""
+    """Return the text that Kafka shows for a typed value."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

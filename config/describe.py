@@ -1,6 +1,6 @@
 """Configs as DescribeConfigs shows them: value, source, synonyms, type, and whether it may be changed.
 
-Secrets have no value here. A key that this broker does not know is taken for a secret, as in Kafka, for it may be one.
+Secrets have no value here. A key unknown to this broker is treated as a secret, as in Kafka, for it may be one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from klamm.config.topic_keys import TOPIC_KEYS
 
 
 class ConfigEntry(NamedTuple):
-    """One line of the answer. `type` is 0 for a key of unknown type; `synonyms` has the place in effect first."""
+    """One line of the response. `type` is 0 for a key of unknown type; `synonyms` begins with the source in effect."""
 
     name: str
     value: str | None
@@ -34,13 +34,13 @@ class ConfigEntry(NamedTuple):
 
 
 def describe_broker(config: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The config of one broker, by name; `names` limits it, `None` is all."""
+    """Return the config of one broker, sorted by name; `names` limits it, `None` is all."""
     all_names = sorted({*BROKER_KEYS, *config.originals, *config.dynamic_default, *config.dynamic_broker})
     return [_broker_entry(config, name) for name in all_names if names is None or name in names]
 
 
 def describe_cluster_default(config: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The dynamic config that all brokers share (the resource with the empty name): only its own values."""
+    """Return the dynamic config that all brokers share (the resource with the empty name): only its own values."""
     found = []
     for name in sorted(config.dynamic_default):
         if names is None or name in names:
@@ -58,7 +58,7 @@ def describe_cluster_default(config: BrokerConfig, names: Collection[str] | None
 def describe_topic(
     config: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """The config of one topic with these overrides, by name."""
+    """Return the config of one topic with these overrides, sorted by name."""
     texts = expand_aliases(overrides, TOPIC_ALIASES)
     values = topic_values(config, overrides)
     found = []
@@ -77,7 +77,7 @@ def describe_topic(
 def describe_group(
     config: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """The config of one group with these overrides, by name."""
+    """Return the config of one group with these overrides, sorted by name."""
     found = []
     for name, row in sorted(GROUP_KEYS.items()):
         if names is not None and name not in names:
@@ -116,7 +116,7 @@ def check_group(overrides: Mapping[str, str], config: BrokerConfig) -> None:
 
 
 def _inherited(config: BrokerConfig, name: str) -> Value:
-    """What a group has that does not set the key."""
+    """Return the value for a group that does not set the key."""
     behind = f"group.{name}"
     return config[behind] if behind in config else GROUP_KEYS[name].default
 
@@ -155,8 +155,9 @@ def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
 
 
 def _own_places(config: BrokerConfig, name: str) -> list[ConfigSource]:
-    """The places of `name` from the first that sets itself on: as Kafka, a value that comes from a fallback alone (from
-    hours, say) is described as a default without synonyms.
+    """Return the sources of `name` from the first that sets it itself.
+
+    As in Kafka, a value that comes only from a fallback (from hours, say) is described as a default without synonyms.
     """
     places = config.sources(name)
     while places and places[0].name != name:

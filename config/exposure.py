@@ -1,4 +1,4 @@
-"""Settings that let strangers in: a warning each, and with `klamm.security.strict` a refusal."""
+"""Settings that let strangers in: each gets a warning, and with `klamm.security.strict` a refusal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_loopback(host: str) -> bool:
 
 
 def exposures(config: BrokerConfig) -> list[str]:
-    """Return a line for each, with what would close it."""
+    """Return a line for each exposure, with its remedy."""
     return [*_listeners(config), *_authorizer(config), *_metrics(config)]
 
 
@@ -47,9 +47,9 @@ def _authorizer(config: BrokerConfig) -> list[str]:
         return []
     found = []
     if not config["super.users"]:
-        found.append("super.users: not set, so nobody may make the first ACL; name an administrator, as User:admin")
+        found.append("super.users: not set, so nobody may create the first ACL; name an administrator, as User:admin")
     if config.flag("allow.everyone.if.no.acl.found"):
-        found.append("allow.everyone.if.no.acl.found=true: what has no ACL is open to everybody; set it to false")
+        found.append("allow.everyone.if.no.acl.found=true: a resource without ACL is open to everybody; set it to false")
     return found
 
 

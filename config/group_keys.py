@@ -1,6 +1,6 @@
 """All keys that a single group may override (resource type GROUP, KIP-848 and later), with the broker key of each.
 
-A value has to be within the limits that the broker's own ``group.<kind>.min...`` and ``...max...`` keys set.
+A value must be within the limits of the broker's own ``group.<kind>.min...`` and ``...max...`` keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from klamm.config.validators import OneOf, Range
 def _own(
     name: str, kind: Type, default: Value, doc: str, validator: Validator | None = None, *, status: Status = "later"
 ) -> ConfigKey:
-    """A key with the default of the broker's key `group.<name>`, if there is one."""
+    """Return a key with the default of the broker's key `group.<name>`, if there is one."""
     row = BROKER_KEYS.get(f"group.{name}")
     synonyms = ((f"group.{name}", 1),) if row is not None else ()
     default = row.default if row is not None else default

@@ -1,7 +1,7 @@
 """Names of Apache Kafka's other broker keys: known, stored and reported as text, and without effect here.
 
-Only names; a key that gets a function moves to the tables with its type and limits. A name of several keys is written
-with their common beginning once.
+Names only: a key that gets a function moves to the tables with its type and limits. Keys with a common prefix have it
+written once.
 """
 
 from __future__ import annotations

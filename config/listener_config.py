@@ -1,8 +1,8 @@
-"""The config as one listener has it.
+"""The config of one listener.
 
-The value of a key is the first that is set of `listener.name.<listener>.<mechanism>.<key>` (when a SASL mechanism is
-asked for), `listener.name.<listener>.<key>` and `<key>`; names of listeners and mechanisms are lower case there. When
-none is set, the default of the key holds.
+The value of a key is the first one set of `listener.name.<listener>.<mechanism>.<key>` (if a SASL mechanism is given),
+`listener.name.<listener>.<key>` and `<key>`; names of listeners and mechanisms are lower case there. If none is set,
+the key's default holds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ListenerConfig:
-    """`BrokerConfig` through the eyes of one listener, and of one of its SASL mechanisms if `mechanism` is given."""
+    """A `BrokerConfig` for one listener, and for one of its SASL mechanisms if `mechanism` is given."""
 
     __slots__ = ("_config", "_prefixes", "name")
 

@@ -1,7 +1,6 @@
-"""Listener addresses: `NAME://host:port`, their security protocols, and which of them Klamm opens.
+"""Listener addresses: `NAME://host:port`, their security protocols, and the ones that Klamm opens.
 
-Names are upper case in Kafka; they are compared so here. No host means all interfaces. IPv6 addresses stand in
-brackets.
+Names are upper case in Kafka, and are compared so here. No host means all interfaces. IPv6 addresses are in brackets.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _ADDRESS: Final = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([^\]]*)\]|([^:/\[\]]*))
 
 
 class Listener(NamedTuple):
-    """`host` is empty for all interfaces (in `listeners`) or for the address dialled (in `advertised.listeners`)."""
+    """An address. `host` is empty for all interfaces (`listeners`) or the address dialled (`advertised.listeners`)."""
 
     name: str
     host: str
@@ -37,7 +36,7 @@ class Listener(NamedTuple):
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`NAME:PROTOCOL,...` of listener.security.protocol.map."""
+    """Parse `NAME:PROTOCOL,...` of listener.security.protocol.map."""
     protocols: dict[str, str] = {}
     for pair in filter(None, (item.strip() for item in text.split(","))):
         name, colon, protocol = (part.strip() for part in pair.rpartition(":"))
@@ -54,7 +53,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 def parse_listeners(
     key: str, addresses: Sequence[str], protocols: dict[str, str], controller_names: Sequence[str]
 ) -> list[Listener]:
-    """Every listener of `addresses`, the controller's included. `key` is the config key, for messages."""
+    """Return every listener of `addresses`, the controller's included. `key` is the config key, for messages."""
     found: list[Listener] = []
     for address in addresses:
         match = _ADDRESS.fullmatch(address)
@@ -89,12 +88,12 @@ def _check_distinct(key: str, found: Sequence[Listener]) -> None:
 
 
 def _separate(one: str, other: str) -> bool:
-    """Two hosts may share a port when one is an IPv4 and the other an IPv6 address."""
+    """Return whether two hosts may share a port: one is an IPv4, the other an IPv6 address."""
     return bool(one and other) and (":" in one) != (":" in other)
 
 
 def open_listeners(found: Sequence[Listener], controller_names: Sequence[str]) -> list[Listener]:
-    """Those that Klamm opens: not KRaft's."""
+    """Return the listeners that Klamm opens: not KRaft's."""
     mine = [listener for listener in found if listener.name not in controller_names]
     if not mine:
         raise ConfigError(
@@ -106,7 +105,7 @@ def open_listeners(found: Sequence[Listener], controller_names: Sequence[str]) -
 def check_advertised(
     advertised: Sequence[Listener], opened: Sequence[Listener], controller_names: Sequence[str]
 ) -> list[Listener]:
-    """The advertised addresses of opened listeners; refuses names that are not opened and addresses nobody can dial."""
+    """Return the advertised addresses of opened listeners. Refuse other names, and addresses that cannot be dialled."""
     names = {listener.name for listener in opened}
     for listener in advertised:
         if listener.name in controller_names:

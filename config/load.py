@@ -1,4 +1,4 @@
-"""Collecting a config: a `server.properties` file, then the environment, then `--override key=value`; the later wins.
+"""The sources of a config: a `server.properties` file, the environment, `--override key=value`; the later wins.
 
 Environment names are those of Apache's container image: `KAFKA_LOG_DIRS` is `log.dirs`, `__` an underscore, `___` a
 dash; `KAFKA_CFG_LOG_DIRS` means the same. `CLUSTER_ID` gives a new data directory its cluster id. Variables that the
@@ -6,7 +6,7 @@ images use for the JVM and its logging are no config and are left alone.
 
 A value may take text from a config provider (`providers`).
 
-`load` says nothing itself. What a person should know is in `notes`: the caller logs each once.
+`load` logs nothing itself. `notes` returns lines for the operator: the caller logs each once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def load(
     *,
     forget: Callable[[str], object] = lambda _: None,
 ) -> BrokerConfig:
-    """The broker's config from these places; `ConfigError` names the place, the key and the mistake.
+    """Load the broker's config from these sources. `ConfigError` names the source, the key and the mistake.
 
     `forget` is called for each environment variable that held a secret, so that no child process inherits it.
     """
@@ -68,12 +68,12 @@ def load(
 
 
 def _may_be_secret(name: str) -> bool:
-    """Return whether the value must not be shown: as in Kafka, that of an unknown key neither."""
+    """Return whether the value must not be shown; as in Kafka, that of an unknown key must not."""
     return holds_secret(name) or broker_status(name) is None
 
 
 def broker_status(name: str) -> Status | None:
-    """What a broker key does here, with or without a listener's prefix; None for one that nobody knows."""
+    """Return the status of a broker key, with or without a listener's prefix; None for an unknown one."""
     bare = without_listener(name)
     row = BROKER_KEYS.get(bare)
     if row is not None:
@@ -86,7 +86,7 @@ def broker_status(name: str) -> Status | None:
 
 
 def notes(config: BrokerConfig) -> tuple[list[str], list[str]]:
-    """What the operator should know about the given keys: lines for INFO and lines for WARNING."""
+    """Return lines about the given keys for the operator: for INFO and for WARNING."""
     without_use: list[str] = []
     later: list[str] = []
     unknown: list[str] = []
@@ -138,7 +138,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def environment_key(rest: str) -> str:
-    """`LOG_DIRS` -> `log.dirs`; two underscores are one, three a dash."""
+    """Return the key of a variable: `LOG_DIRS` -> `log.dirs`; two underscores are one, three a dash."""
     return re.sub(r"_+", lambda run: {1: ".", 2: "_", 3: "-"}.get(len(run[0]), run[0]), rest.lower())
 
 

@@ -1,6 +1,4 @@
-"""Reading `.properties` text as `java.util.Properties` does: comments, `=`, `:` or space between, continued lines,
-escapes.
-"""
+"""The parser of `.properties` text, as in `java.util.Properties`: comments, separators, continued lines, escapes."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ _NEWLINE: Final = re.compile(r"\r\n|\r|\n")
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of `text`. A key that comes twice has its last value, as in Java."""
+    """Return the keys and values of `text`. The last value of a repeated key counts, as in Java."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _KEY.fullmatch(line)

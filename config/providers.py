@@ -1,4 +1,4 @@
-"""Config providers: `${name:path:key}` in a value of the server's own config stands for text from somewhere else.
+"""Config providers: `${name:path:key}` in a value of the server's own config is replaced by text from another place.
 
     config.providers=file,env
     config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
@@ -6,7 +6,7 @@
     ssl.key.password=${file:/run/secrets/klamm.properties:key.password}
 
 Kafka's three providers are built in, under their Java names: a properties file, a directory with a file for each key,
-the environment. `.param.allowed.paths` bounds the first two, `.param.allowlist.pattern` the third. Unlike Kafka, a
+the environment. `.param.allowed.paths` bounds the first two, `.param.allowlist.pattern` the third. Unlike in Kafka, a
 reference that cannot be resolved stops the start: the text `${...}` is never used as a password. Values set at run
 time are never resolved, so no client can read a file of the broker.
 """
@@ -31,7 +31,7 @@ Lookup = Callable[[str, str], str]
 
 
 class Unresolved(Exception):
-    """What a reference names is not there, or not allowed. The message never has a value."""
+    """A reference to something that does not exist, or is not allowed. The message never has a value."""
 
 
 def resolve(values: Mapping[str, str], environ: Mapping[str, str], forget: Callable[[str], object]) -> dict[str, str]:
@@ -110,7 +110,7 @@ class _Bounds:
             self._allowed.append(path.resolve())
 
     def _checked(self, path: Path) -> Path:
-        """Return the path without links and `..`; what it is then must be allowed."""
+        """Return the path without links and `..`, after a check that it is allowed."""
         real = path.resolve()
         if self._allowed is not None and not any(real.is_relative_to(allowed) for allowed in self._allowed):
             raise Unresolved(f"{path} is not below allowed.paths")

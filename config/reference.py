@@ -62,7 +62,7 @@ the nearest known one.
 
 
 def as_text() -> str:
-    """Every key with default and meaning, for a terminal."""
+    """Return every key with default and meaning, for a terminal."""
     parts: list[str] = []
     for title, rows in (*SECTIONS, ("Per topic", _topic_rows())):
         parts.append(f"{title}\n{'-' * len(title)}\n")
@@ -74,7 +74,7 @@ def as_text() -> str:
 
 
 def as_markdown() -> str:
-    """The text of docs/configuration.md."""
+    """Return the text of docs/configuration.md."""
     parts = [HEAD]
     for title, rows in SECTIONS:
         parts.append(_table(title, rows))

@@ -1,6 +1,4 @@
-"""Broker keys of what lies above one log: replication, producers, transactions, groups, KRaft and ZooKeeper,
-security.
-"""
+"""Broker keys above one log: replication, producers, transactions, groups, KRaft and ZooKeeper, security."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ REPLICATION = (
       "lose records.", dynamic="cluster-wide", importance="high", status="later"),
     K("auto.leader.rebalance.enable", BOOLEAN, True, "Give partitions back to their preferred leaders.",
       importance="high", status="later"),
-    K("leader.imbalance.check.interval.seconds", LONG, 300, "How often that is looked at.", POSITIVE, importance="high",
-      status="later"),
+    K("leader.imbalance.check.interval.seconds", LONG, 300, "How often the balance of leaders is checked.", POSITIVE,
+      importance="high", status="later"),
     K("num.replica.fetchers", INT, 1, "Connections that replicate from one broker.", POSITIVE, "cluster-wide", "high",
       status="later"),
     K("replica.lag.time.max.ms", LONG, 30000, "A follower that is not caught up for this long leaves the in-sync set.",
@@ -33,11 +31,11 @@ REPLICATION = (
       status="later"),
     K("replica.fetch.response.max.bytes", INT, 10485760, "Bytes of a replica's fetch.", NOT_NEGATIVE, status="later"),
     K("replica.fetch.backoff.ms", INT, 1000, "Pause after a replica's fetch failed.", NOT_NEGATIVE, status="later"),
-    K("replica.socket.timeout.ms", INT, 30000, "How long a replica waits for an answer.", importance="high",
+    K("replica.socket.timeout.ms", INT, 30000, "How long a replica waits for a response.", importance="high",
       status="later"),
     K("replica.socket.receive.buffer.bytes", INT, 65536, "SO_RCVBUF of a replica's socket.", importance="high",
       status="later"),
-    K("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, "How often high watermarks are noted.",
+    K("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, "How often high watermarks are checkpointed.",
       importance="high", status="later"),
     K("replica.selector.class", STRING, None, "Chooses the replica a consumer reads from.", status="later"),
 )  # fmt: skip
@@ -45,16 +43,16 @@ REPLICATION = (
 PRODUCERS = (
     K("producer.id.expiration.ms", INT, 86400000, "How long the sequence of a silent idempotent producer is "
       "remembered.", POSITIVE, "cluster-wide", "low"),
-    K("producer.id.expiration.check.interval.ms", INT, 600000, "How often silent producers are looked for.", POSITIVE,
+    K("producer.id.expiration.check.interval.ms", INT, 600000, "How often silent producers are removed.", POSITIVE,
       importance="low"),
     K("transaction.max.timeout.ms", INT, 900000, "The longest timeout a transactional producer may ask for.", POSITIVE,
       importance="high"),
     K("transactional.id.expiration.ms", INT, 604800000, "How long an idle transactional id is remembered.", POSITIVE,
       importance="high"),
     K("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3600000, "How often idle transactional ids "
-      "are looked for.", POSITIVE, importance="low"),
+      "are removed.", POSITIVE, importance="low"),
     K("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000, "How often Kafka looks for "
-      "transactions that take too long. Klamm aborts them when their time is over.", POSITIVE, importance="low",
+      "transactions that take too long. Klamm aborts each when it times out.", POSITIVE, importance="low",
       status="no use"),
     K("transaction.state.log.load.buffer.size", INT, 5242880, "Bytes read at once when transactions are loaded.",
       POSITIVE, importance="high"),
@@ -79,7 +77,8 @@ GROUPS = (
     K("offsets.topic.compression.codec", INT, 0, "Codec number of __consumer_offsets.", importance="high"),
     K("offsets.retention.minutes", INT, 10080, "How long offsets of an empty group are kept.", POSITIVE,
       importance="high"),
-    K("offsets.retention.check.interval.ms", LONG, 600000, "How often that is looked at.", POSITIVE, importance="high"),
+    K("offsets.retention.check.interval.ms", LONG, 600000, "How often expired offsets are removed.", POSITIVE,
+      importance="high"),
     K("offsets.commit.timeout.ms", INT, 5000, "How long a commit waits for its replicas.", POSITIVE, importance="high"),
     K("offsets.load.buffer.size", INT, 5242880, "Bytes read at once when offsets are loaded.", POSITIVE,
       importance="high"),
@@ -117,7 +116,7 @@ QUORUM = (
       importance="high", status="no use"),
     K("controller.quorum.bootstrap.servers", LIST, [], "Where a KRaft quorum is found.",
       importance="high", status="no use"),
-    K("metadata.log.dir", STRING, None, "Where KRaft keeps its log: looked at once, when a log directory of Kafka is "
+    K("metadata.log.dir", STRING, None, "Where KRaft keeps its log: read once, when a log directory of Kafka is "
       "taken over. Klamm keeps its metadata in the first log directory.", importance="high"),
     K("metadata.log.segment.bytes", INT, 1 << 30, "Segment size of KRaft's log.", Range(8 << 20), importance="high",
       status="no use"),
@@ -141,7 +140,7 @@ OLD = (
     K("zookeeper.session.timeout.ms", INT, 18000, "When ZooKeeper takes a broker for dead.", importance="high",
       status="no use"),
     K("broker.id.generation.enable", BOOLEAN, True, "Let ZooKeeper number the brokers.", status="no use"),
-    K("reserved.broker.max.id", INT, 1000, "Where such numbers begin.", NOT_NEGATIVE, status="no use"),
+    K("reserved.broker.max.id", INT, 1000, "The highest id that operators may choose.", NOT_NEGATIVE, status="no use"),
     K("inter.broker.protocol.version", STRING, None, "The protocol version among brokers before KRaft.",
       status="no use"),
     K("log.message.format.version", STRING, None, "The record format on disk. Klamm writes version 2 only.",
@@ -170,7 +169,7 @@ SECURITY = (
       "ever. Also per listener and mechanism, with the prefix `listener.name.<name>.<mechanism>.`."),
     K("delegation.token.secret.key", PASSWORD, None, "Signs delegation tokens. Not set, there are none."),
     K("delegation.token.max.lifetime.ms", LONG, 604800000, "How long a token lives at most.", POSITIVE),
-    K("delegation.token.expiry.time.ms", LONG, 86400000, "How long it is good for until it is renewed.", POSITIVE),
+    K("delegation.token.expiry.time.ms", LONG, 86400000, "How long a token is valid without a renewal.", POSITIVE),
     K("delegation.token.expiry.check.interval.ms", LONG, 3600000, "How often expired tokens are removed.", POSITIVE,
       importance="low"),
     K("sasl.enabled.mechanisms", LIST, ["GSSAPI"], "The ways to log in with SASL, also per listener, with the prefix "

@@ -1,5 +1,6 @@
-"""Broker keys of the log: segments, flushing, timestamps, compression, retention, compaction. Most are the defaults
-that a topic may override (see `topic_keys`).
+"""Broker keys of the log: segments, flushing, timestamps, compression, retention, compaction.
+
+Most are the defaults that a topic may override (see `topic_keys`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 SEGMENTS = (
     K("log.segment.bytes", INT, 1 << 30, "A log begins a new segment file at this size.", Range(1 << 20),
       "cluster-wide", "high"),
-    K("log.roll.ms", LONG, None, "A log begins a new segment when the old one is this old. Before `log.roll.hours`.",
+    K("log.roll.ms", LONG, None, "A log begins a new segment when the old one is this old. Precedes `log.roll.hours`.",
       dynamic="cluster-wide", importance="high", fallbacks=(("log.roll.hours", HOUR_MS),)),
     K("log.roll.hours", INT, 168, "The same in hours.", POSITIVE, importance="high"),
     K("log.roll.jitter.ms", LONG, None, "At most this much is taken off that age at random, so that logs do not roll "
@@ -43,16 +44,16 @@ SEGMENTS = (
 FLUSH = (
     K("log.flush.interval.messages", LONG, LONG_MAX, "Records that may be appended to a log before it is forced to "
       "disk.", POSITIVE, "cluster-wide", "high"),
-    K("log.flush.interval.ms", LONG, None, "How long a record may stay in memory only. Before "
+    K("log.flush.interval.ms", LONG, None, "How long a record may stay in memory only. Precedes "
       "`log.flush.scheduler.interval.ms`.", dynamic="cluster-wide", importance="high",
       fallbacks=(("log.flush.scheduler.interval.ms", 1),)),
-    K("log.flush.scheduler.interval.ms", LONG, LONG_MAX, "How often logs are looked at for that.", importance="high"),
+    K("log.flush.scheduler.interval.ms", LONG, LONG_MAX, "How often logs are checked for it.", importance="high"),
     K("klamm.acks.fsync", BOOLEAN, False, "Acknowledge a record, and show it to consumers, only when it is on the "
-      "disk: one sync serves every append of the moment. For acks=1 and acks=all, and for what the coordinators write. "
-      "Goes before `log.flush.interval.messages`.", dynamic="cluster-wide", importance="high"),
-    K("log.flush.offset.checkpoint.interval.ms", INT, 60000, "How often it is noted how far logs are on disk.",
+      "disk: one sync serves every append of the moment. For acks=1 and acks=all, and for records of the coordinators. "
+      "Precedes `log.flush.interval.messages`.", dynamic="cluster-wide", importance="high"),
+    K("log.flush.offset.checkpoint.interval.ms", INT, 60000, "How often recovery points are checkpointed.",
       NOT_NEGATIVE, importance="high"),
-    K("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, "How often the first offsets of logs are noted.",
+    K("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, "How often log start offsets are checkpointed.",
       NOT_NEGATIVE, importance="high"),
 )  # fmt: skip
 
@@ -61,7 +62,7 @@ BATCHES = (
       "high"),
     K("max.decompressed.message.bytes", INT, 100 << 20, "How large the records of a batch may be after decompression.",
       Range(1, INT_MAX - 8), "cluster-wide"),
-    K("compression.type", STRING, "producer", "How batches are stored: `producer` keeps what came, a codec "
+    K("compression.type", STRING, "producer", "How batches are stored: `producer` keeps their codec, a codec "
       "recompresses.", CODECS, "cluster-wide", "high"),
     K("compression.gzip.level", INT, -1, "The level used to recompress with gzip.", Range(1, 9, also=-1),
       "cluster-wide"),
@@ -78,14 +79,14 @@ BATCHES = (
 RETENTION = (
     K("log.cleanup.policy", LIST, ["delete"], "What happens to old records: `delete` by age and size, `compact` "
       "keeps the last of each key; both may be given, none keeps everything.", POLICIES, "cluster-wide"),
-    K("log.retention.ms", LONG, None, "How long records are kept; -1 for ever. Before the keys in minutes and in "
+    K("log.retention.ms", LONG, None, "How long records are kept; -1 for ever. Precedes the keys in minutes and in "
       "hours.", dynamic="cluster-wide", importance="high",
       fallbacks=(("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS))),
-    K("log.retention.minutes", INT, None, "The same in minutes. Before the key in hours.", importance="high"),
+    K("log.retention.minutes", INT, None, "The same in minutes. Precedes the key in hours.", importance="high"),
     K("log.retention.hours", INT, 168, "The same in hours.", importance="high"),
     K("log.retention.bytes", LONG, -1, "How large a partition may grow before its oldest segments go; -1 without "
       "limit.", dynamic="cluster-wide", importance="high"),
-    K("log.retention.check.interval.ms", LONG, 300000, "How often logs are looked at for that.", POSITIVE),
+    K("log.retention.check.interval.ms", LONG, 300000, "How often logs are checked for expired records.", POSITIVE),
     K("log.local.retention.ms", LONG, -2, "Age limit of the local part of a tiered log; -2 as `log.retention.ms`.",
       Range(-2), "cluster-wide", status="later"),
     K("log.local.retention.bytes", LONG, -2, "Size limit of the local part of a tiered log; -2 as "

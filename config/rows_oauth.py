@@ -21,7 +21,7 @@ OAUTH = (
     K("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10000, "The longest such pause.", importance="low"),
     K("sasl.login.connect.timeout.ms", INT, None, "How long a fetch may take to connect; 10 seconds when not set.",
       importance="low"),
-    K("sasl.login.read.timeout.ms", INT, None, "How long it may wait for bytes, and half of what it may take in all; "
+    K("sasl.login.read.timeout.ms", INT, None, "How long a fetch may wait for bytes, and half of its total time limit; "
       "10 seconds when not set.", importance="low"),
     K("sasl.oauthbearer.expected.audience", LIST, [], "A token must be for one of these (`aud`).",
       Words(), importance="high"),

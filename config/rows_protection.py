@@ -20,7 +20,7 @@ PROTECTION = (
       "the broker's user alone (0600, 0700), `group` the group of each log directory, too (0640, 2750), as for Spark "
       "that reads segments as another user. The metadata store and key files are private in any case.",
       OneOf(("private", "group")), importance="high"),
-    K("klamm.data.mode.check", STRING, "warn", "What to do at start about a log directory that more users may read or "
+    K("klamm.data.mode.check", STRING, "warn", "The reaction at start to a log directory that more users may read or "
       "write than klamm.data.mode says: `warn`, or `refuse` to start.", OneOf(("warn", "refuse"))),
     K("klamm.core.dumps", BOOLEAN, False, "Let the system write the memory of a crashed broker to a file. The memory "
       "has keys and passwords."),

@@ -1,6 +1,6 @@
 """Broker keys of the node itself: identity, listeners, network, requests, topics, metrics, and Klamm's own.
 
-One row per key: name, type, default, meaning, and whatever is unusual about it.
+One row per key: name, type, default, meaning, and its other facts if any.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ NETWORK = (
       dynamic="cluster-wide", importance="high", status="no use"),
     K("background.threads", INT, 10, "Threads for Kafka's background work.", POSITIVE, dynamic="cluster-wide",
       importance="high", status="no use"),
-    K("request.timeout.ms", INT, 30000, "How long the broker waits for an answer of another node.",
+    K("request.timeout.ms", INT, 30000, "How long the broker waits for a response of another node.",
       importance="high", status="later"),
     K("socket.connection.setup.timeout.ms", LONG, 10000, "How long connecting to another node may take.",
       status="later"),
@@ -139,12 +139,12 @@ KLAMM = (
       "text.", NotEmpty()),
     K("klamm.max.inflight.per.connection", INT, 100, "How many Produce requests of one connection may wait for their "
       "acks before the broker stops reading from it.", POSITIVE),
-    K("klamm.request.max.elements", INT, 100_000, "How many elements a request may have: topics, partitions and what "
-      "else its lists hold, tagged fields, and every 128 bytes of a string that is longer than that. A connection that "
+    K("klamm.request.max.elements", INT, 100_000, "How many elements a request may have: topics, partitions and other "
+      "items of its lists, tagged fields, and every 128 bytes of a string that is longer than that. A connection that "
       "sends more is closed. While it is handled, a request takes up to 2 KB of memory for each of them.", Range(1000),
       "cluster-wide"),
-    K("klamm.connections.ipv6.prefix", INT, 128, "The connections of IPv6 addresses are counted together that have so "
-      "many bits in common: 64 for a whole network, as one machine may have all of its addresses.", Range(1, 128)),
+    K("klamm.connections.ipv6.prefix", INT, 128, "Connections of IPv6 addresses with so many bits in common are "
+      "counted together: 64 for a whole network, as one machine may have all of its addresses.", Range(1, 128)),
     K("klamm.frame.timeout.ms", INT, 30000, "A request that has begun must be complete within this time, or the "
       "connection is closed.", POSITIVE),
     K("klamm.authentication.timeout.ms", INT, 10000, "A connection that must log in and has not done so within this "
@@ -167,9 +167,9 @@ KLAMM = (
       "the process may have (RLIMIT_NOFILE). It is never more than half of the memory maps that the kernel allows a "
       "process (vm.max_map_count).", Range(16, also=-1)),
     K("klamm.log.dir.reserve.bytes", LONG, 16 << 20, "Space that each log directory keeps for a full disk, in the "
-      "file `klamm.reserve`. It is let go for what deletes (retention, DeleteRecords, DeleteTopics, a clean stop), and "
-      "for changes of configs. From then on nothing is appended to the directory until twice as much is free, and the "
-      "reserve is made again. 0: none.", NOT_NEGATIVE),
+      "file `klamm.reserve`. It is given up for work that deletes (retention, DeleteRecords, DeleteTopics, a clean "
+      "stop), and for changes of configs. From then on nothing is appended to the directory until twice as much is free, and the "
+      "reserve is written again. 0: none.", NOT_NEGATIVE),
     K("klamm.scrub.bytes.per.second", LONG, 10_000_000, "How fast the logs of each log directory are read in the "
       "background to verify the data on disk; 0 turns that off.", NOT_NEGATIVE, "cluster-wide"),
     K("klamm.scrub.interval.ms", LONG, 7 * 24 * 3600 * 1000, "Within this time every byte is verified, as far as that "

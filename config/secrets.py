@@ -1,4 +1,4 @@
-"""Which keys hold secrets, and how a secret gets in without a place on the command line.
+"""The keys that hold secrets, and ways to pass a secret without the command line.
 
 A command line is public: every user of the machine reads it with `ps`. So `--override` of a secret names where the
 secret is: `key=${file:/path:name}` (a config provider), or `key=@3`, an open descriptor that is read to its end.
@@ -28,15 +28,15 @@ _REFERENCE: Final = re.compile(r"\$\{[^}]+:[^}]*\}")
 
 
 def holds_secret(name: str) -> bool:
-    """Return whether `name`, under whatever prefix, is a key of type PASSWORD."""
+    """Return whether `name`, under any prefix, is a key of type PASSWORD."""
     parts = name.split(".")
     return any(".".join(parts[start:]) in SECRETS for start in range(len(parts)))
 
 
 def from_command_line(overrides: Sequence[str]) -> list[str]:
-    """Return the `key=value` of a command line, those of secrets with what their descriptors hold.
+    """Return the `key=value` pairs of a command line, with secrets read from their descriptors.
 
-    Raises `ConfigError` when a secret itself stands on the command line.
+    Raises `ConfigError` when a secret itself is on the command line.
     """
     return [_without_secret(override) for override in overrides]
 

@@ -13,7 +13,7 @@ NONE_STORED: Final = "remote storage does not exist here, and records kept there
 
 
 def _inherited(name: str, broker_name: str, *, default: Value = None, validator: Validator | None = None) -> ConfigKey:
-    """A topic key that takes type, default and limits from its broker key unless something else is given."""
+    """Return a topic key with the type, default and limits of its broker key, unless others are given."""
     row = BROKER_KEYS[broker_name]
     synonyms = ((broker_name, 1), *row.fallbacks)
     default = row.default if default is None else default
@@ -32,7 +32,7 @@ def _own(
     status: Status = "later",
     refuse: str = "",
 ) -> ConfigKey:
-    """A topic key without a broker key."""
+    """Return a topic key without a broker key."""
     return ConfigKey(name, kind, default, doc, validator, "cluster-wide", "medium", status, refuse)
 
 

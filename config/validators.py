@@ -1,6 +1,4 @@
-"""The limits that config keys have. Each one's `str` and complaint are worded as Kafka's, which clients and people
-know.
-"""
+"""The limits of config keys. Their `str` and error texts are worded as Kafka's, which clients and people know."""
 
 from __future__ import annotations
 
