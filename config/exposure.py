@@ -49,7 +49,9 @@ def _authorizer(config: BrokerConfig) -> list[str]:
     if not config["super.users"]:
         found.append("super.users: not set, so nobody may create the first ACL; name an administrator, as User:admin")
     if config.flag("allow.everyone.if.no.acl.found"):
-        found.append("allow.everyone.if.no.acl.found=true: a resource without ACL is open to everybody; set it to false")
+        found.append(
+            "allow.everyone.if.no.acl.found=true: resources without ACLs are open to everybody; set it to false"
+        )
     return found
 
 

@@ -168,8 +168,8 @@ KLAMM = (
       "process (vm.max_map_count).", Range(16, also=-1)),
     K("klamm.log.dir.reserve.bytes", LONG, 16 << 20, "Space that each log directory keeps for a full disk, in the "
       "file `klamm.reserve`. It is given up for work that deletes (retention, DeleteRecords, DeleteTopics, a clean "
-      "stop), and for changes of configs. From then on nothing is appended to the directory until twice as much is free, and the "
-      "reserve is written again. 0: none.", NOT_NEGATIVE),
+      "stop), and for changes of configs. From then on nothing is appended to the directory until twice as much is "
+      "free, and the reserve is written again. 0: none.", NOT_NEGATIVE),
     K("klamm.scrub.bytes.per.second", LONG, 10_000_000, "How fast the logs of each log directory are read in the "
       "background to verify the data on disk; 0 turns that off.", NOT_NEGATIVE, "cluster-wide"),
     K("klamm.scrub.interval.ms", LONG, 7 * 24 * 3600 * 1000, "Within this time every byte is verified, as far as that "
