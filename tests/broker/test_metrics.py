@@ -172,7 +172,7 @@ def test_gauges_of_others_are_asked_at_scrape_time() -> None:
     assert values(found["klamm_evictions"]) == {("klamm_evictions_total",): 7}
 
 
-def test_process_and_build_are_told() -> None:
+def test_process_and_build_are_described() -> None:
     found = scrape(Metrics())
     assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_open_fds"} <= found.keys()
     assert {"process_start_time_seconds", "klamm_build_info"} <= found.keys()

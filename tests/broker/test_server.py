@@ -124,7 +124,7 @@ sys.exit(server.run(load(None, ["log.dirs={data}", "listeners=PLAINTEXT://127.0.
 
 @pytest.mark.parametrize("body", ["pass", "time.sleep(0.01)"])
 @pytest.mark.parametrize("where", ["a handler", "a task", "a timer"])
-def test_sigterm_ends_a_broker_whose_loop_does_not_turn(tmp_path: Path, where: str, body: str) -> None:
+def test_sigterm_ends_a_broker_with_a_blocked_loop(tmp_path: Path, where: str, body: str) -> None:
     """What spins is interrupted and logged with its stack; then the broker stops as it always does."""
     script = "import time\n" + SPINNING.format(body=body, where=where, data=tmp_path / "data")
     with subprocess.Popen(

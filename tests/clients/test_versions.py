@@ -172,7 +172,7 @@ def test_a_topic_of_zstd_is_refused_to_clients_that_do_not_know_it(version: int,
 
 
 @each_version("produce", PRODUCE)
-def test_log_append_time_is_told_and_stored(
+def test_log_append_time_is_returned_and_stored(
     version: int, server: BrokerProcess | ApacheKafka, server_node: NodeClient
 ) -> None:
     name = f"versions-{next(names)}"

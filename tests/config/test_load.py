@@ -155,7 +155,7 @@ def test_what_would_lose_data_or_security_is_refused(setting):
         ),
     ],
 )
-def test_a_bad_value_is_told_with_its_place_and_key(setting, expected):
+def test_an_error_names_the_bad_value_its_place_and_key(setting, expected):
     assert failure(overrides=[setting]) == expected
 
 

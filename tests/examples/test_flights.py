@@ -33,7 +33,7 @@ def test_all_rows_once_and_in_order_within_their_carrier() -> None:
         ((0, 1, 2), {"flight": "x"}, "row 0 was changed"),
     ],
 )
-def test_what_is_wrong_is_told(numbers: tuple[int, ...], changed: dict[str, str], problem: str) -> None:
+def test_a_problem_is_reported(numbers: tuple[int, ...], changed: dict[str, str], problem: str) -> None:
     check = Check(ROWS)
     for number in numbers:
         add(check, number, **changed)

@@ -193,7 +193,7 @@ def test_rows_17_and_20_silence_and_single_bytes_end_with_the_deadline(tmp_path:
         assert serves_the_next_client(port)
 
 
-def test_those_who_have_not_logged_in_are_bounded_in_number(tmp_path: Path) -> None:
+def test_connections_without_a_login_are_limited_in_number(tmp_path: Path) -> None:
     limits = {"klamm.max.unauthenticated.connections.per.ip": 5}
     (port,) = free_ports(1)
     with BrokerProcess(tmp_path / "data", {**config(port), **limits}), ExitStack() as stack:

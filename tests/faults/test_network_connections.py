@@ -143,7 +143,7 @@ def test_row_33_no_name_reaches_the_disk(process: BrokerProcess) -> None:
     assert not list(process.data.parent.parent.rglob("*escape*"))
 
 
-def test_row_63_half_close_behind_many_requests(process: BrokerProcess) -> None:
+def test_row_63_half_close_after_many_requests(process: BrokerProcess) -> None:
     """Everything that was sent before FIN is answered, then the connection is closed."""
     with Wire(process.port) as wire:
         wire.send(b"".join(sized(struct.pack(">hhih", 3, 1, number, -1) + b"\0\0\0\0") for number in range(1000)))

@@ -42,7 +42,7 @@ def stop(data: Data) -> None:
 
 
 @pytest.mark.parametrize("at", [8, 16, 1000], ids=["length", "magic", "records"])
-def test_row_5_damage_is_found_told_and_kept_in_mind(tmp_path: Path, at: int) -> None:
+def test_row_5_damage_is_found_reported_and_remembered(tmp_path: Path, at: int) -> None:
     data = filled(tmp_path, clean=True, config=OFTEN)
     file = data.files(".log")[0]
     position = data.positions(file)[BAD]

@@ -108,7 +108,7 @@ def test_row_12_a_log_without_its_last_segments_is_offline(tmp_path: Path) -> No
         is_offline(data, peer)
 
 
-def test_row_12_a_log_without_its_directory_is_not_begun_anew(tmp_path: Path) -> None:
+def test_row_12_a_log_without_its_directory_is_not_created_again(tmp_path: Path) -> None:
     data = filled(tmp_path, clean=True)
     data.directory.rename(tmp_path / "elsewhere")
     with started(data) as peer:

@@ -74,7 +74,7 @@ def test_a_header_key_that_is_not_utf8() -> None:
 
 
 @pytest.mark.parametrize("timestamp", [2**62, -(2**62)])
-def test_a_timestamp_that_microseconds_cannot_tell_is_told(timestamp: int) -> None:
+def test_a_timestamp_that_does_not_fit_into_microseconds_is_an_error(timestamp: int) -> None:
     with pytest.raises(InvalidRecord, match=f"offset 1: timestamp {timestamp}"):
         table(encode_batch([Record(0, 0, None, None), Record(1, timestamp, None, None)]))
 

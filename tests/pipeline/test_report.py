@@ -48,7 +48,7 @@ def test_metrics_port_serves_and_is_given_back() -> None:
             assert b"klamm_pipeline_records" in answer.read()
 
 
-def test_a_file_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BadOption, match=r"--metrics-file .*: No such file or directory"):
         Report(metrics_file=str(tmp_path / "none" / "job.prom")).__enter__()
 

@@ -201,7 +201,7 @@ def test_arrays_may_be_longer_than_strings(version: int) -> None:
     assert Everything.decode[version](memoryview(data)) == (value, len(data))
 
 
-def test_decoding_starts_and_ends_where_it_is_told() -> None:
+def test_decoding_starts_and_ends_at_the_given_positions() -> None:
     data = encode(FULL, 1)
     assert Everything.decode[1](b"??" + data + b"junk", 2) == (FULL, 2 + len(data))
 

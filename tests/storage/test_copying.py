@@ -69,7 +69,7 @@ def test_where_there_are_no_links_all_is_copied(code: int) -> None:
     assert filesystem.read_bytes(Path("/b/t-0/00000000000000000000.log")) == b"batches"
 
 
-def test_a_disk_that_is_full_is_told() -> None:
+def test_a_full_disk_is_an_error() -> None:
     filesystem = MemoryFilesystem()
     filesystem.make_directories(Path("/a/t-0"))
     filesystem.open_file(Path("/a/t-0/00000000000000000000.log"), create=True).write_at(b"batches", 0)

@@ -180,7 +180,7 @@ def test_preallocated_entries_are_not_shown(directory: Path) -> None:
         assert lines(path) == before
 
 
-def test_wrong_indexes_are_told_in_kafkas_words(directory: Path) -> None:
+def test_wrong_indexes_are_reported_in_kafkas_words(directory: Path) -> None:
     index, time_index = directory / f"{0:020d}.index", directory / f"{0:020d}.timeindex"
     content = bytearray(index.read_bytes())
     content[3] += 1
@@ -202,13 +202,13 @@ def test_wrong_indexes_are_told_in_kafkas_words(directory: Path) -> None:
     ]
 
 
-def test_a_batch_larger_than_max_message_size_is_told(directory: Path) -> None:
+def test_a_batch_larger_than_max_message_size_is_reported(directory: Path) -> None:
     code, _, errors = dump(directory / f"{0:020d}.index", options=DumpOptions(max_message_bytes=70))
     assert code == 1
     assert errors[0].endswith("is larger than --max-message-size 70")
 
 
-def test_gaps_are_told_but_are_no_problem(tmp_path: Path) -> None:
+def test_gaps_are_reported_but_are_no_problem(tmp_path: Path) -> None:
     path = log_of(tmp_path, encode_batch([Record(0, 1, b"", b""), Record(4, 1, b"", b"")]))
     code, _, errors = dump(path, options=DumpOptions(deep_iteration=True))
     assert (code, errors) == (0, [f"Non-consecutive offsets in {path}", "  0 is followed by 4"])

@@ -52,7 +52,7 @@ class FilesystemContract:
         file.truncate(4)
         assert file.read_at(10, 0) == b"he\0\0"
 
-    def test_zeros_that_were_never_written_are_told(self, filesystem: Filesystem, root: Path) -> None:
+    def test_holes_are_not_in_the_data_ranges(self, filesystem: Filesystem, root: Path) -> None:
         file = filesystem.open_file(root / "f", create=True)
         assert file.data_ranges(0, 100) == []
         file.allocate(1 << 20)

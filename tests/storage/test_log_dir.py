@@ -213,7 +213,7 @@ def test_a_wrong_partition_metadata_takes_that_partition_offline() -> None:
     assert "partition.metadata" in open_dir(filesystem).offline[TopicPartition("t", 0)].reason
 
 
-def test_power_cut_and_death_of_the_process_are_told_apart_by_the_boot_id() -> None:
+def test_the_boot_id_distinguishes_a_power_cut_from_the_death_of_the_process() -> None:
     for power_cut in (True, False):
         filesystem = MemoryFilesystem()
         log_dir = open_dir(filesystem)
@@ -483,7 +483,7 @@ def test_a_log_that_cannot_be_made_leaves_nothing_and_stops_no_other(stays: bool
     assert isinstance(create_log(log_dir, "t", 1, TOPIC_ID, SMALL), Log)
 
 
-def test_logs_whose_directory_is_not_synced_are_not_made() -> None:
+def test_logs_are_not_made_when_their_directory_cannot_be_synced() -> None:
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
     filesystem.inject("sync_directory", errno.EIO, "data")

@@ -25,7 +25,7 @@ def open_dir(filesystem: MemoryFilesystem) -> LogDir:
     return log_dir
 
 
-def test_rows_12_33_only_a_partition_that_never_had_data_may_begin_anew() -> None:
+def test_rows_12_33_only_a_partition_that_never_had_data_may_be_created_again() -> None:
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
     for partition in (WRITTEN, EMPTY, DROPPED):

@@ -47,7 +47,9 @@ def test_a_file_of_the_zookeeper_era_gets_a_directory_id_and_stays_one(filesyste
 
 
 @pytest.mark.parametrize("content", [KRAFT, ZOOKEEPER])
-def test_another_node_is_told_which_one_to_be(filesystem: MemoryFilesystem, content: bytes) -> None:
+def test_an_error_for_another_node_names_the_node_id_of_the_directory(
+    filesystem: MemoryFilesystem, content: bytes
+) -> None:
     replace_file(filesystem, FILE, content)
     with pytest.raises(WrongOwner, match=r"node\.id=3, but this is node 1: set node\.id=3"):
         ensure_meta_properties(filesystem, ROOT, 1, None)

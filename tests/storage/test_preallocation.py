@@ -30,7 +30,7 @@ def test_the_key_of_a_topic() -> None:
     assert not LogConfig.from_values({}).preallocate
 
 
-def test_the_active_segment_alone_has_room_behind_it() -> None:
+def test_only_the_active_segment_has_room_after_its_end() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=CONFIG)
     assert sizes(filesystem) == [1000]
@@ -151,7 +151,7 @@ def test_a_segment_that_cannot_be_trimmed_holds_the_recovery_point_back() -> Non
         log.close()
 
 
-def test_truncation_leaves_no_zeros_behind_what_stays() -> None:
+def test_truncation_leaves_no_zeros_after_the_kept_batches() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=CONFIG)
     fill(log, 30)

@@ -47,7 +47,7 @@ def test_time_counts_from_the_largest_timestamp_of_the_first_batch() -> None:
     assert [segment.base_offset for segment in log.local.segments.all] == [0, 4]
 
 
-def test_a_clock_that_jumps_a_day_rolls_no_segment_whose_records_have_timestamps() -> None:
+def test_a_clock_that_jumps_a_day_rolls_no_segment_with_record_timestamps() -> None:
     clock = ManualClock()
     log = open_log(MemoryFilesystem(clock.wall_ms), config=LogConfig(segment_ms=3_600_000), clock=clock)
     for jump in (86_400_000, -2 * 86_400_000):

@@ -118,7 +118,7 @@ def test_what_apache_kafka_wrote_is_read_as_its_consumer_reads_it(
 
 
 @pytest.mark.parametrize("how", ["everything", "last segment"])
-def test_transaction_indexes_and_producers_are_made_anew_as_apache_kafka_wrote_them(
+def test_transaction_indexes_and_producers_are_rebuilt_as_apache_kafka_wrote_them(
     filled: tuple[Path, list[int], int], directory: Path, how: str
 ) -> None:
     written = indexes_in(directory)

@@ -157,7 +157,7 @@ def test_every_flipped_bit_of_a_log_is_found(data: Path) -> None:
     assert missed == []
 
 
-def test_all_damage_of_a_segment_is_told_with_its_offsets(data: Path) -> None:
+def test_all_damage_of_a_segment_is_reported_with_its_offsets(data: Path) -> None:
     path = logs(data)[1]
     size = path.stat().st_size
     flip(path, size // 4)
@@ -255,7 +255,7 @@ def test_a_segment_that_is_missing(data: Path) -> None:
     assert any("offsets are missing, though it was never compacted" in line for line in found)
 
 
-def test_an_index_whose_offset_another_segment_has_is_left_over(data: Path) -> None:
+def test_an_index_at_an_offset_of_another_segment_is_left_over(data: Path) -> None:
     """As the loader sees it."""
     first, second = logs(data)[:2]
     inside = int(second.stem) - 1

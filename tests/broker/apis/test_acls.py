@@ -89,7 +89,7 @@ def test_overlapping_filters_remove_once_and_tell_twice(broker: EmbeddedBroker) 
     assert describe(broker) == []
 
 
-def test_an_old_client_is_told_literal_patterns_only(broker: EmbeddedBroker) -> None:
+def test_an_old_client_gets_literal_patterns_only(broker: EmbeddedBroker) -> None:
     create(broker, READ, READ._replace(pattern_type=4))
     assert describe(broker, 1, None, 3, None, None, 1, 1, version=0) == [READ]
 

@@ -147,7 +147,7 @@ def test_a_limit_for_an_unknown_host_is_refused(broker: EmbeddedBroker) -> None:
     assert alter(broker, (BROKER, "1", [(key, SET, "localhost:5,10.0.0.7:6")])) == [ErrorCode.NONE]
 
 
-def test_a_key_without_effect_is_told_once(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_without_effect_is_logged_once(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
     def told() -> list[str]:
         lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         caplog.clear()

@@ -22,7 +22,7 @@ def test_the_cluster(broker: EmbeddedBroker, version: int) -> None:
     assert response.cluster_authorized_operations == sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-def test_operations_are_told_only_when_asked(broker: EmbeddedBroker) -> None:
+def test_operations_are_returned_only_when_asked_for(broker: EmbeddedBroker) -> None:
     assert broker.call(DescribeClusterRequest(), 2).cluster_authorized_operations == -(2**31)
 
 

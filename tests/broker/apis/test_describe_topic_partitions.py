@@ -73,7 +73,7 @@ def test_topics_that_are_not_there_have_their_error(broker: EmbeddedBroker) -> N
     ]
 
 
-def test_a_cursor_at_a_deleted_topic_goes_on_behind_it(broker: EmbeddedBroker) -> None:
+def test_a_cursor_at_a_deleted_topic_continues_after_it(broker: EmbeddedBroker) -> None:
     assert [topic.name for topic in describe(broker, cursor=("s", 5)).topics] == ["t"]
     assert describe(broker, cursor=("u", 0)).topics == []
 

@@ -131,7 +131,7 @@ def test_leader_epochs_are_checked(broker: EmbeddedBroker) -> None:
     assert partitions(broker.call(fetch, 12))[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_diverging_epoch_is_told(broker: EmbeddedBroker) -> None:
+def test_a_diverging_epoch_is_reported(broker: EmbeddedBroker) -> None:
     broker.produce("t", batch(b"x"))
     broker.broker.partitions.topics["t"].partitions[0].leader_epoch = 4
     broker.produce("t", batch(b"y"))
@@ -181,7 +181,7 @@ def test_a_fetch_waits_for_min_bytes(broker: EmbeddedBroker) -> None:
     assert len(values(partitions(broker.run(waiting))[0])) == 2
 
 
-def test_those_who_wait_for_the_same_are_answered_together_and_it_is_read_once(
+def test_equal_waiting_requests_are_answered_together_and_read_once(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.produce("t", batch(b"old"))
@@ -212,9 +212,7 @@ def test_those_who_wait_for_the_same_are_answered_together_and_it_is_read_once(
     assert len(values(partitions(broker.run(patient))[0])) == 3
 
 
-def test_what_is_not_in_memory_is_not_read_by_those_who_waited(
-    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_fetches_read_only_what_is_in_memory(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FilePiece, "copy_into", lambda *_: False)
     waiting = [broker.start(request(broker, 12, 0, max_wait_ms=10_000), 12) for _ in range(3)]
     broker.produce("t", batch(b"x"))

@@ -39,7 +39,7 @@ def test_this_broker_looks_after_every_group(broker: EmbeddedBroker, version: in
     assert answers(broker, version, *keys) == [(key, 0, 1, "127.0.0.1", 9092) for key in keys]
 
 
-def test_the_first_who_asks_has_the_topic_made(broker: EmbeddedBroker) -> None:
+def test_the_first_question_creates_the_topic(broker: EmbeddedBroker) -> None:
     assert "__consumer_offsets" not in broker.broker.image.topics
     assert answers(broker, 4, "g")[0][1] == ErrorCode.NONE
     topic = broker.broker.image.topics["__consumer_offsets"]
@@ -58,7 +58,7 @@ def test_share_partitions_have_no_coordinator_yet(broker: EmbeddedBroker) -> Non
     assert answers(broker, 6, "t", key_type=2) == [("t", code, -1, "", -1)]
 
 
-def test_who_asks_for_a_transactional_id_first_has_the_topic_made(broker: EmbeddedBroker) -> None:
+def test_the_first_question_for_a_transactional_id_creates_the_topic(broker: EmbeddedBroker) -> None:
     assert "__transaction_state" not in broker.broker.image.topics
     assert answers(broker, 6, "t", key_type=1)[0][1] == ErrorCode.NONE
     assert len(broker.broker.image.topics["__transaction_state"].partitions) == 50

@@ -60,7 +60,7 @@ def test_no_topic_is_created_when_the_broker_does_not_want_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["a/b", "..", "x" * 250, "ä", "a b"])
 @pytest.mark.parametrize("allowed", [True, False])
-def test_bad_names_are_told(broker: EmbeddedBroker, name: str, allowed: bool) -> None:
+def test_bad_names_are_reported(broker: EmbeddedBroker, name: str, allowed: bool) -> None:
     topic = ask(broker, 9, [name], allow_auto_topic_creation=allowed).topics[0]
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -71,7 +71,7 @@ def test_advertised_listeners_win_over_the_dialled_address(tmp_path: Path) -> No
         assert (node.host, node.port) == ("klamm.example", 1234)
 
 
-def test_operations_are_told_when_asked_for(broker: EmbeddedBroker) -> None:
+def test_operations_are_returned_when_asked_for(broker: EmbeddedBroker) -> None:
     asked = ask(broker, 8, ["t"], include_topic_authorized_operations=True)
     assert asked.topics[0].topic_authorized_operations > 0
     assert ask(broker, 8, ["t"]).topics[0].topic_authorized_operations == -(2**31)

@@ -69,7 +69,7 @@ def test_message_sets_are_converted_up(broker: EmbeddedBroker, version: int, mag
     assert found == [(b"k", b"one", timestamp), (None, b"two", timestamp)]
 
 
-def test_log_append_time_is_told_and_stored(tmp_path: Path) -> None:
+def test_log_append_time_is_returned_and_stored(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", config={"message.timestamp.type": "LogAppendTime"})
         broker.clock.advance(5)
@@ -192,7 +192,7 @@ def test_errors_of_sequences_tell_the_log_start_offset(broker: EmbeddedBroker) -
     assert (broken.error_code, broken.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
 
 
-def test_the_log_start_offset_is_told_with_a_bad_batch_and_not_with_a_bad_request(broker: EmbeddedBroker) -> None:
+def test_the_log_start_offset_is_returned_with_a_bad_batch_and_not_with_a_bad_request(broker: EmbeddedBroker) -> None:
     good = batch(b"a")
     moved, counted = bytearray(good), bytearray(batch(b"a", b"b"))
     moved[0:8] = b"\0\0\0\0\0\0\0\5"

@@ -199,7 +199,7 @@ def test_fetch_over_its_quota_gets_nothing_and_its_bytes_are_taken_back(limited:
     assert records_of(fetch(limited.broker)) == records_of(first)
 
 
-def test_a_session_is_told_later_what_a_throttled_response_left_out(limited: Limited) -> None:
+def test_a_session_sends_later_what_a_throttled_response_left_out(limited: Limited) -> None:
     sessions = limited.broker.broker.fetch_sessions
     limited.broker.produce("t", batch(b"x" * 1000))
     limited.limit(EVERYBODY, consumer_byte_rate=200)
@@ -353,7 +353,7 @@ def test_remembered_requests_are_counted(tmp_path: Path) -> None:
         assert 0 <= total - sum(sizes) < 20 * 150
 
 
-def test_metrics_show_who_was_throttled_and_cut_names(limited: Limited) -> None:
+def test_metrics_show_the_throttled_clients_and_cut_names(limited: Limited) -> None:
     metrics = limited.broker.broker.metrics
     assert not [
         list(family.samples) for family in metrics.families() if "quota" in family.name and list(family.samples)

@@ -84,7 +84,7 @@ def go_on(client: Client, name: str, who: Who, *, commit: bool) -> Who:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_is_open_is_hidden_and_what_was_aborted_is_told(room: Room, version: int) -> None:
+def test_open_transactions_are_hidden_and_aborted_ones_are_listed(room: Room, version: int) -> None:
     client = room.client
     add, produce, end = (3, 11, 4) if version == 1 else (None, 12, 5)
     who = client.started("x", 4)

@@ -111,7 +111,7 @@ def described(broker: EmbeddedBroker, topic: str = "t", index: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_read_committed_stops_at_open_transactions_and_is_told_the_aborted_ones(
+def test_read_committed_stops_at_open_transactions_and_gets_the_aborted_ones(
     broker: EmbeddedBroker, version: int
 ) -> None:
     transact(broker, 7, 0, 0, b"a", b"b")

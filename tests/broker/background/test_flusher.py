@@ -83,7 +83,7 @@ def test_an_append_during_a_flush_gets_the_next_one() -> None:
     run(scenario)
 
 
-def test_a_failure_is_told_and_takes_the_partition_offline() -> None:
+def test_a_failure_is_reported_and_takes_the_partition_offline() -> None:
     async def scenario(flusher: Flusher, partition: Any) -> None:
         partition.log.error = OSError(5, "Input/output error")
         with pytest.raises(KafkaStorageError):

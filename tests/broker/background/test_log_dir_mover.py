@@ -377,7 +377,7 @@ def test_a_crash_at_any_step_loses_nothing_and_the_move_goes_on(
         assert not list(dirs.path.glob("*/t-0/klamm.move"))
 
 
-def test_a_stop_behind_the_third_step_leaves_the_partition_in_one_place(
+def test_a_stop_after_the_third_step_leaves_the_partition_in_one_place(
     dirs: Dirs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = FutureLog.open

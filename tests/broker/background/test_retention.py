@@ -69,7 +69,7 @@ def test_old_segments_go_and_their_files_after_the_delay(tmp_path: Path) -> None
         assert partition_of(broker).log_start_offset == 2
 
 
-def test_a_start_removes_files_whose_delay_had_not_passed(tmp_path: Path) -> None:
+def test_a_start_removes_files_before_their_delay_has_passed(tmp_path: Path) -> None:
     broker = EmbeddedBroker(tmp_path)
     with broker:
         fill(broker)

@@ -170,7 +170,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [8, 500], ids=["length", "records"])
-def test_damage_is_told_and_the_rest_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture, at: int) -> None:
+def test_damage_is_reported_and_the_rest_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture, at: int) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", config=CONFIG)
         fill(broker)

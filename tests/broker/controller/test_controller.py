@@ -92,7 +92,7 @@ def test_too_many_partitions_fail_the_whole_request(tmp_path: Path) -> None:
         assert len(made.image.topics["small"].partitions) == 1
 
 
-def test_partitions_are_added_behind_those_that_are_there(tmp_path: Path) -> None:
+def test_partitions_are_added_after_the_existing_ones(tmp_path: Path) -> None:
     with controller(tmp_path) as made:
         run(made.create_topics([NewTopic("a", 2), NewTopic("b")]))
         old = made.image.topics["a"]
@@ -104,7 +104,7 @@ def test_partitions_are_added_behind_those_that_are_there(tmp_path: Path) -> Non
     assert stored(tmp_path).topics["a"] == new
 
 
-def test_listeners_are_told_in_order(tmp_path: Path) -> None:
+def test_listeners_are_called_in_order(tmp_path: Path) -> None:
     seen: list[str] = []
 
     async def main() -> None:

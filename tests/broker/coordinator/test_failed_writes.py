@@ -213,7 +213,7 @@ def fail(*_: Any, **__: Any) -> Any:
     raise NotEncodable("a string of 60000 bytes is too long")
 
 
-def test_a_member_whose_record_cannot_be_encoded_is_not_there(
+def test_a_member_is_not_added_when_its_record_cannot_be_encoded(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.call(beat("a"), 1)
@@ -226,7 +226,7 @@ def test_a_member_whose_record_cannot_be_encoded_is_not_there(
     assert members(broker) == ["a", "b"]
 
 
-def test_a_transactional_id_whose_record_cannot_be_encoded_is_not_pending(
+def test_a_transactional_id_is_not_pending_when_its_record_cannot_be_encoded(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
@@ -339,7 +339,7 @@ def test_a_change_that_is_not_appended_leaves_the_group_and_its_timers(
     assert room.state == "Stable"
 
 
-def test_a_silent_member_whose_removal_cannot_be_stored_is_removed_later() -> None:
+def test_a_silent_member_is_removed_later_when_its_removal_cannot_be_stored() -> None:
     room = Room({"t": 4})
     settle(ConsumerClient(room, "a", ["t"]))
     room.failure = E.NOT_ENOUGH_REPLICAS

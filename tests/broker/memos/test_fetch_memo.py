@@ -232,7 +232,7 @@ def test_a_connection_that_also_produces_does_not_learn_for_ever(fresh: Reader) 
     assert isinstance(memo, ProduceMemo) and memo.memoized_count == MAX_MEMOIZED + 1
 
 
-def test_a_bug_is_told_as_to_one_that_is_not_known(fresh: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_answered_as_without_a_memo(fresh: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 

@@ -180,7 +180,7 @@ def test_mutated_requests_are_answered_the_same(twins: Twins, data: st.DataObjec
 
 
 @pytest.mark.parametrize("tail", ["020000 0000", "01050100", "000000 00", "0000", "000000000000"])
-def test_tags_behind_the_records(twins: Twins, tail: str) -> None:
+def test_tags_after_the_records(twins: Twins, tail: str) -> None:
     for _ in range(3):
         plain = frame(batch(b"x"))
         twins.send(plain)
@@ -269,7 +269,7 @@ def test_an_error_leaves_no_garbage_that_holds_the_records(tmp_path: Path) -> No
             gc.enable()
 
 
-def test_who_waits_for_a_flush_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memo_is_used_while_a_flush_is_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t")
         broker.create_topic("flushed", config={"flush.messages": 1})

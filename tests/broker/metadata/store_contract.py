@@ -220,7 +220,7 @@ class StoreContract:
         store.delete("/a", recursive=True)
         assert sorted(seen) == ["created /a", "created /a/b", "deleted /a", "deleted /a/b"]
 
-    def test_a_change_that_fails_is_not_told(self, stores: Stores) -> None:
+    def test_a_failed_change_is_not_reported(self, stores: Stores) -> None:
         store = stores()
         seen: list[WatchEvent] = []
         store.watch("/", seen.append, recursive=True)
@@ -228,7 +228,7 @@ class StoreContract:
             store.multi([Create("/a"), Delete("/b")])
         assert seen == []
 
-    def test_a_watcher_sees_the_change_it_is_told_of(self, stores: Stores) -> None:
+    def test_a_watcher_sees_the_change_it_is_called_for(self, stores: Stores) -> None:
         store = stores()
         values: list[bytes] = []
         store.watch("/a", lambda event: values.append(store.get(event.path).value))

@@ -59,7 +59,7 @@ def test_the_answers_of_a_topic_go_with_it(tmp_path: Path) -> None:
         assert sorted(kept) == ["b"]
 
 
-def test_an_offline_partition_is_told_at_once_and_no_longer_when_it_is_back(tmp_path: Path) -> None:
+def test_an_offline_partition_is_reported_at_once_until_it_is_back(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as embedded:
         embedded.create_topic("a")
         asked = MetadataRequest(topics=None)

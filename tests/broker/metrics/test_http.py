@@ -88,7 +88,7 @@ def test_health_and_readiness_have_reasons() -> None:
     run(test, ready=lambda: "loading")
 
 
-def test_who_is_not_healthy_is_not_ready() -> None:
+def test_an_unhealthy_broker_is_not_ready() -> None:
     async def test(server: HttpServer) -> None:
         for path in ("/healthz", "/readyz"):
             assert (await exchange(server, get(path)))[::2] == ("HTTP/1.1 503 Service Unavailable", b"no log dir\n")

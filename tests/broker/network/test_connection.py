@@ -152,7 +152,7 @@ def test_a_reply_that_waits_for_others_is_sent_before_a_half_closed_connection_e
     run(main())
 
 
-def test_a_pending_reply_holds_back_everything_behind_it() -> None:
+def test_a_pending_response_holds_back_all_later_ones() -> None:
     async def main() -> None:
         async with node() as one:
             client = await one.connect()
@@ -185,7 +185,7 @@ def test_produce_goes_ahead_of_unacknowledged_produce_and_answers_stay_in_order(
     run(main())
 
 
-def test_produce_waits_behind_other_requests() -> None:
+def test_produce_waits_for_earlier_requests() -> None:
     async def main() -> None:
         async with node() as one:
             client = await one.connect()

@@ -86,7 +86,7 @@ def test_a_name_without_addresses_is_one_line_of_warning(name: str, caplog: pyte
     assert name in caplog.text
 
 
-def test_who_is_gone_is_not_called_back() -> None:
+def test_a_forgotten_waiter_is_not_called_back() -> None:
     woken = []
 
     def resume() -> None:

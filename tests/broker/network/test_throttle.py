@@ -97,7 +97,7 @@ def test_a_peer_that_goes_meanwhile_with_requests_unread_is_forgotten() -> None:
     run(main())
 
 
-def test_a_connection_closed_meanwhile_leaves_nothing_behind() -> None:
+def test_a_connection_closed_meanwhile_leaves_nothing() -> None:
     async def main() -> None:
         async with node() as one:
             gc.disable()

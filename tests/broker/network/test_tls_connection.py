@@ -19,7 +19,7 @@ from tests.support.certificates import Authority
 AUTHORITY = Authority()
 SAME = (
     test_connection.test_5000_pipelined_requests_are_answered_in_order,
-    test_connection.test_a_pending_reply_holds_back_everything_behind_it,
+    test_connection.test_a_pending_response_holds_back_all_later_ones,
     test_connection.test_produce_goes_ahead_of_unacknowledged_produce_and_answers_stay_in_order,
     test_connection.test_produce_in_flight_is_bounded,
     test_connection.test_requests_without_a_reply_are_skipped,

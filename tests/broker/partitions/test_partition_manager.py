@@ -51,7 +51,7 @@ def test_a_crash_loses_nothing_that_the_page_cache_has(tmp_path: Path) -> None:
         assert partition.leader_epoch == 1, "an unclean stop begins a new leader epoch"
 
 
-def test_a_deleted_topic_leaves_nothing_and_its_name_begins_anew(tmp_path: Path) -> None:
+def test_a_deleted_topic_leaves_nothing_and_its_name_can_be_used_again(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", partitions=2)
         broker.produce("t", batch(b"x"))
@@ -61,7 +61,9 @@ def test_a_deleted_topic_leaves_nothing_and_its_name_begins_anew(tmp_path: Path)
         assert broker.produce("t", batch(b"x")).base_offset == 0
 
 
-def test_a_topic_whose_files_stay_stays_marked_for_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_stays_marked_for_deletion_while_its_files_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> Path:
         raise KafkaStorageError("read-only")
 
@@ -103,7 +105,7 @@ def test_a_changed_topic_config_takes_effect_at_once(tmp_path: Path) -> None:
         assert broker.produce("t", batch(b"x" * 2000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_topic_whose_directory_vanished_can_be_deleted(tmp_path: Path) -> None:
+def test_a_topic_without_its_directory_can_be_deleted(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t")
         (tmp_path / "data" / "t-0").rename(tmp_path / "elsewhere")
@@ -111,7 +113,7 @@ def test_a_topic_whose_directory_vanished_can_be_deleted(tmp_path: Path) -> None
         assert "t" not in broker.broker.image.topics
 
 
-def test_a_partition_whose_directory_vanished_does_not_begin_anew(tmp_path: Path) -> None:
+def test_a_partition_without_its_directory_is_not_created_again(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t", partitions=2)
         broker.produce("t", batch(b"x"))
@@ -183,7 +185,7 @@ def test_partitions_of_a_lost_log_dir_are_offline_until_it_is_back(
         assert {broker.produce("t", batch(b"x"), partition=index).base_offset for index in lost} == {1}
 
 
-def test_a_partition_without_data_whose_directory_vanished_does_not_begin_anew(tmp_path: Path) -> None:
+def test_an_empty_partition_without_its_directory_is_not_created_again(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t")
     (tmp_path / "data" / "t-0").rename(tmp_path / "elsewhere")

@@ -64,7 +64,7 @@ def test_each_kind_is_found_by_itself() -> None:
         (entity([ANY_CLIENT]), False, True),
     ],
 )
-def test_who_shares_a_measure(level: Entity, same_user: bool, same_client: bool) -> None:
+def test_which_clients_share_a_measure(level: Entity, same_user: bool, same_client: bool) -> None:
     quotas = quotas_with({level: {PRODUCE: 5.0}, entity([(USER, "b"), ANY_CLIENT]): {PRODUCE: 5.0}})
     one = quotas.meter("User:a", "x").produce
     assert (quotas.meter("User:a", "y").produce is one) == same_user
@@ -79,7 +79,7 @@ def test_a_client_without_an_id_has_the_default_one() -> None:
     assert quotas.meter("User:a", None).produce is quotas.meter("User:b", "").produce
 
 
-def test_who_has_no_quota_is_not_measured() -> None:
+def test_a_client_without_a_quota_is_not_measured() -> None:
     quotas = quotas_with({entity([USER_A]): {PRODUCE: 5.0}, ((IP, None),): {"connection_creation_rate": 1.0}})
     assert quotas.meter("User:b", "c") is NOTHING
     meter = quotas.meter("User:a", "c")
@@ -115,7 +115,7 @@ def test_a_million_client_ids_leave_ten_thousand_measures(monkeypatch: pytest.Mo
     assert quotas.meter("User:a", "busy").produce is busy.produce, "who is busy keeps its measure"
 
 
-def test_a_meter_is_made_anew_when_a_measure_of_it_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_meter_is_made_again_when_a_measure_of_it_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_quotas, "MOST_SENSORS", 2)
     quotas = quotas_with({entity([ANY_CLIENT]): {PRODUCE: 5.0}})
     meters: list[Meter] = [quotas.meter("User:a", name) for name in "xyz"]

@@ -166,7 +166,7 @@ def test_after_a_crash_the_logs_are_recovered_first(tmp_path: Path) -> None:
     assert not whole.endswith(b"torn")
 
 
-def test_a_partition_that_is_offline_is_told(data: Path, tmp_path: Path) -> None:
+def test_an_offline_partition_is_reported(data: Path, tmp_path: Path) -> None:
     (data / ".kafka_cleanshutdown").unlink()
     log = min((data / "t-0").glob("*.log"))
     content = bytearray(log.read_bytes())
@@ -179,7 +179,7 @@ def test_a_partition_that_is_offline_is_told(data: Path, tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
 
 
-def test_a_partition_that_is_missing_is_told(data: Path, tmp_path: Path) -> None:
+def test_a_missing_partition_is_reported(data: Path, tmp_path: Path) -> None:
     for file in (data / "t-1").iterdir():
         file.unlink()
     (data / "t-1").rmdir()

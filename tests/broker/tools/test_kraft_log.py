@@ -72,7 +72,7 @@ def test_control_batches_take_offsets_and_mean_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base_offset", [3, 6])
-def test_a_snapshot_and_the_log_behind_it(tmp_path: Path, base_offset: int) -> None:
+def test_a_snapshot_and_the_log_after_it(tmp_path: Path, base_offset: int) -> None:
     """The log may still have what the snapshot has; what is before its end offset is not applied again."""
     log = metadata_log([*B, *C][base_offset - 3 :], base_offset=base_offset, per_batch=2)
     directory = directory_with(tmp_path, {f"{base_offset:020d}.log": log})

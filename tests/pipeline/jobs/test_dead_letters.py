@@ -40,7 +40,7 @@ def a_batch() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, SCHEMA_WITH_HEADERS)
 
 
-def test_a_letter_is_the_record_with_the_reason_behind_its_headers(cluster: Cluster) -> None:
+def test_a_letter_is_the_record_with_the_reason_after_its_headers(cluster: Cluster) -> None:
     create_topic(cluster, "dead")
     with DeadLetters(cluster, "dead", job="load", task="t-3") as letters:
         letters.put(a_batch(), {})
@@ -74,7 +74,7 @@ def test_keys_choose_the_partition(cluster: Cluster) -> None:
     assert sorted(key for keys in found.values() for key in keys if key) == [b"k0", b"k1", b"k3"]
 
 
-def test_a_topic_that_is_missing_is_told_and_nothing_is_asked_without_letters(cluster: Cluster) -> None:
+def test_a_missing_topic_is_an_error_and_nothing_is_asked_without_letters(cluster: Cluster) -> None:
     with DeadLetters(Cluster("127.0.0.1:1"), "nosuch", job="load") as letters:
         letters.flush()
     with pytest.raises(UnknownTopic, match="nosuch"), DeadLetters(cluster, "nosuch", job="load") as letters:

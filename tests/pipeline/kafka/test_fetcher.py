@@ -142,7 +142,7 @@ def test_offsets_that_were_deleted_are_data_loss_or_passed_over(cluster: Cluster
     assert [row[0] for row in ours(cluster, wanted, fail_on_data_loss=False)] == [4, 5, 6, 7, 8, 9]
 
 
-def test_a_topic_that_was_made_anew_is_data_loss(cluster: Cluster) -> None:
+def test_a_recreated_topic_is_data_loss(cluster: Cluster) -> None:
     written(cluster, "anew", b"old", b"old")
     (wanted,) = planned(cluster, "anew")
     delete(cluster, "anew")

@@ -155,7 +155,7 @@ def test_a_rival_fences_and_what_was_open_is_gone(cluster: Cluster, topic: str) 
     assert committed(cluster, "fenced", partition) == 1
 
 
-def test_what_a_broker_refuses_is_told_and_aborted(cluster: Cluster, topic: str) -> None:
+def test_an_error_of_the_broker_is_raised_and_aborts(cluster: Cluster, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     with Producer(cluster, transactional_id=f"{topic}-id") as producer:
         producer.begin()

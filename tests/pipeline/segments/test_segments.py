@@ -141,7 +141,7 @@ def test_partitions_are_what_directories_are_called(tmp_path: Path) -> None:
         logs.directory(TopicPartition("t", 3))
 
 
-def test_the_replicas_of_two_brokers_are_told_apart(tmp_path: Path) -> None:
+def test_the_replicas_of_two_brokers_are_distinguished(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name / "t-0").mkdir(parents=True)
     with pytest.raises(BadOption, match=r"t-0 is in .* and in .*: give one broker's only"):
@@ -252,7 +252,7 @@ def test_nothing_above_the_high_watermark_of_a_clean_shutdown(tmp_path: Path) ->
 # damage
 
 
-def test_a_poisoned_batch_is_told_with_file_and_position(partition: Partition) -> None:
+def test_a_damaged_batch_is_reported_with_file_and_position(partition: Partition) -> None:
     logs = partition.logs()
     (piece,) = logs.plan(whole(logs), 1 << 20)
     path = sorted(partition.directory.glob("*.log"))[2]
@@ -268,7 +268,7 @@ def test_a_poisoned_batch_is_told_with_file_and_position(partition: Partition) -
     assert found == before
 
 
-def test_a_segment_that_is_cut_short_is_told(partition: Partition) -> None:
+def test_a_truncated_segment_is_reported(partition: Partition) -> None:
     logs = partition.logs()
     pieces = logs.plan(whole(logs), 1 << 20)
     path = sorted(partition.directory.glob("*.log"))[1]
@@ -277,7 +277,7 @@ def test_a_segment_that_is_cut_short_is_told(partition: Partition) -> None:
         rows(pieces)
 
 
-def test_a_timestamp_that_is_too_large_is_told(tmp_path: Path) -> None:
+def test_a_timestamp_that_is_too_large_is_reported(tmp_path: Path) -> None:
     partition = Partition(tmp_path)
     partition.append(encode_batch([Record(0, 2**62, None, None)]))
     logs = partition.logs()
@@ -416,7 +416,7 @@ def test_what_retention_deleted_is_data_loss(partition: Partition) -> None:
         logs.plan(OffsetRange("t", 0, 0, 30))
 
 
-def test_a_topic_made_anew_is_not_the_one_that_was_planned(partition: Partition) -> None:
+def test_a_recreated_topic_is_not_the_one_that_was_planned(partition: Partition) -> None:
     (partition.directory / "partition.metadata").write_bytes(format_partition_metadata(bytes(range(16))))
     logs = partition.logs()
     (piece,) = logs.plan(replace(whole(logs), topic_id=logs.topic_id(T0)))

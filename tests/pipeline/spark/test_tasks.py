@@ -20,6 +20,6 @@ def test_every_item_is_in_one_group_and_no_group_is_much_larger(counts: list[int
         assert max(weights) - min(weights) <= max(counts) + 1
 
 
-def test_each_item_alone_unless_told() -> None:
+def test_each_item_alone_by_default() -> None:
     items = [OffsetRange("t", number, 0, 1) for number in range(3)]
     assert grouped(items, None) == [[(0, items[0])], [(1, items[1])], [(2, items[2])]]

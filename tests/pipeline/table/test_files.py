@@ -18,7 +18,7 @@ def writer(tmp_path: Path, **options: int) -> FilesWriter:
     return FilesWriter(Location.of(str(tmp_path)), "orders", 3, **options)  # type: ignore[arg-type]
 
 
-def test_a_file_per_date_whose_statistics_hold(tmp_path: Path) -> None:
+def test_a_file_per_date_with_correct_statistics(tmp_path: Path) -> None:
     out = writer(tmp_path)
     out.write(rows(range(10, 14), times_ms=[START_MS, START_MS + DAY_MS, START_MS + 1, -1]))
     out.write(rows(range(14, 15), times_ms=[START_MS + 2]))

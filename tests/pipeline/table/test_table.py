@@ -26,7 +26,7 @@ def test_rows_and_next_offsets_come_with_one_commit(tmp_path: Path) -> None:
     assert [(file.topic_partition, file.first, file.last, file.records) for file in again.files()] == [(P0, 0, 4, 5)]
 
 
-def test_a_rival_that_loaded_the_same_partition_is_told_and_nothing_is_visible(tmp_path: Path) -> None:
+def test_a_rival_that_loaded_the_same_partition_is_an_error_and_nothing_is_visible(tmp_path: Path) -> None:
     table = new_table(tmp_path / "t")
     loaded(table, range(5))
     rival = Table.open(table.location)
@@ -105,7 +105,7 @@ def test_all_app_transactions_are_those_that_delta_rs_tells_one_by_one(tmp_path:
     assert Log(table.location).transactions(3) == {"klamm:orders:0": 15}
 
 
-def test_a_version_that_is_missing_before_any_checkpoint_is_told(tmp_path: Path) -> None:
+def test_a_missing_version_before_any_checkpoint_is_an_error(tmp_path: Path) -> None:
     table = new_table(tmp_path / "t")
     loaded(table, range(5))
     loaded(table, range(5, 6))
@@ -126,7 +126,7 @@ def test_commits_tell_their_facts_newest_first(tmp_path: Path) -> None:
     assert created.facts == {"job": "load"}
 
 
-def test_a_path_that_is_no_table_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_path_that_is_no_table_is_one_line(tmp_path: Path) -> None:
     assert Table.open_if_there(Location.of(str(tmp_path / "none"))) is None
     (tmp_path / "empty").mkdir()
     assert Table.open_if_there(Location.of(str(tmp_path / "empty"))) is None
@@ -144,7 +144,7 @@ def test_a_path_that_is_no_table_is_told_in_one_line(tmp_path: Path) -> None:
         Table.open_if_there(Location.of("xx://a"))
 
 
-def test_a_table_whose_files_are_not_what_they_seem_is_refused(tmp_path: Path) -> None:
+def test_a_table_with_files_that_are_not_what_they_seem_is_refused(tmp_path: Path) -> None:
     properties = {"delta.enableDeletionVectors": "true"}
     DeltaTable.create(tmp_path / "t", SCHEMA, configuration=properties)
     with pytest.raises(NotATable, match="t uses deletionVectors, which is not supported here"):

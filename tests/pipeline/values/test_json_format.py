@@ -66,7 +66,7 @@ def test_objects_become_structs() -> None:
         (b"\xef\xbb\xbf{}", "not a JSON object"),
     ],
 )
-def test_what_does_not_parse_is_told_and_its_neighbours_stay(record: bytes, reason: str) -> None:
+def test_what_does_not_parse_is_reported_and_its_neighbours_stay(record: bytes, reason: str) -> None:
     values, bad = convert(FORM, [b'{"a":1}', record, b'{"a":2}', None])
     assert [item and item["a"] for item in values] == [1, None, 2, None]
     assert list(bad) == [1] and reason in bad[1]

@@ -68,7 +68,7 @@ def test_three_ways_to_say_one_schema() -> None:
         ("{", "Expecting property name"),
     ],
 )
-def test_what_is_no_schema_is_told(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_text_that_is_no_schema_is_an_error(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "s"
     path.write_text(text)
     with pytest.raises(BadOption) as caught:

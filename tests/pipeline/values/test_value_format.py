@@ -114,6 +114,6 @@ def test_a_datum_beyond_its_column_is_bad_alone(tmp_path: Path) -> None:
         ("avro", {**ORDER, "fields": [{"name": "next", "type": ["null", "Order"]}]}, "contains itself"),
     ],
 )
-def test_wrong_formats_are_told(tmp_path: Path, name: str, schema: object, reason: str) -> None:
+def test_wrong_formats_are_errors(tmp_path: Path, name: str, schema: object, reason: str) -> None:
     with pytest.raises(BadOption, match=reason):
         parse_format("value", name, [schema_file(tmp_path, schema)] if schema else [])

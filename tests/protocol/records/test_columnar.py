@@ -234,7 +234,7 @@ BAD_BODIES = {
 
 @pytest.mark.parametrize("among", [0, 40])
 @pytest.mark.parametrize("name", BAD_BODIES)
-def test_a_lying_record_is_told_with_offset_and_position(name: str, among: int) -> None:
+def test_a_bad_record_is_reported_with_offset_and_position(name: str, among: int) -> None:
     """Alone, and in lockstep with others before and behind it."""
     good = [
         bytes(encode_batch([Record(i, 5, b"k", b"v", (("h", b"1"),))], base_offset=i)) for i in range(2 * among + 1)
@@ -292,7 +292,7 @@ def test_offsets_must_ascend_from_batch_to_batch() -> None:
         decoded(bytes(batch + other))
 
 
-def test_a_wrong_crc_is_told() -> None:
+def test_a_wrong_crc_is_reported() -> None:
     batch = encode_batch([Record(0, 0, None, b"abc")])
     batch[-2] ^= 1
     with pytest.raises(DamagedBatch, match="CRC"):
@@ -413,7 +413,7 @@ def test_an_old_message_with_a_wrong_crc() -> None:
 # scan
 
 
-def test_zeros_behind_the_end_offset_do_not_matter() -> None:
+def test_zeros_after_the_end_offset_do_not_matter() -> None:
     log = bytes(encode_batch([Record(0, 0, None, b"x")])) + bytes(100)
     buf = buffer(log)
     assert len(scan(buf, len(log), end_offset=1)) == 1
@@ -477,7 +477,7 @@ def test_large_batches_are_split_into_chains(value: bytes, monkeypatch: pytest.M
     assert chains[0] > 10
 
 
-def test_a_lying_length_in_a_large_batch_is_told() -> None:
+def test_a_wrong_length_in_a_large_batch_is_reported() -> None:
     source = random.Random(8)
     log = bytearray(large_batch(source, 1500, b"abc"))
     for _ in range(40):

@@ -121,7 +121,7 @@ def test_gzip_members_are_bounded_in_number() -> None:
         decompress(Codec.GZIP, packed + gzip.compress(b"x"), LIMIT)
 
 
-def test_gzip_copies_a_slice_behind_a_member_at_most() -> None:
+def test_gzip_copies_a_slice_after_a_member_at_most() -> None:
     packed = gzip.compress(b"x") + gzip.compress(random.Random(1).randbytes(8 << 20), 0)
     tracemalloc.start()
     with pytest.raises(InvalidRecord):

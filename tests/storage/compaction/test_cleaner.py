@@ -545,7 +545,7 @@ def test_the_last_batch_that_may_be_compacted_leaves_its_header() -> None:
     assert shape(log)[-1] == (5, 5, False, 0)
 
 
-def test_an_index_of_which_nothing_is_left_does_not_stay_behind() -> None:
+def test_an_empty_index_is_deleted() -> None:
     """Its entries without markers would let readers leave out what the producer committed later."""
     log, filesystem = closed_log([(b"x", b"1")])
     transacted(log, 7, 0, b"a")

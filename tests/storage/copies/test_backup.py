@@ -149,7 +149,7 @@ def test_a_batch_that_is_being_written_is_left_out(size: int) -> None:
     assert filesystem.read_bytes(SNAPSHOT / path.name) == content
 
 
-def test_a_batch_whose_bytes_are_not_all_there_is_left_out() -> None:
+def test_an_incomplete_batch_is_left_out() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem)
     fill(log, 3)
@@ -248,7 +248,7 @@ def test_a_partition_that_is_deleted_meanwhile_is_gone() -> None:
         take(filesystem)
 
 
-def test_a_compaction_that_does_not_end_is_told() -> None:
+def test_a_compaction_that_does_not_end_is_an_error() -> None:
     filesystem = MemoryFilesystem()
     fill(open_log(filesystem), 1)
     filesystem.open_file(DIRECTORY / paths.COMPACTION_MANIFEST, create=True)

@@ -297,7 +297,7 @@ def test_aborted_transactions_stay_aborted_in_the_copy_and_after_a_restart() -> 
     assert [record.offset for record in read_committed(again)] == seen
 
 
-def test_a_topic_whose_future_name_is_too_long_does_not_move() -> None:
+def test_a_topic_with_too_long_a_future_name_does_not_move() -> None:
     source, target = Disks(MemoryFilesystem()).log_dirs
     log = create_log(source, "x" * 230, 0, bytes(16), CONFIG)
     with pytest.raises(ValueError, match="longer than 255"):

@@ -76,7 +76,7 @@ def test_entries_stay_in_memory_while_the_disk_is_full() -> None:
 
 @pytest.mark.parametrize("padding", [2, 7, 5000])
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 1000])
-def test_zeros_behind_the_entries_are_passed_over_and_cut_off(count: int, padding: int) -> None:
+def test_zeros_after_the_entries_are_skipped_and_cut_off(count: int, padding: int) -> None:
     """As Apache Kafka leaves its preallocated indexes when it is killed."""
     filesystem = MemoryFilesystem()
     offsets, times = OffsetIndex(filesystem, PATH, 50), TimeIndex(filesystem, Path("/t"), 50)

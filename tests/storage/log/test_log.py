@@ -530,7 +530,7 @@ def test_a_flush_that_cannot_open_a_file_may_be_tried_again() -> None:
     assert log.local.flush() == log.local.recovery_point == 10
 
 
-def test_records_behind_the_target_of_a_flush_keep_their_time() -> None:
+def test_records_after_the_target_of_a_flush_keep_their_time() -> None:
     clock = ManualClock()
     log = open_log(MemoryFilesystem(), config=LogConfig(flush_ms=1000), clock=clock)
     fill(log, 3)
@@ -587,7 +587,7 @@ def test_truncate_removes_the_batch_that_holds_the_offset() -> None:
     assert all_offsets(log) == list(range(0, 36, 3))
 
 
-def test_truncate_below_the_first_segment_begins_anew() -> None:
+def test_truncate_below_the_first_segment_empties_the_log() -> None:
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=SMALL)
     fill(log, 20)
@@ -599,7 +599,7 @@ def test_truncate_below_the_first_segment_begins_anew() -> None:
     assert all_offsets(log) == [3]
 
 
-def test_truncate_forgets_producers_and_epochs_behind() -> None:
+def test_truncate_forgets_later_producers_and_epochs() -> None:
     log = open_log(MemoryFilesystem())
     log.append_as_leader(batch(producer_id=1, epoch=0, sequence=0), leader_epoch=0)
     log.append_as_leader(batch(producer_id=1, epoch=0, sequence=1), leader_epoch=4)
@@ -683,7 +683,7 @@ def test_config_changes_take_effect_at_once() -> None:
     assert len(log.local.segments.all) > 1
 
 
-def test_a_batch_length_that_is_damaged_in_a_sealed_segment_is_told_not_skipped() -> None:
+def test_a_damaged_batch_length_in_a_sealed_segment_is_an_error() -> None:
     filesystem = MemoryFilesystem()
     config = LogConfig(segment_bytes=400, index_interval_bytes=10_000)
     log = open_log(filesystem, config=config)

@@ -231,7 +231,7 @@ def test_an_older_coordinator_is_fenced() -> None:
         state.check_marker(1, 3, 4, 1)
 
 
-def test_sequences_go_on_after_a_marker_and_begin_anew_with_its_epoch() -> None:
+def test_sequences_continue_after_a_marker_and_restart_with_its_epoch() -> None:
     state = transacting(1)
     mark(state, 1, 40)
     assert state.check_batch(1, 3, 1, 0) is None

@@ -142,7 +142,7 @@ def test_a_full_disk_before_the_manifest_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("skip", range(4))
-def test_an_error_behind_the_manifest_takes_the_log_offline_and_the_start_finishes(skip: int) -> None:
+def test_an_error_after_the_manifest_takes_the_log_offline_and_the_start_finishes(skip: int) -> None:
     log, filesystem, group = cleaned_log()
     filesystem.inject("sync_directory", errno.EIO, skip=2 + skip, times=1)
     assert log.local.begin_swap(group)

@@ -113,7 +113,7 @@ def test_collecting_and_truncation_against_a_list(steps: list[tuple[int, int]], 
         (GOLDEN[:26] + (113).to_bytes(8, "big"), "last stable offset 113"),
     ],
 )
-def test_what_is_wrong_is_told(content: bytes, why: str) -> None:
+def test_a_problem_is_reported(content: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         check(content, 100, 113)
 
@@ -186,7 +186,7 @@ def without_marks_of_ours(filesystem: MemoryFilesystem) -> list[str]:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX])
 @pytest.mark.parametrize("how", ["gone", "zeros"])
-def test_another_index_that_is_made_anew_leaves_this_one_as_it_is(how: str, suffix: str, clean: bool) -> None:
+def test_rebuilding_another_index_leaves_this_one_as_it_is(how: str, suffix: str, clean: bool) -> None:
     filesystem = MemoryFilesystem()
     names = without_marks_of_ours(filesystem)
     before = {name: filesystem.read_bytes(DIRECTORY / name) for name in names if name.endswith(paths.TXN_INDEX_SUFFIX)}

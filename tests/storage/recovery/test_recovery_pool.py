@@ -167,7 +167,7 @@ def test_only_segments_from_the_one_with_the_recovery_point_on_are_counted() -> 
     assert unchecked(filesystem, directory, 201) == (1, 30)
 
 
-def test_progress_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     progress = Progress("/d", clock)
     progress.begin(2, 3000)

@@ -194,7 +194,7 @@ def test_a_log_missing_in_the_middle_is_never_passed_over(mode: Mode, clean: boo
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_an_index_whose_offset_another_segment_has_is_no_damage(mode: Mode) -> None:
+def test_an_index_at_an_offset_of_another_segment_is_no_damage(mode: Mode) -> None:
     filesystem = MemoryFilesystem()
     bases = written(filesystem)
     for inside in range(bases[1] + 1, bases[2]):

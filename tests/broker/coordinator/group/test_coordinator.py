@@ -246,7 +246,7 @@ async def _tick(broker: EmbeddedBroker) -> None:
     broker.broker.groups.runtime.timer.tick()
 
 
-def test_a_commit_whose_flush_hangs_is_given_up_in_time(tmp_path: Path) -> None:
+def test_a_commit_times_out_when_its_flush_hangs(tmp_path: Path) -> None:
     with opened(tmp_path, FLUSHED) as broker:
         begin(broker)
         flusher = broker.broker.flusher
@@ -369,7 +369,7 @@ def test_offsets_of_a_topic_go_with_it(tmp_path: Path) -> None:
         assert (offsets(broker, 0), offsets(broker, 0, topic="u")) == ([-1], [6])
 
 
-def test_offsets_of_a_topic_that_was_made_anew_while_nobody_looked_are_dropped(tmp_path: Path) -> None:
+def test_offsets_of_a_topic_recreated_while_nobody_looked_are_dropped(tmp_path: Path) -> None:
     with opened(tmp_path) as broker:
         begin(broker)
         commit(broker, 5)
@@ -570,7 +570,7 @@ def test_join_group_answers_in_every_version(broker: EmbeddedBroker, version: in
     assert join(broker, "nobody", version=version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_end_of_the_broker_answers_who_waits(tmp_path: Path) -> None:
+def test_shutdown_answers_waiting_requests(tmp_path: Path) -> None:
     with opened(tmp_path, {**CONFIG, "group.initial.rebalance.delay.ms": 3000}) as broker:
         begin(broker)
         member = join(broker).member_id

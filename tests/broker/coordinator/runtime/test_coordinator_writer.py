@@ -62,7 +62,7 @@ def test_a_batch_that_cannot_be_made_or_appended_is_a_failed_write(
     assert told[1:] == ["appended", ErrorCode.NONE] and partition.log_end_offset == 1
 
 
-def test_an_append_whose_sequel_fails_does_not_keep_the_next_one_waiting(tmp_path: Path) -> None:
+def test_an_append_with_a_failed_callback_does_not_keep_the_next_one_waiting(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path, {"log.flush.interval.messages": 1}) as broker:
         broker.create_topic("t")
         partition = broker.broker.partitions.topics["t"].partitions[0]

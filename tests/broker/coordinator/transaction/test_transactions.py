@@ -495,7 +495,7 @@ def test_what_was_not_decided_gets_the_rest_of_its_time_after_a_crash(world: Wor
         max_size=40,
     )
 )
-def test_what_a_producer_was_told_holds(steps: list[tuple[str, int, int]]) -> None:
+def test_the_outcome_that_a_producer_got_is_the_outcome(steps: list[tuple[str, int, int]]) -> None:
     """Two producers with one transactional id: a transaction has one outcome, on all its partitions, and it is the
     one that the producer was told; a fenced producer never ends one."""
     world = World()

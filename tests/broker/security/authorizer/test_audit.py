@@ -27,7 +27,7 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_denial_is_told_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_denial_is_logged_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "klamm.audit")
     AuditLog(None, ManualClock()).denied(QUESTION, AUTHORIZER)
     acl = "resourceType=TOPIC, resourceName='t', patternType=LITERAL, principal='User:a', host='*', operation=READ"
@@ -38,7 +38,7 @@ def test_a_denial_is_told_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> N
     )
 
 
-def test_what_is_allowed_is_told_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+def test_allowed_operations_are_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     log = AuditLog(None, ManualClock())
     assert not log.has_allowed
     caplog.set_level(logging.DEBUG, "klamm.audit")
@@ -71,7 +71,7 @@ def test_a_name_cannot_forge_a_line(path: Path, caplog: pytest.LogCaptureFixture
     assert all(message.isprintable() for message in caplog.messages)
 
 
-def test_equal_denials_are_counted_and_told_once_a_second(path: Path) -> None:
+def test_equal_denials_are_counted_and_logged_once_a_second(path: Path) -> None:
     clock = ManualClock()
     log = AuditLog(open_file(str(path)), clock)
     for _ in range(5):

@@ -118,7 +118,7 @@ def test_what_is_removed_has_no_effect_any_more() -> None:
     assert authorizer.allowed("User:nobody", HOST, TOPIC, "t") == EVERYTHING  # no ACL is left on it
 
 
-def test_a_rule_is_told_as_kafka_tells_it() -> None:
+def test_a_rule_is_printed_as_kafka_prints_it() -> None:
     authorizer = StandardAuthorizer([acl(), acl(permission=Permission.DENY)], super_users=["User:root"])
     rule = authorizer.rule(ALICE, HOST, Operation.READ, TOPIC, "t")
     assert rule == (

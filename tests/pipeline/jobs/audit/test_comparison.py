@@ -46,7 +46,7 @@ def test_a_counter_tells_what_came_since_and_doubles_count_once(tmp_path: Path) 
         producers(again, 1500, "x")
 
 
-def test_what_could_not_be_sent_is_told_later() -> None:
+def test_what_could_not_be_sent_is_reported_later() -> None:
     sent: list[bytes] = []
 
     def send(key: bytes, value: bytes) -> None:
@@ -69,6 +69,6 @@ def test_what_could_not_be_sent_is_told_later() -> None:
 
 
 @pytest.mark.parametrize("message", [b"no", b"[]", b'{"tier": "producer"}', b'{"tier": "producer", "count": "1"}'])
-def test_what_is_no_message_is_told(message: bytes) -> None:
+def test_a_value_that_is_no_message_is_reported(message: bytes) -> None:
     with pytest.raises(PipelineError, match=r"topic audit: .* is no audit message"):
         producers([message], 1000, "topic audit")

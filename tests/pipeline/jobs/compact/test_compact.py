@@ -129,7 +129,7 @@ def test_records_without_key_are_left_out_and_counted(cluster: Cluster, tmp_path
     assert found_in(load.path) == {(0, b"a"): b"2"}
 
 
-def test_a_rival_is_told(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_concurrent_commit_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
     partition = new_topic(cluster, "contested")
     produce(cluster, partition, [(b"a", b"1")])
     load = Loading(cluster, tmp_path / "table", "contested")
@@ -167,7 +167,7 @@ def test_a_run_later_than_tombstones_last_stops(cluster: Cluster, tmp_path: Path
     assert found_in(load.path) == {}
 
 
-def test_a_topic_created_anew_needs_a_rebuild(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_recreated_topic_needs_a_rebuild(cluster: Cluster, tmp_path: Path) -> None:
     partition = new_topic(cluster, "reborn")
     load = Loading(cluster, tmp_path / "table", "reborn")
     produce(cluster, partition, [(b"a", b"1"), (b"b", b"1")])

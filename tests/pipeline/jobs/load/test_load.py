@@ -261,7 +261,9 @@ def test_what_was_loaded_since_a_moment_is_replaced_in_one_commit(
         Loading(cluster, load.path.with_name("none"), "again").once(0)
 
 
-def test_a_changed_schema_is_told_and_nothing_is_written(cluster: Cluster, loading: Callable[[str], Loading]) -> None:
+def test_a_changed_schema_is_an_error_and_nothing_is_written(
+    cluster: Cluster, loading: Callable[[str], Loading]
+) -> None:
     partition = new_topic(cluster, "changed")
     produce(cluster, partition, [b"v"])
     load = loading("changed")
@@ -318,7 +320,7 @@ def test_lost_offsets_stop_the_load_or_are_a_gap(cluster: Cluster, loading: Call
     assert load.once() == 0
 
 
-def test_a_topic_that_was_created_anew(cluster: Cluster, loading: Callable[[str], Loading]) -> None:
+def test_a_recreated_topic(cluster: Cluster, loading: Callable[[str], Loading]) -> None:
     partition = new_topic(cluster, "anew")
     produce(cluster, partition, [b"old"] * 3)
     load = loading("anew")
@@ -338,7 +340,7 @@ def test_a_topic_that_was_created_anew(cluster: Cluster, loading: Callable[[str]
     assert next(load.table().commits()).facts["recreated"] == ["anew"]
 
 
-def test_of_two_loaders_the_later_is_told(cluster: Cluster, loading: Callable[[str], Loading]) -> None:
+def test_the_later_of_two_loaders_gets_an_error(cluster: Cluster, loading: Callable[[str], Loading]) -> None:
     partition = new_topic(cluster, "rivals")
     produce(cluster, partition, [b"v"])
     load = loading("rivals")

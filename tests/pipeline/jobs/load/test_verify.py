@@ -42,7 +42,7 @@ def change(load: Loading, *, added: list[DataFile] | None = None, removed: list[
     table.commit(Change({}, {}, added or [], removed or []))
 
 
-def test_a_loaded_table_is_good_and_holes_are_told(cluster: Cluster, loading: Callable[[str], Loading]) -> None:
+def test_a_loaded_table_is_good_and_holes_are_reported(cluster: Cluster, loading: Callable[[str], Loading]) -> None:
     fill(cluster, "verified")
     load = loading("verified")
     load.once(max_records_per_task=50)
@@ -139,7 +139,7 @@ def test_rows_that_the_log_has_not(cluster: Cluster, loading: Callable[[str], Lo
     assert file.topic_partition == partition
 
 
-def test_of_a_topic_created_anew_only_the_new_rows_are_compared(
+def test_only_the_new_rows_of_a_recreated_topic_are_compared(
     cluster: Cluster, loading: Callable[[str], Loading]
 ) -> None:
     partition = new_topic(cluster, "twice")
@@ -223,7 +223,7 @@ def test_status_tells_lag_and_losses(
     assert "is not a Delta table" in capsys.readouterr().err
 
 
-def test_vacuum_names_orphans_and_deletes_them_when_told(
+def test_vacuum_names_orphans_and_deletes_them_on_request(
     cluster: Cluster, loading: Callable[[str], Loading], capsys: pytest.CaptureFixture[str]
 ) -> None:
     partition = new_topic(cluster, "swept")

@@ -67,7 +67,7 @@ def test_what_a_producer_could_have_sent_is_left_alone(codec: Codec) -> None:
     assert {one.partition for one in found} == {2}
 
 
-def test_holes_are_closed_and_told() -> None:
+def test_holes_are_closed_and_reported() -> None:
     (found,) = outgoing(fetched([batch(3, 4, 7, 9, 10, codec=Codec.ZSTD)]), KEPT, 100)
     assert not found.untouched
     assert found.runs == (Run(3, 0, 2), Run(7, 2, 1), Run(9, 3, 2))

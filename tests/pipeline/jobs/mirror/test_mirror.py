@@ -87,7 +87,7 @@ def test_it_goes_on_where_it_was(source: Cluster, target: Cluster, topic: str) -
     assert committed(target, "klamm-mirror.source", [partition])[partition].offset == 30
 
 
-def test_aborted_transactions_and_markers_stay_behind(source: Cluster, target: Cluster, topic: str) -> None:
+def test_aborted_transactions_and_markers_are_not_copied(source: Cluster, target: Cluster, topic: str) -> None:
     create_topic(source, topic)
     partition = TopicPartition(topic, 0)
     with Producer(source, transactional_id=topic) as producer:
@@ -164,7 +164,7 @@ def test_fewer_partitions_are_chosen_by_key_and_order_stays(source: Cluster, tar
     assert committed(target, "klamm-mirror.source.1", [TopicPartition(topic, 0)])
 
 
-def test_partitions_are_kept_or_added_when_told_so(source: Cluster, target: Cluster, topic: str) -> None:
+def test_partitions_are_kept_or_added_as_the_option_says(source: Cluster, target: Cluster, topic: str) -> None:
     create_topic(source, topic, partitions=2)
     create_topic(target, topic, partitions=3)
     put(source, TopicPartition(topic, 1), some(10))
@@ -219,7 +219,7 @@ def delete_records(cluster: Cluster, partition: TopicPartition, offset: int) -> 
     assert answer.topics[0].partitions[0].error_code == 0
 
 
-def test_lost_offsets_stop_it_or_are_told(
+def test_lost_offsets_stop_it_or_are_reported(
     source: Cluster, target: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_topic(source, topic)
@@ -250,7 +250,7 @@ def delete_topic(cluster: Cluster, topic: str) -> None:
     cluster.forget_leaders()
 
 
-def test_a_topic_made_anew_is_no_continuation(
+def test_a_recreated_topic_is_no_continuation(
     source: Cluster, target: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_topic(source, topic)
@@ -284,7 +284,7 @@ def test_progress_outlives_its_group(source: Cluster, target: Cluster, topic: st
     assert rows(target, partition) == rows(source, partition)
 
 
-def test_another_mirror_of_the_same_name_is_told(
+def test_another_mirror_of_the_same_name_is_an_error(
     source: Cluster, target: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create_topic(source, topic)
@@ -443,7 +443,7 @@ def test_a_task_that_was_thought_dead_is_fenced(
     assert rows(target, partition) == rows(source, partition)
 
 
-def test_a_task_that_was_late_goes_on_behind_the_other(
+def test_a_late_task_continues_after_the_other(
     source: Cluster, target: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planned before another mirror ran, begun after it: what counts is what is committed by then."""
@@ -465,7 +465,7 @@ def test_a_task_that_was_late_goes_on_behind_the_other(
     assert rows(target, partition) == rows(source, partition)
 
 
-def test_round_after_round_until_it_is_told_to_stop(source: Cluster, target: Cluster, topic: str) -> None:
+def test_round_after_round_until_it_is_stopped(source: Cluster, target: Cluster, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     create_topic(source, topic)
     stop = threading.Event()

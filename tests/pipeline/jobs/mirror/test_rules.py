@@ -44,7 +44,7 @@ def test_internal_topics_never(name: str) -> None:
         (["{topic}/x"], "makes a/x of a"),
     ],
 )
-def test_what_is_wrong_is_told(renames: list[str], line: str) -> None:
+def test_a_problem_is_reported(renames: list[str], line: str) -> None:
     with pytest.raises(BadOption, match=re.escape(line)):
         rules(*renames).targets(["a"])
 

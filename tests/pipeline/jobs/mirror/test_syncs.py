@@ -49,7 +49,7 @@ def translated(runs: list[Run], upstream: int) -> int | None:
     return known.downstream(upstream)
 
 
-def test_exact_within_a_run_and_never_too_far_behind_it() -> None:
+def test_exact_within_a_run_and_never_too_far_below_it() -> None:
     runs = [Run(10, 100, 5), Run(20, 105, 2)]
     assert [translated(runs, at) for at in (9, 10, 14, 15, 17, 20, 21, 22, 50)] == [
         None,

@@ -120,7 +120,7 @@ def test_an_attempt_that_fails_leaves_nothing(cluster: Cluster) -> None:
     assert [row[2] for row in seen(cluster, "failing")] == [b"kept"]
 
 
-def test_an_attempt_whose_result_was_lost_is_replaced_by_the_next(cluster: Cluster) -> None:
+def test_an_attempt_with_a_lost_result_is_replaced_by_the_next(cluster: Cluster) -> None:
     create_topic(cluster, "retried", configs=KEPT)
     options = sink(cluster, topic="retried")
     first = write(options, batch(value=["twice?"]))

@@ -43,7 +43,7 @@ def test_version_0_has_its_session_timeout_for_the_rebalance_too() -> None:
     assert room.group.members["c-id1"].rebalance_timeout_ms == 7_000
 
 
-def test_who_does_not_come_back_with_its_id_is_forgotten_after_the_session_timeout() -> None:
+def test_a_member_that_does_not_return_with_its_id_is_forgotten_after_the_session_timeout() -> None:
     room = Room()
     member_id: str = room.join().response.member_id
     room.pass_time(SESSION_MS)
@@ -88,7 +88,7 @@ def test_members_vote_for_the_protocol_among_those_that_all_know() -> None:
     assert answer.joined.protocol_name == "sticky"
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_the_same() -> None:
+def test_a_follower_that_joins_again_unchanged_gets_the_same_answer() -> None:
     room = Room()
     leader, follower = room.stable()
     answer = room.join(follower)
@@ -162,7 +162,7 @@ def test_an_assignment_of_a_generation_that_is_over_when_it_is_durable_is_droppe
     assert room.state == "PreparingRebalance"
 
 
-def test_who_does_not_sync_in_time_is_removed() -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
     room = Room()
     (leader, _), (_, late) = room.enter(), room.enter()
     room.pass_time(6_000)
@@ -203,7 +203,7 @@ def test_a_silent_member_is_removed_after_its_session_timeout() -> None:
     assert room.join(leader).joined.generation_id == 2
 
 
-def test_the_last_member_leaves_an_empty_group_behind() -> None:
+def test_the_last_member_leaves_an_empty_group() -> None:
     room = Room()
     members = room.stable()
     response = room.leave(*((member, None) for member in members))
@@ -251,7 +251,7 @@ def static_pair(room: Room) -> list[str]:
     return members
 
 
-def test_a_static_member_that_starts_anew_gets_its_old_assignment_without_a_rebalance() -> None:
+def test_a_restarted_static_member_gets_its_old_assignment_without_a_rebalance() -> None:
     room = Room()
     leader, follower = static_pair(room)
     answer = room.join(instance="b")
@@ -265,7 +265,7 @@ def test_a_static_member_that_starts_anew_gets_its_old_assignment_without_a_reba
 
 
 @pytest.mark.parametrize("version", [5, 8, 9])
-def test_a_static_leader_that_starts_anew_does_not_assign_again(version: int) -> None:
+def test_a_restarted_static_leader_does_not_assign_again(version: int) -> None:
     room = Room()
     leader, _ = static_pair(room)
     joined = room.join(instance="a", version=version).joined

@@ -93,7 +93,7 @@ def test_what_is_refused_leaves_no_trace(asked: tuple[Any, ...], options: dict[s
         assert not room.consumers.groups and not room.log and not len(room.timers)
 
 
-def test_unknown_members_are_told() -> None:
+def test_unknown_members_get_an_error() -> None:
     room = Room({"t": 1})
     room.ask("a", 0, ["t"])
     assert room.code("x", 2) is E.UNKNOWN_MEMBER_ID
@@ -265,7 +265,7 @@ def test_assignments_are_not_made_more_often_than_the_interval_says() -> None:
 # -- commits ----------------------------------------------------------------------------------------------------
 
 
-def test_who_may_commit_and_fetch() -> None:
+def test_which_requests_may_commit_and_fetch() -> None:
     room = Room({"t": 4})
     a, b = ConsumerClient(room, "a", ["t"]), ConsumerClient(room, "b", ["t"])
     settle(a, b)
@@ -465,7 +465,9 @@ def test_heartbeats_are_answered_with_the_last_target_while_one_is_computed(monk
     assert [len(client.owned["t"]) for client in (a, b, c)] == [4, 4, 4]
 
 
-def test_who_leaves_while_a_target_is_computed_does_not_come_back_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_leaves_while_a_target_is_computed_does_not_come_back_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     room, (a, _b) = large(monkeypatch, {"a": {}, "b": {}})
     c = ConsumerClient(room, "c", ["t"])
     c.beat()
@@ -481,7 +483,9 @@ def test_who_leaves_while_a_target_is_computed_does_not_come_back_by_it(monkeypa
     assert sorted(a.owned["t"] + c.owned["t"]) == list(range(12))
 
 
-def test_who_joins_while_a_target_is_computed_gets_its_share_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_joins_while_a_target_is_computed_gets_its_share_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     room, (a, b) = large(monkeypatch, {"a": {}, "b": {}})
     c, d = (ConsumerClient(room, name, ["t"]) for name in "cd")
     c.beat()
