@@ -28,7 +28,7 @@ CLUSTER_ID: Final = "Yc0lUXk4T7-kLAMMtest0A"
 
 @dataclass(frozen=True, slots=True)
 class ApacheKafka:
-    """`log_dir` holds the partitions; `process` may be stopped early with `stop` to look at what is on disk."""
+    """`log_dir` holds the partitions. Stop `process` early with `stop` to look at its files."""
 
     port: int
     log_dir: Path

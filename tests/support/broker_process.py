@@ -1,4 +1,4 @@
-"""A real Klamm process for tests: started on free ports, told by its ready line, ended by pid.
+"""A real Klamm process for tests: on free ports, ready when its ready line is printed, ended by pid.
 
     with BrokerProcess(tmp_path / "data") as broker:
         Producer({"bootstrap.servers": broker.address})

@@ -77,8 +77,8 @@ class Authority:
     def sign(self, subject: str | x509.Name = "leaf", *hosts: str, key: Any = None, **options: Any) -> Leaf:
         """A leaf for these names of hosts; `options` are those of `_certificate`."""
         key = key or ec.generate_private_key(ec.SECP256R1())
-        whose = name(subject) if isinstance(subject, str) else subject
-        return Leaf(key, _certificate(self, whose, key, hosts=hosts, **options), self.between)
+        owner = name(subject) if isinstance(subject, str) else subject
+        return Leaf(key, _certificate(self, owner, key, hosts=hosts, **options), self.between)
 
     def server(self, common_name: str = "broker", *hosts: str, **options: Any) -> Leaf:
         return self.sign(common_name, *(hosts or ("localhost", "127.0.0.1")), **options)

@@ -59,7 +59,7 @@ class FakeConnection:
 
 
 class EmbeddedBroker:
-    """See the module's head. ``config`` are overrides in Kafka's names; time stands still unless told otherwise."""
+    """See the module's head. ``config`` has overrides in Kafka's names; time stands still unless a test moves it."""
 
     def __init__(self, path: Path, config: Mapping[str, object] | None = None) -> None:
         originals = {"log.dirs": str(path / "data"), "node.id": "1"}
@@ -134,7 +134,7 @@ class EmbeddedBroker:
     # -- what most tests begin with
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> bytes:
-        """Returns the topic id."""
+        """Create a topic; return its id."""
         configs = [CreatableTopicConfig(name=key, value=str(value)) for key, value in (config or {}).items()]
         topic = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=configs

@@ -4,8 +4,8 @@
     with BrokerProcess(data, config, prefix=disk.prefix) as broker:
         disk.rules(f"{errno.EIO} sync .log")
 
-What a rule is, is told in `faulty_disk.c`, which is compiled once with `cc` and comes into the process by LD_PRELOAD:
-Klamm itself knows nothing of it. No privileges are needed.
+`faulty_disk.c` describes the rules. It is compiled once with `cc` and loaded into the process by LD_PRELOAD: Klamm
+itself knows nothing of it. No privileges are needed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FaultyDisk:
         self.prefix = ["env", *(f"{name}={value}" for name, value in variables.items())]
 
     def rules(self, *lines: str) -> None:
-        """In place of those before. How many calls have matched a line is remembered by its number."""
+        """Replace the rules. How many calls have matched a line is remembered by its number."""
         made = self._control.with_suffix(".new")
         made.write_text("".join(f"{line}\n" for line in lines))
         made.rename(self._control)

@@ -32,7 +32,7 @@ def jars(name: JarSet) -> list[Path]:
 
 
 def jar(name: JarSet, beginning: str) -> Path:
-    """The one jar of a set whose file name begins like this, such as `kafka-clients-`."""
+    """The one jar of a set with a file name that begins like this, such as `kafka-clients-`."""
     found = [path for path in jars(name) if path.name.startswith(beginning)]
     if len(found) != 1:
         raise JarsMissing(f"{len(found)} jars of {name!r} begin with {beginning!r}: run `make clean jars`")

@@ -1,4 +1,4 @@
-"""A clock that moves only when told to."""
+"""A clock that moves only by calls."""
 
 from __future__ import annotations
 

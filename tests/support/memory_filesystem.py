@@ -1,15 +1,15 @@
-"""A filesystem in memory that forgets what was not synced, and fails on demand.
+"""A filesystem in memory that loses unsynced changes at a crash, and fails on demand.
 
-What it models, as `klamm.storage.filesystem` promises it and no more:
+It models the promises of `storage.filesystem`, and no more:
 - bytes survive `crash` (a power cut) as of the last `File.sync`, names as of the last `sync_directory`;
 - with a random generator, `crash` instead keeps any part of the unsynced writes, torn at 512 bytes, and any prefix of
   the unsynced changes of each directory, as real disks do;
 - `kill` is the death of the process: nothing is lost but locks and open files.
 Files that were open before either of them answer with an error afterwards.
 
-Faults: `inject` makes calls fail, `space_bytes` is what is left of the disk, and `crash_after` raises `Crash` in place
-of the n-th change from now, so that a test can stop at every step of what it does. `before_change` is called at each
-such step, when the change is not made yet: a `clone` taken there can be crashed in many ways while the test goes on.
+Faults: `inject` makes calls fail, `space_bytes` is the free space of the disk, and `crash_after` raises `Crash` in
+place of the n-th change from now, so that a test can stop at each of its steps. `before_change` is called at each such
+step, when the change is not made yet: a `clone` taken there can be crashed in many ways while the test goes on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Crash(BaseException):
 
 @dataclass(eq=False)
 class Inode:
-    """A file: what readers see, what is on the platter, and the writes in between."""
+    """A file: the content that readers see, the content on the platter, and the writes in between."""
 
     data: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
@@ -139,7 +139,7 @@ class MemoryFile:
         return len(self._inode.data)
 
     def data_ranges(self, start: int, end: int) -> list[tuple[int, int]]:
-        """As a disk with pages of 4 KiB would tell them."""
+        """Return the ranges as a disk with pages of 4 KiB would."""
         found: list[tuple[int, int]] = []
         end = min(end, len(self._inode.data))
         while start < end:
@@ -226,7 +226,7 @@ class MemoryFilesystem:
         return digest.digest()
 
     def crash(self, rng: random.Random | None = None) -> None:
-        """Cut the power: keep what was synced, and, with `rng`, any part of what was not."""
+        """Cut the power: keep synced writes, and, with `rng`, any part of the others."""
         self._restore(self._root, rng, {})
         self._boot()
         self.kill()

@@ -136,10 +136,10 @@ def _init_producer_id(version: int) -> dict[str, Any]:
 
 
 def _add_partitions(version: int) -> dict[str, Any]:
-    topics, who = _topics(T, NOPE, partitions=[0]), {"producer_id": 1, "producer_epoch": 0}
+    topics, identity = _topics(T, NOPE, partitions=[0]), {"producer_id": 1, "producer_epoch": 0}
     return {
         "": {
-            "transactions": [{"transactional_id": "x", **who, "topics": topics}],
+            "transactions": [{"transactional_id": "x", **identity, "topics": topics}],
             "v3_and_below_transactional_id": "x",
             "v3_and_below_producer_id": 1,
             "v3_and_below_topics": topics,

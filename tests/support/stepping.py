@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class StepExecutor(Executor):
-    """What is handed in waits, in order, for `step`."""
+    """Work that is submitted waits, in order, for `step`."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()

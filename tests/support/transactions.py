@@ -46,7 +46,7 @@ UNDER_WAY: Final = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOA
 
 
 class Node(Protocol):
-    """Whoever answers requests."""
+    """Anything that answers requests."""
 
     def request(self, request: Any, version: int) -> Any: ...
 
@@ -67,9 +67,14 @@ class Client:
                 return answer
             time.sleep(0.02)
 
-    def init(self, name: str | None, version: int, who: tuple[int, int] = (-1, -1), timeout_ms: int = 60_000) -> Any:
+    def init(
+        self, name: str | None, version: int, identity: tuple[int, int] = (-1, -1), timeout_ms: int = 60_000
+    ) -> Any:
         request = InitProducerIdRequest(
-            transactional_id=name, transaction_timeout_ms=timeout_ms, producer_id=who[0], producer_epoch=who[1]
+            transactional_id=name,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=identity[0],
+            producer_epoch=identity[1],
         )
         return self.settled(request, version)
 
@@ -86,26 +91,26 @@ class Client:
         self.complete(name)
         return answer
 
-    def add(self, name: str, who: tuple[int, int], version: int, *partitions: int, topic: str = TOPIC) -> Any:
+    def add(self, name: str, identity: tuple[int, int], version: int, *partitions: int, topic: str = TOPIC) -> Any:
         topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))]
         if version < 4:
             request = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=name,
-                v3_and_below_producer_id=who[0],
-                v3_and_below_producer_epoch=who[1],
+                v3_and_below_producer_id=identity[0],
+                v3_and_below_producer_epoch=identity[1],
                 v3_and_below_topics=topics,
             )
         else:
             row = AddPartitionsToTxnTransaction(
-                transactional_id=name, producer_id=who[0], producer_epoch=who[1], topics=topics
+                transactional_id=name, producer_id=identity[0], producer_epoch=identity[1], topics=topics
             )
             request = AddPartitionsToTxnRequest(transactions=[row])
         return self.settled(request, version)
 
-    def verify(self, name: str, who: tuple[int, int], version: int, *partitions: int, topic: str = TOPIC) -> Any:
+    def verify(self, name: str, identity: tuple[int, int], version: int, *partitions: int, topic: str = TOPIC) -> Any:
         topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))]
         row = AddPartitionsToTxnTransaction(
-            transactional_id=name, producer_id=who[0], producer_epoch=who[1], verify_only=True, topics=topics
+            transactional_id=name, producer_id=identity[0], producer_epoch=identity[1], verify_only=True, topics=topics
         )
         answer = self.settled(AddPartitionsToTxnRequest(transactions=[row]), version)
         for found in answer.results_by_transaction:
@@ -113,14 +118,16 @@ class Client:
                 results.results_by_partition.sort(key=lambda result: result.partition_index)
         return answer
 
-    def end(self, name: str, who: tuple[int, int], version: int, *, commit: bool) -> Any:
-        request = EndTxnRequest(transactional_id=name, producer_id=who[0], producer_epoch=who[1], committed=commit)
+    def end(self, name: str, identity: tuple[int, int], version: int, *, commit: bool) -> Any:
+        request = EndTxnRequest(
+            transactional_id=name, producer_id=identity[0], producer_epoch=identity[1], committed=commit
+        )
         return self.settled(request, version)
 
     def produce(
         self,
         name: str | None,
-        who: tuple[int, int],
+        identity: tuple[int, int],
         version: int,
         *,
         sequence: int = 0,
@@ -129,8 +136,8 @@ class Client:
     ) -> Any:
         batch = encode_batch(
             [Record(0, self._now_ms(), b"k", b"v", ())],
-            producer_id=who[0],
-            producer_epoch=who[1],
+            producer_id=identity[0],
+            producer_epoch=identity[1],
             base_sequence=sequence,
             transactional=True,
             **more,
@@ -139,21 +146,21 @@ class Client:
         request = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=10_000, topic_data=[data])
         return self.settled(request, version)
 
-    def add_offsets(self, name: str, who: tuple[int, int], version: int, group: str) -> Any:
+    def add_offsets(self, name: str, identity: tuple[int, int], version: int, group: str) -> Any:
         request = AddOffsetsToTxnRequest(
-            transactional_id=name, producer_id=who[0], producer_epoch=who[1], group_id=group
+            transactional_id=name, producer_id=identity[0], producer_epoch=identity[1], group_id=group
         )
         return self.settled(request, version)
 
     def commit_offsets(
-        self, name: str, who: tuple[int, int], version: int, group: str, offset: int, **more: Any
+        self, name: str, identity: tuple[int, int], version: int, group: str, offset: int, **more: Any
     ) -> Any:
         row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = TxnOffsetCommitRequest(
             transactional_id=name,
             group_id=group,
-            producer_id=who[0],
-            producer_epoch=who[1],
+            producer_id=identity[0],
+            producer_epoch=identity[1],
             topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[row])],
             **more,
         )
@@ -214,10 +221,10 @@ class Client:
         part.records = None
         return part
 
-    def markers(self, who: tuple[int, int], version: int, *, commit: bool, epoch: int = 0, **more: Any) -> Any:
+    def markers(self, identity: tuple[int, int], version: int, *, commit: bool, epoch: int = 0, **more: Any) -> Any:
         row = WritableTxnMarker(
-            producer_id=who[0],
-            producer_epoch=who[1],
+            producer_id=identity[0],
+            producer_epoch=identity[1],
             transaction_result=commit,
             topics=[WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0, 9])],
             coordinator_epoch=epoch,

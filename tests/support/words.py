@@ -55,10 +55,7 @@ CLEAN: Final = (
     "pipeline",
     "protocol",
     "storage",
-    "tests/client",
-    "tests/docker",
-    "tests/docs",
-    "tests/examples",
+    "tests",
 )
 
 DOCUMENTS: Final = {".md", ".properties", ".toml", ".txt", ".yaml", "Dockerfile", "Makefile"}

@@ -1,10 +1,10 @@
-// Apache Kafka's command line tools behind stdin and stdout, all in one JVM: a JSON question and answer a line.
+// Apache Kafka's command line tools on stdin and stdout, all in one JVM: a JSON question and answer a line.
 //
 //   {"class": "org.apache.kafka.tools.TopicCommand", "arguments": [..], "input": text}
 //       -> {"code": exit code, "output": what it printed, "errors": what it printed on stderr}
 //
 // Each runs its own `main`. Leaving the JVM becomes an error that ends `main`; the first exit code counts, as a tool may
-// catch that error. Shutdown hooks run after `main`: the console producer sends what is left in one.
+// catch that error. Shutdown hooks run after `main`: the console producer sends its last records in one.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -63,7 +63,7 @@ public class Commands {
         System.setErr(err);
         exitCode = null;
         try {
-            // Scala's Console keeps the stream that was there when it was made, unless it is told.
+            // Scala's Console keeps the stream that was there when it was made, unless it is set.
             scala.Console.withOut(out, () -> scala.Console.withErr(err, () -> {
                 call(question.get("class").asText(), arguments);
                 return null;

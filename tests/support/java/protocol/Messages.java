@@ -1,4 +1,4 @@
-// Apache Kafka's own messages behind stdin and stdout, one question and one answer a line, fields separated by tabs:
+// Apache Kafka's own messages on stdin and stdout, one question and one answer a line, fields separated by tabs:
 //
 //   write   NAME VERSION JSON   ->  ok HEX       the message read from JSON, as bytes
 //   echo    NAME VERSION HEX    ->  ok HEX       the bytes read into a message and written again

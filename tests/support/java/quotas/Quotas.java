@@ -1,9 +1,9 @@
-// Apache Kafka's own measures of quotas, behind stdin and stdout: a question and an answer in JSON, a line each.
+// Apache Kafka's own measures of quotas, on stdin and stdout: a question and an answer in JSON, a line each.
 //
 //   {"kind": "rate", "bound": b, "samples": n, "window_ms": w, "events": [[ms, value], ..]}  -> {"throttle_ms": [..]}
 //   {"kind": "bucket", the same}                                                             -> {"throttle_ms": [..]}
 //
-// For each event the time for which it is throttled, 0 within the quota, as `QuotaUtils` computes it; of a bucket it is
+// For each event the time for which it is throttled, 0 within the quota, as `QuotaUtils` computes it; for a bucket this is
 // how long it takes until there are tokens again.
 
 import com.fasterxml.jackson.databind.JsonNode;

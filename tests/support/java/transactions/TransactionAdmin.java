@@ -1,4 +1,4 @@
-// What the Java client's Admin does with transactions, behind stdin and stdout: a JSON question and answer a line.
+// What the Java client's Admin does with transactions, on stdin and stdout: a JSON question and answer a line.
 //
 //   {"do": "fence", "ids": [..]}                          -> {"fenced": {id: [producer id, epoch]}}
 //   {"do": "terminate", "id": id}                         -> {}
