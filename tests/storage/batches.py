@@ -121,7 +121,7 @@ def open_log(
 
 
 def delete_unreachable(log: Log) -> int:
-    """Remove the files of what is below the log start at once; how many segments went."""
+    """Remove the files of segments below the log start at once; return how many segments that were."""
     removed = log.detach_unreachable()
     log.local.unlink_files(log.local.retire_segments(removed))
     return len(removed)

@@ -1,15 +1,17 @@
-"""Lives of a log directory, and what must be left of them when the power goes at any moment.
+"""Lives of a log directory, and the records that must survive when the power goes at any moment.
 
 A `World` does what its seed says: topics are made and deleted, batches appended, segments rolled, flushed, retired,
 compacted, truncated, epochs begun, checkpoints written, the directory closed and opened again. It appends through
-`Partition` and flushes as the flusher and the scheduler do, so what counts as acknowledged is what a client is told.
+`Partition` and flushes as the flusher and the scheduler do, so records count as acknowledged exactly when a client
+gets its response.
 
 `expectations` says at any moment what a power cut may take:
-- `default`: records that were never flushed; what is left is a prefix of what was written;
+- `default`: records that were never flushed; the remaining records are a prefix of those written;
 - `messages` (flush.messages=10): the same, 10 acknowledged records at most;
 - `ms` (flush.ms=100): the same, nothing that was acknowledged longer ago;
 - `fsync` (klamm.acks.fsync): nothing that was acknowledged.
-What was truncated, deleted or below the log start must not come back once the call that took it has returned.
+Records that were truncated, deleted or below the log start must not come back once the call that removed them has
+returned.
 """
 
 from __future__ import annotations
@@ -210,7 +212,7 @@ class World:
             topic.acked_ms[base_offset + count] = self.clock.wall_ms()
 
     def flush_one(self, topic: Topic) -> None:
-        """As the flusher does."""
+        """Flush as the flusher does."""
         target = topic.log.log_end_offset
         topic.log.local.flush(target)
         assert topic.partition is not None
@@ -221,7 +223,7 @@ class World:
         self.flush_one(self.pick())
 
     def tick(self) -> None:
-        """As the scheduler does."""
+        """Do the scheduler's jobs."""
         for topic in self.topics.values():
             if topic.state == "served" and topic.log.local.flush_due(self.clock.wall_ms() + TICK_MS):
                 self.flush_one(topic)
@@ -270,7 +272,7 @@ class World:
         topic.partition.leader_epoch = topic.epoch
 
     def compact(self) -> None:
-        """As `broker.compaction` does, here and now."""
+        """Compact as `broker.compaction` does, here and now."""
         for topic in self.topics.values():
             if topic.state != "served" or "cleanup.policy" not in topic.values:
                 continue

@@ -222,7 +222,7 @@ def test_we_leave_the_batches_that_kafkas_own_cleaner_leaves(tmp_path: Path) -> 
 
 
 def batches_of(log: Log) -> list[tuple[tuple[object, ...], list[Record]]]:
-    """What is compared of each batch: all but sizes, CRCs and the moment of a delete horizon."""
+    """The fields of each batch that are compared: all but sizes, CRCs and the moment of a delete horizon."""
     found = []
     offset = log.log_start_offset
     while data := read_bytes(log, offset):

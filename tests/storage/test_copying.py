@@ -1,4 +1,4 @@
-"""Copies of partition directories: what is shared, what is not, and what stays behind."""
+"""Copies of partition directories: shared files, copied files, and files that are left out."""
 
 from __future__ import annotations
 

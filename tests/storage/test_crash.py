@@ -1,7 +1,7 @@
 """Stop at every change that a life of a log directory makes on the disk, and start again.
 
-After the death of the process nothing that was written may be missing; after a power cut nothing that was flushed, and
-what is left is a prefix of what was written. No partition may be offline: nothing was damaged.
+After the death of the process no written record may be missing. After a power cut no flushed record may be missing,
+and the remaining records are a prefix of those written. No partition may be offline: nothing was damaged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEY = TopicPartition("t", 0)
 
 @dataclass
 class Known:
-    """What the caller of the log was told."""
+    """The results that the caller of the log has got."""
 
     written: int = 0  # appended before this offset
     attempted: int = 0

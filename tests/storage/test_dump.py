@@ -47,14 +47,14 @@ def directory(tmp_path: Path) -> Path:
 
 
 def dump(*files: Path, options: DumpOptions | None = None) -> tuple[int, list[str], list[str]]:
-    """Exit code, lines, and lines of what is wrong."""
+    """Exit code, lines, and lines about problems."""
     out, errors = io.StringIO(), io.StringIO()
     code = dump_files(files, options if options is not None else DumpOptions(), out=out, errors=errors)
     return code, out.getvalue().splitlines(), errors.getvalue().splitlines()
 
 
 def lines(path: Path, options: DumpOptions | None = None) -> list[str]:
-    """Of one file with which nothing is wrong."""
+    """Dump one good file."""
     code, found, errors = dump(path, options=options)
     assert (code, errors) == (0, [])
     assert found[0] == f"Dumping {path}"

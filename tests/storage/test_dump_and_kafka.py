@@ -1,4 +1,4 @@
-"""Our dump against Apache Kafka's own tool, on the files that its broker has written: the same lines."""
+"""`klamm dump` against Apache Kafka's own tool, on files that its broker has written: the same lines."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def theirs(tool: JavaProcess, files: Sequence[Path], *options: str) -> tuple[lis
 
 
 def _without_false_gaps(errors: list[str]) -> list[str]:
-    """Kafka 4.3's tool takes the first record of a segment that does not begin at offset 0 for one behind a gap."""
+    """Drop a false error: Kafka 4.3's tool reports a gap before a segment's first record unless its offset is 0."""
     kept = [line for line in errors if not line.startswith("  -1 is followed by ")]
     gaps = "Non-consecutive offsets in "
     return [

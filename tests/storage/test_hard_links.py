@@ -1,4 +1,4 @@
-"""What is shared by hard links is not changed in place, whatever happens to the log."""
+"""Files shared by hard links are not changed in place, whatever happens to the log."""
 
 from __future__ import annotations
 

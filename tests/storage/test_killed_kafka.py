@@ -1,4 +1,4 @@
-"""What Apache Kafka leaves when it is killed: preallocated segments and indexes with zeros behind what they hold."""
+"""The files of a killed Apache Kafka: preallocated segments and indexes with zeros after their content."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class LogMachine(RuleBasedStateMachine):
         self._find_sequence()
 
     def _find_sequence(self) -> None:
-        """The producer goes on behind what is left of its batches."""
+        """Let the producer continue after the last of its remaining batches."""
         producer = self.log.producers.get(3)
         self.sequence = producer.last_sequence + 1 if producer is not None else 0
 

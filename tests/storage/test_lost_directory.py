@@ -1,4 +1,4 @@
-"""A partition whose directory is gone (row 12 of the storage faults)."""
+"""A partition without its directory (row 12 of the storage faults)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_rows_12_33_only_a_partition_that_never_had_data_may_be_created_again() 
     log_dir.close()
     for partition in (WRITTEN, EMPTY, DROPPED):
         remove_tree(filesystem, DATA / str(partition))
-    for _ in range(2):  # what was known stays known
+    for _ in range(2):  # it stays known
         log_dir = open_dir(filesystem)
         assert log_dir.offline.keys() == {WRITTEN}
         assert "directory is missing" in log_dir.offline[WRITTEN].reason

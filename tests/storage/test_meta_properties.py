@@ -1,4 +1,4 @@
-"""`meta.properties`: whose a log directory is, and what is told to whom it is not."""
+"""`meta.properties`: the owner of a log directory, and the error that any other broker gets."""
 
 from __future__ import annotations
 

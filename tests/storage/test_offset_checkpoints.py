@@ -55,7 +55,7 @@ def test_nothing_is_above_what_it_is_lowered_to() -> None:
 
 
 def test_a_partition_that_leaves_while_it_is_written_is_not_forgotten() -> None:
-    """On the loop, while the checkpoint is written in a thread: in one place first, then no more in the other."""
+    """The loop moves a partition while a thread writes the checkpoint: it is in `leaving` before it leaves the logs."""
     filesystem = MemoryFilesystem()
     offsets, log = known(filesystem), some_log(filesystem, 4)
     offsets.write({T: log, U: log}, lambda: ())

@@ -57,7 +57,7 @@ MESSAGE_1 = bytes.fromhex(
 
 @dataclass
 class Entry:
-    """One message, or a wrapper with several in it, and what is to be read from it."""
+    """One message, or a wrapper with several in it, and the records to be read from it."""
 
     data: bytes
     records: list[Record]
@@ -239,7 +239,7 @@ def test_a_search_by_time_in_format_0_is_unsupported(codec: Codec) -> None:  # r
         for timestamp in (None, 0, START_MS):
             with pytest.raises(UnsupportedForMessageFormat):
                 log.timestamp_search(timestamp).run()
-        log.roll()  # an empty segment behind does not change that
+        log.roll()  # an empty segment after it does not change that
         with pytest.raises(UnsupportedForMessageFormat):
             log.timestamp_search(0).run()
         log.close()
@@ -253,7 +253,7 @@ def test_a_search_by_time_in_format_0_is_unsupported(codec: Codec) -> None:  # r
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_indexes_are_the_same_however_they_are_made(magic: int, codec: Codec) -> None:
-    """Without any (Kafka 0.8 and 0.9 had no time index), and again after a kill."""
+    """Start without any index (Kafka 0.8 and 0.9 had no time index), and again after a kill."""
     made, filesystem = old_log(magic, 60, codec)
     open_log(filesystem, config=CONFIG, clean=True).close()
     names = [paths.offset_file(DIRECTORY, 0, suffix) for suffix in (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX)]
@@ -369,7 +369,7 @@ def _records_of(segment: Segment) -> list[Record]:
 
 
 def test_what_stays_of_a_wrapper_has_its_codec_its_offsets_and_its_type_of_timestamp() -> None:
-    """As Apache Kafka 4.4 converts them: the batch begins and ends with what stays."""
+    """Apache Kafka 4.4 converts them so, too: the batch begins and ends with the records that stay."""
     made = OldLog(random.Random(9))
     values = [b"a", None, b"c", b"d"]
     made.entries = []

@@ -1,7 +1,7 @@
 """Directories that Apache Kafka 0.8.2.2 and 0.10.2.2 left behind after a clean stop (`old_kafka/*.zip`).
 
 Topics `m0` (messages of format 0), `m1` (format 1), `m1a` (format 1, LogAppendTime), `c0` and `c1` (the same, compacted
-there), each with all codecs of the time in small segments; beside each a JSON list of what was produced: offset,
+there), each with all codecs of the time in small segments; beside each a JSON list of the records produced: offset,
 timestamp as acknowledged, key, value, timestamp as sent.
 """
 
@@ -45,7 +45,7 @@ def unpack(version: str, topic: str, log_dir: Path) -> Path:
 
 
 def expected(version: str, topic: str) -> list[Record]:
-    """What is to be read: of a compacted topic, too, all that was produced."""
+    """The records to be read: all that were produced, from a compacted topic, too."""
     with zipfile.ZipFile(FIXTURES / f"kafka-{version}.zip") as archive:
         rows = json.loads(archive.read(f"{topic}.json"))
     append_time = topic.endswith("a")
@@ -120,7 +120,7 @@ def test_searches_by_time(version: str, topic: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "topic"), TOPICS)
 def test_truncated_anywhere_the_indexes_still_lead_to_what_is_left(version: str, topic: str, tmp_path: Path) -> None:
-    """Their indexes have the first offset of what was appended, where ours have the last of a batch."""
+    """Kafka's index entries have the first offset of an append, those of Klamm the last offset of a batch."""
     produced = expected(version, topic)
     for offset in (1, 100, 229, 300, len(produced) - 1):
         directory = unpack(version, topic, tmp_path / str(offset))
@@ -173,7 +173,7 @@ def test_compaction_makes_of_them_what_apache_kafka_makes(tmp_path: Path) -> Non
     checkpoint = kafka.log_dir / paths.CLEANER_CHECKPOINT
     for name in names:
         log = open_log(kafka.log_dir / f"{name}-0")
-        for _ in range(2):  # the second rolls: what is before it can be cleaned
+        for _ in range(2):  # the second rolls: the segments before it can be cleaned
             log.append_as_leader(batch(int(time.time() * 1000), value=bytes(600_000)), leader_epoch=0)
         log.close()
         shutil.copytree(kafka.log_dir / f"{name}-0", tmp_path / "ours" / f"{name}-0")

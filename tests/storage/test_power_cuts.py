@@ -1,4 +1,4 @@
-"""The power goes at every step of many lives, and any part of what was not synced is on the disk: rows 30 and 32.
+"""The power goes at every step of many lives, and any part of the unsynced data is on the disk: rows 30 and 32.
 
 At each change that a life makes, the disk is copied and cut off in several ways: with nothing that was not synced, and
 with a random part of it (writes dropped or torn, renames done or not). Every one is started, but for equal disks of
@@ -110,7 +110,7 @@ def test_rows_30_32_a_power_cut_takes_no_more_than_the_mode_allows(mode: str) ->
 
 
 def test_what_is_served_after_a_cut_in_the_fsync_mode_survives_the_next() -> None:
-    """The tail that nobody was told of is on the disk by chance, and is served: so it must stay."""
+    """The unacknowledged tail is on the disk by chance, and is served: so it must stay."""
     filesystem = MemoryFilesystem()
     world = World(filesystem, "fsync", 1)
     world.live()

@@ -1,4 +1,4 @@
-"""`preallocate`: room on the disk for a whole segment when it is made, and what becomes of the zeros behind it."""
+"""`preallocate`: room on the disk for a whole segment when it is made, and the fate of the zeros after its end."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_after_a_power_cut_what_was_flushed_is_there(seed: int) -> None:
 
 
 def test_a_large_tail_of_zeros_is_passed_over(tmp_path: Path) -> None:
-    """Sparse here; what is looked for in a tail are batches, and zeros hold none."""
+    """The tail is sparse here. It is searched for batches, and zeros hold none."""
     config = LogConfig(segment_bytes=1 << 28, preallocate=True)
 
     def open_real(*, clean: bool) -> Log:

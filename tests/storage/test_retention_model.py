@@ -1,7 +1,7 @@
 """Retention against a list of batches, while the clock goes on and jumps by up to a day either way.
 
-What may go is told anew from the list at each pass; and no jump, at the moment at which it happens, lets anything go
-that could not have gone before it.
+Each pass computes from the list which segments may be deleted. A jump, at the moment at which it happens, lets no
+segment go that could not have gone before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a log begins a new segment, and what that does not do yet."""
+"""The moments at which a log begins a new segment, and what rolling does not do yet."""
 
 from __future__ import annotations
 

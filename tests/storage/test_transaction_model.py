@@ -62,7 +62,7 @@ class TransactionMachine(RuleBasedStateMachine):
         return log
 
     def _commit_everything(self, log: Log) -> None:
-        """As the broker does after a start. Which transactions had ended above the high watermark is forgotten."""
+        """Commit all, as the broker does after a start. Unreplicated transactions are forgotten."""
         self.high_watermark = log.log_end_offset
         log.set_high_watermark(self.high_watermark)
 
@@ -147,7 +147,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.filesystem.crash(random.Random(seed) if seed is not None else None)
         self.log = self._open(clean=False, recovery_point=durable, power_loss=True)
         assert self.log.log_end_offset >= durable
-        self.log.local.flush()  # what was cut may come back else when the power goes again
+        self.log.local.flush()  # else the cut part may come back when the power goes again
         self._cut(self.log.log_end_offset)
 
     @precondition(lambda self: any(segment.transaction_index.count for segment in self.log.local.segments.all))

@@ -47,22 +47,22 @@ def open_log(directory: Path, *, clean: bool, recovery_point: int = 0) -> Log:
 
 
 def script(seed: int) -> str:
-    """Five producers, whose transactions overlap, some over a segment; two stay open."""
+    """Five producers with overlapping transactions, some over a segment; two stay open."""
     rng = random.Random(seed)
     steps = []
     is_open: set[int] = set()
     for _ in range(120):
-        who = rng.randrange(5)
-        if who not in is_open:
-            steps.append(f"b{who}")
-            is_open.add(who)
-        steps.append(f"s{who}:{rng.choice([1, 3, 40, 400])}")
+        producer = rng.randrange(5)
+        if producer not in is_open:
+            steps.append(f"b{producer}")
+            is_open.add(producer)
+        steps.append(f"s{producer}:{rng.choice([1, 3, 40, 400])}")
         if rng.random() < 0.2:
             steps.append(f"n:{rng.choice([1, 50])}")
         if rng.random() < 0.4:
-            steps.append(rng.choice("ca") + str(who))
-            is_open.discard(who)
-    return " ".join(steps + [f"a{who}" for who in sorted(is_open)] + ["b1 s1:2", "n:3", "b2 s2:1"])
+            steps.append(rng.choice("ca") + str(producer))
+            is_open.discard(producer)
+    return " ".join(steps + [f"a{producer}" for producer in sorted(is_open)] + ["b1 s1:2", "n:3", "b2 s2:1"])
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +177,8 @@ def test_apache_kafka_finds_nothing_wrong_in_ours(tmp_path: Path) -> None:
     assert sum("endTxnMarker: ABORT coordinatorEpoch: 3" in line for line in dump) == 1
     (index,) = indexes_in(tmp_path / "t-0").values()
     check(index, 0, log.log_end_offset)
-    told = [line for line in dump if line.startswith("version: 0 producerId: ")]
-    assert told == [
+    lines = [line for line in dump if line.startswith("version: 0 producerId: ")]
+    assert lines == [
         f"version: 0 producerId: {t.producer_id} firstOffset: {t.first_offset} lastOffset: {t.last_offset} "
         f"lastStableOffset: {t.last_stable_offset}"
         for t in entries(index)

@@ -256,7 +256,7 @@ def test_a_segment_that_is_missing(data: Path) -> None:
 
 
 def test_an_index_at_an_offset_of_another_segment_is_left_over(data: Path) -> None:
-    """As the loader sees it."""
+    """The loader sees it so, too."""
     first, second = logs(data)[:2]
     inside = int(second.stem) - 1
     path = first.with_name(f"{inside:020d}.index")
@@ -280,7 +280,7 @@ def test_a_log_that_is_missing_with_its_index_left(data: Path) -> None:
 
 
 def test_a_segment_of_which_batches_are_gone_says_nothing_of_producers(data: Path) -> None:
-    """It was compacted, and no checkpoint tells: a copy of the partition alone."""
+    """The segment was compacted, and no checkpoint says so: a copy of the partition alone."""
     path = logs(data)[1]
     content = path.read_bytes()
     path.write_bytes(content[read_header(content).size_bytes :])
@@ -320,7 +320,7 @@ def test_a_partition_in_two_directories(data: Path) -> None:
 
 
 def test_records_are_read_only_if_asked(data: Path) -> None:
-    """A batch whose checksum is right and whose records are nonsense."""
+    """A batch with a right checksum and nonsense for records."""
     path = logs(data)[-1]
     log_end = max(int(path.stem) for path in (data / "t-0").glob("*.snapshot"))
     bad = encode_batch([Record(log_end, START_MS, b"k", b"v")], base_offset=log_end, leader_epoch=2)

@@ -546,7 +546,7 @@ def test_the_last_batch_that_may_be_compacted_leaves_its_header() -> None:
 
 
 def test_an_empty_index_is_deleted() -> None:
-    """Its entries without markers would let readers leave out what the producer committed later."""
+    """Readers would use its entries without markers to skip later, committed records of the producer."""
     log, filesystem = closed_log([(b"x", b"1")])
     transacted(log, 7, 0, b"a")
     ended(log, 7, is_commit=False)

@@ -65,7 +65,7 @@ def test_one_key_at_the_end_of_another_is_not_there() -> None:
 
 
 def test_the_memory_is_what_was_asked_for() -> None:
-    """With the default buffer of 128 MiB as many keys as Apache Kafka has: 5 million."""
+    """The default buffer of 128 MiB has room for as many keys as Apache Kafka's: 5 million."""
     assert OffsetMap(128 << 20, 0.9).capacity == 5_033_164
     memory = 1 << 20
     tracemalloc.start()

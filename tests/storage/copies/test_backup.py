@@ -205,7 +205,7 @@ def test_retention_gets_in_between(at: int) -> None:
 
 
 def test_what_was_preallocated_is_not_read() -> None:
-    """It would take seconds for segments of 1 GiB."""
+    """Reading it would take seconds for segments of 1 GiB."""
     reads = []
     for preallocate in (False, True):
         filesystem = MemoryFilesystem()
@@ -214,7 +214,7 @@ def test_what_was_preallocated_is_not_read() -> None:
         assert take(filesystem).end_offset == 3
         reads[-1] += filesystem.reads
     without, having = reads
-    assert having <= without + 1  # whether a batch lies behind the end
+    assert having <= without + 1  # whether a batch lies after the end
 
 
 def test_another_file_under_the_same_name_is_noticed() -> None:

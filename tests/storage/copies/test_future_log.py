@@ -53,7 +53,7 @@ class Disks:
 
 
 class Known:
-    """What was written, what is durable, and the log start."""
+    """The written batches, the durable ones, and the log start."""
 
     def __init__(self) -> None:
         self.written = self.attempted = self.durable = self.log_start = self.log_start_attempted = 0
@@ -73,7 +73,7 @@ def flush(log: Log, known: Known) -> None:
 
 
 def delete_records(log: Log, known: Known, offset: int, log_dir: LogDir) -> None:
-    """As `broker.retention` does; answered when the log start is durable."""
+    """Delete records as `broker.retention` does; the answer follows when the log start is durable."""
     known.log_start_attempted = offset
     log.advance_log_start(offset)
     log_dir.checkpoint()
@@ -253,7 +253,7 @@ def test_retention_may_overtake_the_copy(stop: bool) -> None:
 
 
 def test_aborted_transactions_stay_aborted_in_the_copy_and_after_a_restart() -> None:
-    """Of complete segments, of the active one as it is copied, and of batches that follow."""
+    """Transactions in complete segments, in the active one as it is copied, and in batches that follow."""
     filesystem = MemoryFilesystem()
     disks = Disks(filesystem)
     source, target = disks.log_dirs

@@ -1,4 +1,4 @@
-"""What is checked of a compacted segment before it takes the place of others, and what is done to one that fails."""
+"""Checks of a compacted segment before it takes the place of others, and the end of one that fails them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_file_that_has_changed_since_it_was_checked_is_not_swapped_in() -> Non
 
 
 def test_what_was_made_of_a_log_before_it_was_cut_is_not_swapped_in() -> None:
-    """Its segments may have the same names and sizes again."""
+    """The log's segments may have the same names and sizes again."""
     log, _, group = cleaned_log()
     log.local.configure(CONFIG)
     log.truncate_to(0)

@@ -77,7 +77,7 @@ def test_entries_stay_in_memory_while_the_disk_is_full() -> None:
 @pytest.mark.parametrize("padding", [2, 7, 5000])
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 1000])
 def test_zeros_after_the_entries_are_skipped_and_cut_off(count: int, padding: int) -> None:
-    """As Apache Kafka leaves its preallocated indexes when it is killed."""
+    """Apache Kafka leaves its preallocated indexes like this when it is killed."""
     filesystem = MemoryFilesystem()
     offsets, times = OffsetIndex(filesystem, PATH, 50), TimeIndex(filesystem, Path("/t"), 50)
     for number in range(count):

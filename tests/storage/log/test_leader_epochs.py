@@ -56,7 +56,7 @@ def test_an_epoch_that_contradicts_later_ones_takes_their_place() -> None:
 
 @pytest.mark.java
 def test_apache_kafka_gives_the_same_answers() -> None:
-    """The same questions, and what is left after each change, in 400 random lives."""
+    """The same questions, and the entries after each change, in 400 random lives."""
     rng = random.Random(1)
     script: list[str] = []
     ours: list[str] = []

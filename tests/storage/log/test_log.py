@@ -143,7 +143,7 @@ def test_reads_that_go_on_where_the_last_was_cut_give_the_same_bytes() -> None:
 
     for max_bytes in (300, 500, 1000, 1001, 1500):
         assert in_steps(max_bytes) == read_bytes(log, 0)
-    log.truncate_to(31)  # what was known of batches behind it is not true any more
+    log.truncate_to(31)  # remembered positions of batches above it are invalid now
     for size in (10, 200, 30):
         fill(log, 4, records_each=2, value=bytes(size))
     for max_bytes in (300, 500, 1000, 1001, 1500):
@@ -421,14 +421,14 @@ def test_a_full_disk_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> 
     log = open_log(filesystem, clock=clock)
     fill(log, 2)
     filesystem.space_bytes = 10
-    told = []
+    counts = []
     for _ in range(3):
         for _ in range(5):
             with pytest.raises(KafkaStorageError, match="ENOSPC"):
                 fill(log, 1)
-        told.append(sum("append failed" in record.getMessage() for record in caplog.records))
+        counts.append(sum("append failed" in record.getMessage() for record in caplog.records))
         clock.advance(1000)
-    assert told == [1, 2, 3]
+    assert counts == [1, 2, 3]
 
 
 def test_full_disk_at_roll_keeps_the_old_segment() -> None:
@@ -669,7 +669,7 @@ def test_an_index_that_lies_is_rebuilt_when_it_is_found_out() -> None:
     log.close()
     path = log.local.segments.all[0].offset_index.path
     entries = bytearray(filesystem.read_bytes(path))
-    entries[12:16] = (60_000).to_bytes(4, "big")  # a position far behind the end
+    entries[12:16] = (60_000).to_bytes(4, "big")  # a position far after the end
     filesystem.open_file(path).write_at(entries, 0)
     again = open_log(filesystem, config=config, clean=True)
     assert [read_header(read_bytes(again, offset)).base_offset for offset in range(51)] == list(range(51))

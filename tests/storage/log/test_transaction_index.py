@@ -1,4 +1,4 @@
-"""The transaction index: its bytes, its look-ups, what is noticed when it is wrong, and the list of them."""
+"""The transaction index: its bytes, its look-ups, its sanity checks, and the list of a log's indexes."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100)
 
 
 def aborting_log(filesystem: MemoryFilesystem) -> Log:
-    """Transactions of producer 7 over three segments, all aborted but the second one, a record outside behind each."""
+    """Transactions of producer 7 over three segments, all but the second one aborted, a plain record after each."""
     log = open_log(filesystem, config=CONFIG)
     for number in range(6):
         transact(log, 7, 0, number)

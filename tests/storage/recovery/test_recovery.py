@@ -30,7 +30,7 @@ def path_of(base_offset: int, suffix: str = ".log") -> Path:
 def written(
     batch_count: int = 6, *, config: LogConfig | None = None, flush_after: int = 0
 ) -> tuple[MemoryFilesystem, Log]:
-    """A filesystem with a log whose process has just died."""
+    """A filesystem with a log just after the death of its process."""
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=config)
     fill(log, flush_after)
@@ -224,7 +224,7 @@ def test_rows_7_8_indexes_are_rebuilt(suffix: str, clean: bool, how: str) -> Non
     assert all_offsets(again) == list(range(40))
     assert again.timestamp_search(START_MS).run() == (START_MS, 0, 0)
     assert again.timestamp_search(START_MS + 1).run() is None
-    again._snapshot_offset = -1  # write everything anew
+    again._snapshot_offset = -1  # write everything again
     again.close()
     if how != "empty" or suffix == ".timeindex":  # an empty offset index only costs time
         assert {path: filesystem.read_bytes(path) for path in expected} == expected

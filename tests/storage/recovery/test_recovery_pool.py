@@ -38,7 +38,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
-    """A log dir whose process has died: some of each log was flushed."""
+    """A log dir after the death of its process: some of each log was flushed."""
     path = tmp_path / "data"
     data = LogDir.open(path, node_id=1)
     load_logs(data, lambda _: CONFIG)

@@ -33,7 +33,7 @@ def entry(offset: int, magic: int) -> bytes:
 
 
 def written(*, magic: int = 2, base_offset: int = 0, next_segment: bool = True) -> MemoryFilesystem:
-    """A log whose first segment spans three times what its indexes can tell, all of it durable."""
+    """A log with a first segment that spans three times the offsets that its indexes can express, all of it durable."""
     filesystem = MemoryFilesystem()
     filesystem.make_directories(DIRECTORY)
     segments = {base_offset: b"".join(entry(offset, magic) for offset in OFFSETS if offset >= base_offset)}
@@ -117,9 +117,7 @@ def test_damage_stops_the_split_and_is_found_by_recovery() -> None:
     filesystem = written(next_segment=False)
     path = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)
     size = len(entry(0, 2))
-    filesystem.open_file(path).write_at(
-        b"\x55", 6 * size + 70
-    )  # in the batch of FAR + 1, behind which good ones follow
+    filesystem.open_file(path).write_at(b"\x55", 6 * size + 70)  # in the batch of FAR + 1, which good ones follow
     before = filesystem.read_bytes(path)
     with pytest.raises(LogDamaged, match="a good batch follows"):
         open_log(filesystem, config=CONFIG)
@@ -128,7 +126,7 @@ def test_damage_stops_the_split_and_is_found_by_recovery() -> None:
 
 
 def test_an_offset_that_leaps_alone_is_no_reason_to_split() -> None:
-    """Not in the newest segment of a topic that has no gaps, and not beyond the next segment."""
+    """The newest segment of a topic without gaps is not split, nor is one with an offset beyond the next segment."""
     filesystem = written(next_segment=False)
     log_file = paths.offset_file(DIRECTORY, 0, paths.LOG_SUFFIX)
     with pytest.raises(Exception, match="last offset delta"):

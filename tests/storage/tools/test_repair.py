@@ -1,4 +1,4 @@
-"""Repairing a damaged log: what is cut, what is kept, and that a crash on the way loses nothing."""
+"""Repair of a damaged log: the parts it cuts, the parts it keeps, and that a crash on the way loses nothing."""
 
 from __future__ import annotations
 
