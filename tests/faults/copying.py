@@ -159,7 +159,7 @@ class Copying:
     # -- copying ------------------------------------------------------------------------------------------------
 
     def copy(self, broker_kills: int, copier_kills: int) -> list[dict[str, Any]]:
-        """Copy everything, with so many kills; what the reader was told meanwhile."""
+        """Copy everything, with so many kills; return the rows that the reader got meanwhile."""
         kills = ["broker"] * broker_kills + ["copier"] * copier_kills
         self.rng.shuffle(kills)
         with ExitStack() as stack:
@@ -186,7 +186,7 @@ class Copying:
             return reader.events
 
     def _await_progress(self, count: int) -> None:
-        """So many records are copied between two kills, or they would show little."""
+        """Wait until `count` more records are copied: kills in faster succession would show little."""
         due = self._committed() + count
         try:
             wait_for(lambda: self._committed() >= due or self._are_at_their_end(), PATIENCE_S, "transactions")
@@ -240,10 +240,10 @@ class Copying:
         wait_for(lambda: bool(started.events), PATIENCE_S, "the copier")
 
     def _empty_group(self, client: Client) -> None:
-        """Let the dead leave, and the other, who comes back by itself.
+        """Let the dead members leave, and the living one, which comes back by itself.
 
         A copier that is given no partition thinks that all is copied, and ends. While the group counts on one that is
-        dead there may be none left, and when the session of the dead ends nobody may be left who copies what it had.
+        dead there may be none left, and when the session of the dead ends nobody may be left to copy its partitions.
         """
         (group,) = client.settled(DescribeGroupsRequest(groups=[COPIERS]), DESCRIBE_VERSION).groups
         assert group.error_code == 0, group
@@ -264,10 +264,10 @@ class Copying:
         met = seen(events)
         places = {(partition, offset): value for partition, offset, value in met}
         assert len(places) == len(met), "the reader has met two values at one place"
-        told: Records = [[] for _ in range(PARTITIONS)]
+        read: Records = [[] for _ in range(PARTITIONS)]
         for (partition, _), value in sorted(places.items()):
-            told[partition].append(value)
-        for partition, (before, after) in enumerate(zip(copied, told, strict=True)):
+            read[partition].append(value)
+        for partition, (before, after) in enumerate(zip(copied, read, strict=True)):
             assert after == before, f"the reader of partition {partition}: {difference(before, after)}"
         log = self.broker.log()
         assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]

@@ -2,7 +2,7 @@
 
 A corpus of valid requests of every served (API, version), with values that reach deep into the handlers, is mutated
 byte by byte and sent in bulk over several connections. Most mutants are closed upon: the frame after the last one
-answered was it, and the next connection goes on behind it, so that every frame is really looked at by the broker.
+answered was the cause, and the next connection continues after it, so that the broker really looks at every frame.
 
 What must hold: no traceback in the log, a ping on another connection is answered all the time, memory stays bounded,
 and the broker stops cleanly and starts again afterwards.
@@ -170,7 +170,7 @@ class Corpus:
         )
 
     def _records(self, version: int) -> bytes | None:
-        """A good batch or message set, or one that is bad behind a good CRC."""
+        """A good batch or message set, or a bad one with a good CRC."""
         rng = self._rng
         if version < 3 and rng.random() < 0.8:
             codec = rng.choice((Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4))
@@ -218,7 +218,7 @@ def mutated(payload: bytes, other: bytes, rng: random.Random) -> bytes:
         position = rng.randrange(len(out))
         part = bytes(out[position : position + rng.choice((4, 16, 64))])
         out[position:position] = part * rng.choice((1, 2, 50))
-    elif how == 10:  # random behind a good header, or all of it
+    elif how == 10:  # random after a good header, or all of it
         out = bytearray(out[: rng.choice((0, 8, 10, 14))] + rng.randbytes(rng.randrange(1, 200)))
     return bytes(out)
 
@@ -254,7 +254,7 @@ def allowed(payload: bytes, rng: random.Random, *, auto_create: bool) -> bool:
 
 
 def framed(payload: bytes, rng: random.Random) -> bytes:
-    """With its size, which lies now and then."""
+    """Put the size before `payload`, now and then a wrong one."""
     size = len(payload)
     if rng.random() < 0.005:
         size = rng.choice((size + 1, max(1, size - 1), 0, -1, 2**31 - 1, size + 1000))
@@ -262,7 +262,7 @@ def framed(payload: bytes, rng: random.Random) -> bytes:
 
 
 class Shooter(threading.Thread):
-    """Sends frames until told to stop, or until it has sent its share."""
+    """A thread that sends frames until it is stopped, or until it has sent its share."""
 
     def __init__(
         self, port: int, corpus: Corpus, seed: str, stop: threading.Event, *, share: int, auto_create: bool
@@ -315,9 +315,9 @@ class Shooter(threading.Thread):
                     self.abandoned += 1
                 else:
                     self.closed += 1
-            behind = min(last + 2, len(frames))
-            self.sent += behind - first
-            first = behind
+            following = min(last + 2, len(frames))
+            self.sent += following - first
+            first = following
 
 
 class Pinger(threading.Thread):
@@ -359,7 +359,7 @@ def cpu_s(pid: int) -> float:
 
 
 class Janitor(threading.Thread):
-    """Deletes the topics that mutants have made, makes the fixed ones again that mutants have deleted."""
+    """A thread that deletes the topics of mutants, and makes the fixed ones again that mutants have deleted."""
 
     def __init__(self, port: int, stop: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -404,7 +404,7 @@ class Fuzz:
         self._corpus = Corpus(rng, [topic.topic_id for topic in found.topics], per_version=6)
 
     def run(self, *, frames: int, seconds: float, shooters: int = 3) -> dict[str, object]:
-        """Until so many frames are sent, or the time is over; the facts. AssertionError when something is wrong."""
+        """Run until so many frames are sent, or the time is over; return the facts. Raises AssertionError."""
         process = self._process
         stop = threading.Event()
         pinger, janitor = Pinger(process, stop), Janitor(process.port, stop)

@@ -47,7 +47,7 @@ READ_BYTES = 8 << 20
 
 @dataclass
 class Ledger:
-    """What was acknowledged: (producer, sequence) by place and offset."""
+    """The acknowledged records: (producer, sequence) by place and offset."""
 
     acked: dict[Place, dict[int, tuple[str, int]]] = field(default_factory=lambda: defaultdict(dict))
     count: int = 0
@@ -129,7 +129,10 @@ class LibrdkafkaProducer(threading.Thread):
 
 
 class OwnProducer(threading.Thread):
-    """Up to IN_FLIGHT batches for one place, repeated unchanged over new connections until all are acknowledged."""
+    """A thread that sends up to IN_FLIGHT batches for one place, and repeats them unchanged over new connections.
+
+    It ends when all are acknowledged.
+    """
 
     def __init__(self, broker: BrokerProcess, ledger: Ledger, rng: random.Random) -> None:
         super().__init__(name="own", daemon=True)

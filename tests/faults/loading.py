@@ -58,7 +58,7 @@ class Killed:
 
 
 def arm(step: str) -> None:
-    """From now on the job dies there."""
+    """Make the job die at `step` from now on."""
     assert step in (*STEPS, "never")
     if step in STEPS[:2]:
         klamm.pipeline.jobs.load.job.load_range = Killed(step, load_range)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Hostile logins, as a table: row of SECURITY.md 6.1, fact, what is sent, what is seen, and where Apache Kafka differs.
+"""Hostile logins, as a table: row of SECURITY.md 6.1, fact, request, expected answers, Apache Kafka's if they differ.
 
 A case is a function of a `Login`, one new connection to a listener with SASL, that gives what a client sees, answer by
 answer: an error code, CLOSED, or RAW for a frame without an error code. The same table runs against Apache Kafka 4.4:

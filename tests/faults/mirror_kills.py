@@ -98,7 +98,7 @@ POINTS: Final[dict[str, Callable[[Callable[[], bool]], None]]] = {
 
 
 class Kills:
-    """Two clusters, and what is between them."""
+    """Two clusters, and the mirror between them."""
 
     def __init__(self, source: Cluster, target: Cluster, name: str, rng: random.Random) -> None:
         self.source = source
@@ -145,7 +145,7 @@ class Kills:
             assert os.WEXITSTATUS(status) == 0, f"exit status {os.WEXITSTATUS(status)}, killed so far {self.killed}"
 
     def run_in_spark(self, delay_s: float) -> None:
-        """The whole command, in a process group that is killed so long after it has told its plan."""
+        """Run the whole command, in a process group that is killed so long after it has printed its plan."""
         arguments = [*self._command("local[2]"), "--progress", "log"]
         with subprocess.Popen(
             [sys.executable, "-m", "klamm.pipeline", *arguments],
@@ -154,8 +154,8 @@ class Kills:
             start_new_session=True,
         ) as process:
             assert process.stderr is not None
-            told = next((line for line in process.stderr if " planned " in line), None)
-            assert told is not None, f"it ended with {process.wait()}"
+            planned = next((line for line in process.stderr if " planned " in line), None)
+            assert planned is not None, f"it ended with {process.wait()}"
             try:
                 assert process.wait(delay_s) == 0
             except subprocess.TimeoutExpired:

@@ -5,7 +5,7 @@ A case is a function of a `Broker` (the peer with the topics that `prepare` make
 CLOSED, SILENT, ANSWERED, an error code, or a tuple of such. The same table runs against Apache Kafka 4.4: `kafka` is
 what that shows where it is not the same, NOT_ASKED where it cannot be asked (Kafka 4 has removed the version).
 
-A case can be repeated any number of times; it leaves nothing behind but records.
+A case can be repeated any number of times; it leaves nothing but records.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ def pipelined(broker: Broker, count: int = 200) -> object:
 
 
 def nested_set() -> bytes:
-    """A compressed message whose inner message is compressed, too."""
+    """A compressed message in a compressed message."""
     inner = encode_set([Record(0, now_ms(), b"k", b"v")], 1, codec=Codec.GZIP)
     return encode_message(1, 0, now_ms(), None, gzip.compress(inner), int(Codec.GZIP))
 

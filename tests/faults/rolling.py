@@ -1,7 +1,7 @@
 """A rolling restart: the members of a group go and come back one after the other under load, and the broker is killed.
 
-Every member is librdkafka in a thread: it processes what it polls, then commits it. `Ledger` sees it all: who owns a
-partition, what was processed, what is committed. What must hold, and is checked while it runs or at the end: each
+Every member is librdkafka in a thread: it processes what it polls, then commits it. `Ledger` sees it all: owners of
+partitions, processed records, committed offsets. What must hold, and is checked while it runs or at the end: each
 acknowledged record is processed at least once; no committed offset goes back; and where assignments are sticky, a
 restart moves at most twice the partitions of the member that was restarted.
 """
@@ -94,7 +94,7 @@ class Ledger:
 
 
 class RollingMember(threading.Thread):
-    """Polls, processes, commits, until it is told to leave."""
+    """A thread that polls, processes and commits, until it is made to leave."""
 
     def __init__(self, name: str, address: str, config: Mapping[str, Any], ledger: Ledger) -> None:
         super().__init__(name=name, daemon=True)
@@ -156,8 +156,8 @@ class RollingMember(threading.Thread):
 
     def _commit(self, offsets: list[TopicPartition]) -> None:
         try:
-            told = self._consumer.commit(offsets=offsets, asynchronous=False) or []
-            errors = [one.error for one in told if one.error is not None]
+            results = self._consumer.commit(offsets=offsets, asynchronous=False) or []
+            errors = [one.error for one in results if one.error is not None]
         except KafkaException as error:
             errors = [error.args[0]]
         for one in errors:
@@ -206,7 +206,7 @@ class Load(threading.Thread):
 
 
 class CommitWatch(threading.Thread):
-    """Asks all the time for what is committed."""
+    """A thread that asks for the committed offsets all the time."""
 
     def __init__(self, broker: BrokerProcess, partitions: int, ledger: Ledger) -> None:
         super().__init__(name="commits", daemon=True)
@@ -291,7 +291,7 @@ class RollingRestart:
         self.moved.append(self.ledger.moves)
 
     def _settle(self) -> None:
-        """Until everyone has its share, and for a heartbeat or two more."""
+        """Wait until every member has its share, and for a heartbeat or two more."""
         even = dict.fromkeys(self.names, self.share)
         wait_for(lambda: bool(self.ledger.failures) or self.ledger.shares() == even, SETTLE_S, "a balanced group")
         assert not self.ledger.failures, self.ledger.failures[:5]

@@ -42,7 +42,7 @@ class Room:
     acked: dict[str, int] = field(default_factory=dict)
 
     def write(self, peer: Broker, topic: str, count: int = 1) -> int | str:
-        """Until one is refused; the last answer."""
+        """Write until one is refused; return the last answer."""
         if self.producer_id < 0:
             self.producer_id, _ = peer.producer()
         code: int | str = 0
@@ -55,7 +55,7 @@ class Room:
         return code
 
     def all_there(self, peer: Broker, topic: str) -> None:
-        """Everything that was acknowledged, at its place; what was not may be behind it, in order."""
+        """Check that each acknowledged record is at its place; others may follow, in order."""
         found = contents(peer, topic=topic)
         assert found == list(range(len(found))) and len(found) >= self.acked.get(topic, 0)
         self.acked[topic] = len(found)
@@ -311,7 +311,7 @@ def check(made: Room, peer: Broker, operation: Operation) -> None:
         for partition in range(1, 3):
             wait_for(lambda index=partition: peer.produce(one(), topic="victim", partition=index) == 0, 10, "it")
     if operation is transaction:
-        transaction(made, peer)  # fences, ends what is open, does both again
+        transaction(made, peer)  # fences, ends open transactions, does both again
         assert committed(made) <= {b"committed"} and committed(made)
 
 

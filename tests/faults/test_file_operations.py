@@ -116,7 +116,7 @@ class Model:
         self.transactions = [transaction for transaction in self.transactions if transaction.offsets]
 
     def forget_deleted(self, log: Log) -> None:
-        """Of a transaction whose first records were deleted the first that is left may be known as its first."""
+        """Forget first records that were deleted: a transaction may be known by the first record that remains."""
         for transaction in [each for each in self.transactions if each.outcome == OPEN]:
             producer = log.producers.get(transaction.producer_id)
             first = producer.first_transaction_offset if producer is not None else -1
@@ -151,7 +151,7 @@ class Model:
 
     def _compare(self, found: Mapping[int, Any], allowed: Mapping[int, Any], needed: set[int]) -> None:
         wrong = {offset: pair for offset, pair in found.items() if allowed.get(offset) != pair}
-        assert not wrong, f"{self.name}: not what was written, or not to be seen: {wrong}"
+        assert not wrong, f"{self.name}: not as written, or not to be seen: {wrong}"
         assert needed <= found.keys(), f"{self.name}: lost: {sorted(needed - found.keys())} of [0, {self.end})"
 
 
@@ -173,7 +173,7 @@ def _all(log: Log) -> dict[int, tuple[bytes, bytes]]:
 
 
 class Manager(PartitionManager):
-    """With small segments."""
+    """A partition manager with small segments."""
 
     def _log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         return _small(super()._log_config(overrides))
@@ -254,7 +254,7 @@ class Life:
         return [*executors, *workers]
 
     async def publish(self, image: MetadataImage) -> None:
-        """As the controller does."""
+        """Publish as the controller does."""
         old = self.image
         await self.manager.prepare(old, image)
         self.image = image
@@ -351,7 +351,7 @@ class World:
         await self.steps(1)
 
     async def rest(self) -> None:
-        """Until nothing is under way."""
+        """Wait until nothing is under way."""
         while self.tasks or self.life.busy() or self.life.log_dir_mover._task is not None:
             await self.steps(1)
 

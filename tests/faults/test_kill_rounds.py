@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 @pytest.mark.parametrize("flush", ["by the kernel", "each append"])
 def test_what_was_acknowledged_survives(tmp_path: Path, flush: str) -> None:
-    """With `flush.messages=1` acknowledgements wait for group commits, which must change nothing of this."""
+    """Acknowledgements wait for group commits if `flush.messages=1`, which must change nothing of this."""
     config: dict[str, object] = {"log.flush.interval.messages": 1} if flush == "each append" else {}
     rounds = KillRounds(tmp_path, seeded(f"kill rounds, flushed {flush}"), config)
     try:

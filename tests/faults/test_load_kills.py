@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(step: str, command: str, table: Path, *arguments: str) -> int:
-    """Its exit status, negative when it was killed."""
+    """Run the job; return its exit status, negative when it was killed."""
     line = [sys.executable, "-m", "tests.faults.loading", step, "spark" if LONG else "here", command, *arguments]
     line += ["--pattern", "orders|payments", "--table", str(table), "--master", "local[2]", "--progress", "none"]
     done = subprocess.run(line, check=False, cwd=ROOT, env=os.environ, capture_output=True, timeout=300)
@@ -61,7 +61,7 @@ def produce(cluster: Cluster, rng: random.Random, number: int) -> None:
 
 
 def spark_rows(path: Path) -> dict[str, list[Row]]:
-    """By topic."""
+    """Return the rows that Spark reads, by topic."""
     spark = session("kills", "local[1]")
     try:
         found = dataframe(spark, str(path)).select("topic", "partition", "offset", "key", "value").collect()

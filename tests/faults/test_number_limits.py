@@ -49,7 +49,7 @@ NUMBERS = {
 
 
 class Deep:
-    """Requests whose names, ids and numbers are those of things that are there; of nobody, or of a producer."""
+    """Requests with names, ids and numbers of things that are there; of no producer, or of one."""
 
     def __init__(self, peer: Broker, topic_id: bytes, transactional_id: str | None) -> None:
         self._peer = peer
@@ -100,7 +100,7 @@ class Deep:
 
 
 def at_limits(part: Any, version: int) -> Iterator[str]:
-    """Set one number after the other within the struct; the name of what is set now. In the end all is as before."""
+    """Set one number after the other within the struct and yield the name of its field. In the end all is as before."""
     for spec in specs(type(part)):
         if not spec.in_version(version):
             continue

@@ -1,4 +1,4 @@
-"""Storage row 5: damage to what was flushed long ago is found in the background, and then told, not served."""
+"""Storage row 5: damage to data that was flushed long ago is found in the background, reported, and not served."""
 
 from __future__ import annotations
 

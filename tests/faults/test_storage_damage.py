@@ -183,7 +183,7 @@ def test_rows_13_14_17_leftovers(tmp_path: Path) -> None:
 
 
 def refused(process: BrokerProcess) -> str:
-    """It must end with exit code 3 and one clear line; gives the line."""
+    """Check that it ends with exit code 3 and one clear line; return the line."""
     size = len(process.log())
     try:
         process.start()
@@ -231,7 +231,7 @@ def test_row_24_what_is_no_directory(tmp_path: Path) -> None:
 
 
 def test_row_24_a_read_only_directory(tmp_path: Path) -> None:
-    """Root may write anywhere but on a read-only file system; others need only be told no."""
+    """Root may write anywhere but on a read-only file system; for others the file mode is enough."""
     data = filled(tmp_path, clean=True)
     directory = data.process.data
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}

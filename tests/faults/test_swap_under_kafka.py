@@ -1,7 +1,7 @@
 """Apache Kafka takes over where a compaction, or the split of a segment, of ours was killed: after every single step.
 
 Kafka does not know our manifest, only names. One partition for each step, one start of Kafka over all of them: each
-must serve what was there before the swap, or what is there after it, and nothing in between.
+must serve the records of before the swap, or those of after it, and nothing in between.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def states_of_a_compaction() -> Iterator[State]:
 
 
 def states_of_a_split() -> Iterator[State]:
-    """By hand: a segment of ten records becomes two of five."""
+    """Split by hand: a segment of ten records becomes two of five."""
 
     def segment(first: int, last: int) -> bytes:
         written = [Record(offset, START_MS, b"key-%d" % offset, b"split") for offset in range(first, last)]

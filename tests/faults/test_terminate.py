@@ -1,4 +1,4 @@
-"""SIGTERM while everything is busy: what was read is answered, then the process ends with 0, soon."""
+"""SIGTERM while everything is busy: requests already read are answered, then the process soon ends with 0."""
 
 from __future__ import annotations
 

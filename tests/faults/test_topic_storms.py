@@ -1,7 +1,7 @@
 """kill -9 in the middle of storms of topic creations, deletions and partition additions.
 
 After each restart metadata and disk agree: every topic is whole (each partition has its directory with the right topic
-id and takes records) or gone (no directory). What was acknowledged holds; what was in flight went one way or the other.
+id and takes records) or gone (no directory). Acknowledged changes hold; those in flight went one way or the other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GONE = 0  # a topic with no partitions
 
 
 class Storm(threading.Thread):
-    """Changes its own few topics until the broker dies; knows what each may be afterwards."""
+    """A thread that changes its own few topics until the broker dies, and knows what each may be afterwards."""
 
     def __init__(self, port: int, number: int, known: dict[str, set[int]], seed: float) -> None:
         super().__init__(daemon=True)

@@ -34,7 +34,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def header(api_key: int, version: int, *, client_id: bytes | None = b"test", flexible: bool | None = None) -> bytes:
-    """A request header; flexible as the version says, unless told otherwise."""
+    """A request header; `flexible` is by default what the version says."""
     if flexible is None:
         flexible = api_key in API and is_flexible(api_key, version)
     size = -1 if client_id is None else len(client_id)
@@ -71,7 +71,7 @@ def batch(*values: bytes, timestamp: int, key: bytes | None = b"k", **options: A
 
 
 def patched(batch: bytes | bytearray, *, sealed: bool = True, **fields: int) -> bytearray:
-    """The batch with header fields changed, with the CRC made right again unless told otherwise."""
+    """The batch with header fields changed; its CRC is made right again if `sealed`."""
     out = bytearray(batch)
     values = list(HEADER.unpack_from(out))
     for name, value in fields.items():
@@ -128,7 +128,7 @@ class Wire:
 
 
 class Peer:
-    """A broker at a port, asked over a connection that is made anew whenever it is closed."""
+    """A broker at a port, asked over a connection that is made again whenever it is closed."""
 
     def __init__(self, port: int, timeout_s: float = 10.0) -> None:
         self.port = port

@@ -67,7 +67,7 @@ class Streams:
 
 
 class Reader(threading.Thread):
-    """Reads the counts, committed ones only, from the beginning of time to its end."""
+    """A thread that reads the counts, committed ones only, from the first to the last."""
 
     def __init__(self, address: str) -> None:
         super().__init__(name="reader", daemon=True)
@@ -107,7 +107,7 @@ class WordCounts:
         self.numbers: dict[str, list[int]] = {}
 
     def run(self, rounds: int, lines: int) -> None:
-        """In each round `lines` are written, and both are killed while they are counted."""
+        """Write `lines` in each round, and kill both while they are counted."""
         with NodeClient(self.broker.host, self.broker.port) as node:
             for topic in (LINES, COUNTS):
                 create(node, topic, PARTITIONS)

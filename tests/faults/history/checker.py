@@ -1,6 +1,6 @@
-"""What a history shows that must not be: the anomalies of Jepsen's Kafka workload, and some of our own.
+"""The anomalies in a history: those of Jepsen's Kafka workload, and some of our own.
 
-    lost-write             acknowledged, and others behind it in the partition are there, but it is not
+    lost-write             acknowledged, and later ones in the partition are there, but it is not
     unseen                 acknowledged, and not there at the end
     duplicate              one value at two offsets
     inconsistent-offsets   two values at one offset, or an acknowledged value at another offset than was said
@@ -16,8 +16,8 @@
     committed-too-early    a position that was stored in a transaction is seen before that was asked to commit, or after
                            it aborted
 
-Sources: jepsen.tests.kafka, and Adya's names for what it calls by letters. What is not known for certain is not an
-anomaly: an operation without an answer may have happened or not.
+Sources: jepsen.tests.kafka, and Adya's names for anomalies that it calls by letters. Nothing uncertain is an anomaly:
+an operation without an answer may have happened or not.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MIN_POLLED = 50
 
 
 class VoidHistory(AssertionError):
-    """So little happened that nothing is shown."""
+    """Too little happened to show anything."""
 
 
 def check(history: History, *, minimum: int = MIN_SENDS) -> list[Anomaly]:
@@ -62,8 +62,10 @@ class Checker:
     def __init__(self, history: History) -> None:
         self.history = history
         self.by_value = {send.value: send for send in history.sends}
-        self.places: dict[bytes, set[tuple[Place, int]]] = defaultdict(set)  # where each value was seen
-        self.values: dict[tuple[Place, int], set[bytes]] = defaultdict(set)  # what was seen at each place
+        self.places: dict[bytes, set[tuple[Place, int]]] = defaultdict(
+            set
+        )  # the places and offsets at which each value was seen
+        self.values: dict[tuple[Place, int], set[bytes]] = defaultdict(set)  # the values that were seen there
         for place, found in (*history.final.items(), *history.uncommitted.items()):
             self._see(place, found)
         for poll in history.polls:
@@ -86,7 +88,7 @@ class Checker:
         yield from self.stale_generations()
         yield from self.committed()
 
-    # -- what is in the log -------------------------------------------------------------------------------------
+    # -- the content of the log ----------------------------------------------------------------------------------
 
     def duplicates(self) -> Iterator[Anomaly]:
         for value, places in self.places.items():
@@ -124,8 +126,10 @@ class Checker:
             else:
                 missing, end = send.value not in there, ends.get(send.place, -1)
             if missing:
-                behind = send.offset is not None and end > send.offset
-                yield Anomaly("lost-write" if behind else "unseen", f"{send.value!r} of {send.place} at {send.offset}")
+                is_passed = send.offset is not None and end > send.offset
+                yield Anomaly(
+                    "lost-write" if is_passed else "unseen", f"{send.value!r} of {send.place} at {send.offset}"
+                )
 
     # -- transactions -------------------------------------------------------------------------------------------
 
@@ -230,21 +234,21 @@ class Checker:
         stored: dict[tuple[str, Place], list[Commit]] = defaultdict(list)
         for commit in self.history.commits:
             stored[commit.group, commit.place].append(commit)
-        for told in self.history.committed:
-            commits = stored[told.group, told.place]
-            candidates = [commit for commit in commits if commit.offset == told.offset]
-            what = f"{told.process} was told {told.offset} for {told.group} {told.place}"
-            if any(self._may_stand(commit, commits, told.start, told.end) for commit in candidates):
+        for seen in self.history.committed:
+            commits = stored[seen.group, seen.place]
+            candidates = [commit for commit in commits if commit.offset == seen.offset]
+            what = f"{seen.process} got {seen.offset} for {seen.group} {seen.place}"
+            if any(self._may_stand(commit, commits, seen.start, seen.end) for commit in candidates):
                 continue
-            if told.offset < 0 and not any(self._decided(commit)[1] < told.start for commit in commits):
+            if seen.offset < 0 and not any(self._decided(commit)[1] < seen.start for commit in commits):
                 continue
-            if any(self._decided(commit)[0] > told.end for commit in candidates):
+            if any(self._decided(commit)[0] > seen.end for commit in candidates):
                 yield Anomaly("committed-too-early", what)
             else:
                 yield Anomaly("committed-went-back", what)
 
     def _decided(self, commit: Commit) -> tuple[float, float]:
-        """From when on a commit may count, and when it certainly does; infinite: never."""
+        """Return the time from which a commit may count, and the time from which it certainly does; infinite: never."""
         if commit.outcome is Outcome.FAILED:
             return inf, inf
         transaction = self._transaction(commit)
@@ -256,8 +260,8 @@ class Checker:
         return transaction.start, transaction.end if certain else inf
 
     def _may_stand(self, commit: Commit, commits: list[Commit], start: float, end: float) -> bool:
-        """Whether a commit may be what is told between `start` and `end`: it counts by then, and nothing that began
-        when it certainly counted has certainly replaced it."""
+        """Return whether a commit may be the one returned between `start` and `end`: it counts by then, and no commit
+        that began when it certainly counted has certainly replaced it."""
         since, surely = self._decided(commit)
         if since > end:
             return False

@@ -1,6 +1,6 @@
-"""What clients did and what they were told, as a history: the input of the checker.
+"""The operations of clients and their answers, as a history: the input of the checker.
 
-Times are of one clock that only grows. ``end`` of an operation whose answer never came is infinite: it may have been
+Times are of one clock that only grows. ``end`` of an operation without an answer is infinite: it may have been
 carried out at any time after its ``start``, or never. Values are unique in a history: one value is written once.
 """
 
@@ -15,7 +15,7 @@ Place = tuple[str, int]  # topic, partition
 
 
 class Outcome(Enum):
-    """What is known of an operation: it was carried out, it was not, or nobody can say."""
+    """The known outcome of an operation: it was carried out, it was not, or nobody can say."""
 
     OK = "ok"
     FAILED = "failed"
@@ -41,8 +41,8 @@ class Send:
 
 @dataclass(slots=True)
 class Transaction:
-    """``start`` and ``end`` are of its end: when the producer asked for it, and when it was told. ``commits``: what it
-    asked for."""
+    """``start`` and ``end`` are of its end: when the producer asked for it, and when it got the answer. ``commits``:
+    whether it asked for a commit."""
 
     key: str
     process: str
@@ -64,7 +64,7 @@ class Transaction:
 @dataclass(slots=True)
 class Poll:
     """A reader got these records of one partition, from ``position`` on. ``session`` changes when the reader goes to
-    another place of its own will: it was assigned the partition anew, or sought."""
+    another place of its own will: it was assigned the partition again, or sought."""
 
     process: str
     session: int
@@ -93,7 +93,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Committed:
-    """What somebody was told that the position of a group is; -1: none."""
+    """The position of a group that a client was sent; -1: none."""
 
     process: str
     group: str

@@ -80,7 +80,7 @@ def no_sequence_check(rng: random.Random) -> Iterator[Patch]:
 
 
 def stable_offset_off_by_one(rng: random.Random) -> Iterator[Patch]:
-    """The last stable offset is one behind the first record of an open transaction."""
+    """The last stable offset is one after the first record of an open transaction."""
     stable = Log.last_stable_offset.fget
     assert stable is not None
     wrong = property(lambda self: min(stable(self) + 1, self.high_watermark))
@@ -88,7 +88,7 @@ def stable_offset_off_by_one(rng: random.Random) -> Iterator[Patch]:
 
 
 def transaction_index_dropped(rng: random.Random) -> Iterator[Patch]:
-    """Readers are not told of aborted transactions."""
+    """Fetch responses do not list aborted transactions."""
     yield patch.object(SegmentList, "aborted", lambda self, start, end: [])
 
 
@@ -122,14 +122,14 @@ def marker_twice(rng: random.Random) -> Iterator[Patch]:
 
 
 def old_epoch_accepted(rng: random.Random) -> Iterator[Patch]:
-    """A producer whose successor has started goes on as if nothing were."""
+    """A producer continues after its successor has started."""
     find, check, check_epoch = Transactions._find, ProducerStateManager.check_batch, ProducerStateManager.check_epoch
 
-    def careless(self: Transactions, transactional_id: str, who: Any) -> Any:
+    def careless(self: Transactions, transactional_id: str, identity: Any) -> Any:
         entry = self._entries.get(transactional_id)
-        if entry is not None and who.producer_epoch < entry.current.producer_epoch:
-            who = who._replace(producer_epoch=entry.current.producer_epoch)
-        return find(self, transactional_id, who)
+        if entry is not None and identity.producer_epoch < entry.current.producer_epoch:
+            identity = identity._replace(producer_epoch=entry.current.producer_epoch)
+        return find(self, transactional_id, identity)
 
     def blind(self: ProducerStateManager, producer_id: int, epoch: int, *what: Any, **options: Any) -> Any:
         producer: ProducerStateEntry | None = self.get(producer_id)
@@ -175,7 +175,7 @@ def offset_twice(rng: random.Random) -> Iterator[Patch]:
 
 
 def truncation_in_the_middle(rng: random.Random) -> Iterator[Patch]:
-    """Recovery cuts off more than what is damaged."""
+    """Recovery cuts off more than the damaged batches."""
     scan_segment = loader.scan_segment
 
     def short(segment: Any, next_offset: int, *what: Any, **options: Any) -> Any:

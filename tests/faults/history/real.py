@@ -1,6 +1,6 @@
 """A broker process that dies, stops for a while and comes back, as the node of a workload.
 
-Each request has a connection for itself while it waits, as JoinGroup may do for long; what is idle is used again. A
+Each request has a connection for itself while it waits, as JoinGroup may do for long; an idle one is used again. A
 connection may break once its request is sent: the client does not know whether it was carried out.
 """
 
@@ -24,7 +24,7 @@ MAX_PAUSE_S = 1.0
 
 
 class RealBroker:
-    """What the processes of a workload talk to, and what is done to it."""
+    """The broker that the processes of a workload talk to, and its faults."""
 
     def __init__(self, path: Path, rng: random.Random) -> None:
         self._rng = rng
@@ -83,7 +83,7 @@ class RealBroker:
         return client
 
     async def close(self) -> None:
-        """End what is left."""
+        """End the remaining processes and connections."""
         for client in self._idle:
             client.close()
         if self.process._process is not None:

@@ -2,7 +2,7 @@
 
 Requests go through the codecs and the dispatcher. A connection may break before the broker has the request, or after it
 has answered: the client does not know which. `kill` is the death of the process, `power_cut` that of the machine, after
-which only what was synced is certain.
+which only synced data is certain to be there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Processes that write, read and commit without pause, and write down what they did and what they were told.
+"""Processes that write, read and commit without pause, and record their operations and the answers.
 
 They do what good clients do: an idempotent producer repeats a batch until it has its answer, keeps several in flight,
 and never changes their order; a transactional one asks again for its outcome; a member of a group that was fenced
-starts anew. And they do what bad ones do: a producer whose successor has started goes on, a member commits after its
-group has gone on without it. Such zombies must get nothing done.
+starts again. And they do what bad ones do: a producer continues after its successor has started, a member commits after
+its group has gone on without it. Such zombies must get nothing done.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Workload:
         answer = await self.ask(request, FETCH, code_of, last=last)
         part = answer.responses[0].partitions[0]
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            return [], 0  # the log has become shorter: begin anew, as a client does that is told to
+            return [], 0  # the log has become shorter: begin again, as auto.offset.reset makes a client do
         assert part.error_code == 0, (place, offset, part.error_code)
         aborted = [(row.first_offset, row.producer_id) for row in part.aborted_transactions or ()]
         return visible(bytes(part.records or b""), offset, sorted(aborted) if level == COMMITTED else [])
@@ -170,7 +170,7 @@ class Workload:
             position = following
 
     async def finish(self) -> None:
-        """When everybody has stopped: end what is open, and read everything."""
+        """After everybody has stopped, end the open transactions, and read everything."""
         for name in {transaction.process for transaction in self.history.transactions.values()}:
             await self.init(name.partition("#")[0], last=True)
         for place in PLACES:
@@ -236,11 +236,11 @@ class Producer:
         self.shared = shared
         self.process = process
         self.name = name
-        self.who = (-1, -1)
+        self.identity = (-1, -1)
         self.sequences: dict[Place, int] = {}
 
     async def start(self) -> None:
-        self.who = await self.shared.init(self.name)
+        self.identity = await self.shared.init(self.name)
         self.sequences = {}
 
     async def send(
@@ -259,8 +259,8 @@ class Producer:
         self.sequences[place] = sequence + 1
         batch = encode_batch(
             [Record(0, int(time.time() * 1000), None, value, ())],
-            producer_id=self.who[0],
-            producer_epoch=self.who[1],
+            producer_id=self.identity[0],
+            producer_epoch=self.identity[1],
             base_sequence=sequence,
             transactional=transaction is not None,
         )
@@ -331,7 +331,7 @@ async def haunt(shared: Workload, zombie: Producer, place: Place, transaction: T
     late = shared.history.transactions[key] = Transaction(key, zombie.process, commits=True, outcome=Outcome.FAILED)
     await zombie.send(place, shared.value("zombie"), key)
     request = EndTxnRequest(
-        transactional_id=zombie.name, producer_id=zombie.who[0], producer_epoch=zombie.who[1], committed=True
+        transactional_id=zombie.name, producer_id=zombie.identity[0], producer_epoch=zombie.identity[1], committed=True
     )
     late.start = shared.now()
     answer = await shared.ask(request, END, lambda answer: int(answer.error_code))
@@ -341,13 +341,13 @@ async def haunt(shared: Workload, zombie: Producer, place: Place, transaction: T
 
 
 async def end(shared: Workload, producer: Producer, transaction: Transaction, *, fenced: bool = False) -> None:
-    """Commit or abort, and ask until it is known; the producer goes on in the epoch that it is told."""
+    """Commit or abort, and ask until the outcome is known; the producer continues in the epoch of the answer."""
     if fenced:
         transaction.commits = False
     request = EndTxnRequest(
         transactional_id=producer.name,
-        producer_id=producer.who[0],
-        producer_epoch=producer.who[1],
+        producer_id=producer.identity[0],
+        producer_epoch=producer.identity[1],
         committed=transaction.commits,
     )
     transaction.start = shared.now()
@@ -355,16 +355,16 @@ async def end(shared: Workload, producer: Producer, transaction: Transaction, *,
     transaction.end = shared.now()
     if answer.error_code == 0:
         transaction.outcome = Outcome.OK
-        producer.who = (answer.producer_id, answer.producer_epoch)
+        producer.identity = (answer.producer_id, answer.producer_epoch)
         producer.sequences = {}
     elif transaction.commits:
         transaction.outcome = Outcome.FAILED
     else:
-        transaction.outcome = Outcome.OK  # what is not committed is aborted
+        transaction.outcome = Outcome.OK  # uncommitted ones are aborted
 
 
 async def reader(shared: Workload, process: str, level: int) -> None:
-    """Reads one partition after the other from where it was; at times it begins anew."""
+    """Read one partition after the other, each from its last position; at times begin again."""
     positions: dict[Place, int] = dict.fromkeys(PLACES, 0)
     session = 0
     while True:
@@ -394,7 +394,7 @@ class Member:
         self.generation = -1
 
     async def join(self) -> None:
-        """Take the group over: whoever was in it is told to leave by a new generation."""
+        """Take the group over: a new generation makes its former members leave."""
         shared = self.shared
         while True:
             request = JoinGroupRequest(
@@ -507,7 +507,7 @@ async def transformer(shared: Workload, process: str) -> None:
 
 
 async def take_over(shared: Workload, process: str, member: Member) -> int:
-    """The member joins anew, in a new generation; then its former generation commits something old."""
+    """Let the member join again, in a new generation; then its former generation commits an old offset."""
     old = Member(shared, f"{process} zombie")
     old.member_id, old.generation = member.member_id, member.generation
     await member.join()
@@ -542,8 +542,8 @@ PROCESSES: dict[str, Process] = {
 async def run(
     shared: Workload, duration_s: float, faults: Callable[[], Awaitable[None]], *, strict: bool = True
 ) -> History:
-    """All processes and the faults for so long, then the end. Of a broker with a bug, which is not `strict`, as much
-    of a history as can be had."""
+    """Run all processes and the faults for so long, then the end. A broker with a bug, which is not `strict`, gives as
+    much of a history as can be had."""
     await shared.prepare()
     tasks = [asyncio.ensure_future(process(shared, name)) for name, process in PROCESSES.items()]
     until = shared.now() + duration_s
@@ -567,8 +567,8 @@ async def commit_in_transaction(shared: Workload, producer: Producer, member: Me
     request = TxnOffsetCommitRequest(
         transactional_id=producer.name,
         group_id=GROUP,
-        producer_id=producer.who[0],
-        producer_epoch=producer.who[1],
+        producer_id=producer.identity[0],
+        producer_epoch=producer.identity[1],
         generation_id_or_member_epoch=member.generation,
         member_id=member.member_id,
         topics=[TxnOffsetCommitRequestTopic(name=SOURCE[0], partitions=[row])],
