@@ -83,7 +83,7 @@ def test_a_frame_in_the_scratch_cannot_be_kept() -> None:
 
 
 def test_a_large_frame_is_received_in_one_piece_of_memory() -> None:
-    """What is there is copied while it is small; from then on the rest arrives where it belongs."""
+    """The first bytes are copied while they are few; from then on the rest arrives where it belongs."""
     buffer = FrameBuffer(Scratch(1 << 16), 1 << 30)
     payload = bytes(range(256)) * (MAP_BYTES // 32)
     assert feed(buffer, frame(payload)) == [payload]
@@ -142,7 +142,7 @@ def test_impossible_sizes_are_errors_with_the_first_bytes(size: int) -> None:
         feed(buffer, struct.pack(">i", size) + b"junk")
     assert error.value.size == size
     assert error.value.prefix == struct.pack(">i", size) + b"junk"
-    assert buffer.has_frame()  # still there: whoever asks is told
+    assert buffer.has_frame()  # still there: every call raises it
 
 
 def test_the_largest_size_passes() -> None:
@@ -208,4 +208,4 @@ def test_a_held_view_keeps_its_bytes_when_the_buffer_grows() -> None:
     feed(buffer, frame(b"a" * 5000)[:4096])  # the own buffer is full
     held = buffer.writable()
     assert feed(buffer, frame(b"a" * 5000)[4096:]) == [b"a" * 5000]
-    assert len(held) > 0  # growing did not need to resize what is exported
+    assert len(held) > 0  # growing did not need to resize an exported buffer

@@ -1,4 +1,4 @@
-"""Both twins: what is right, each for itself; then that they agree, in results and errors, over any bytes."""
+"""Both twins: each alone against expected results; then that they agree, in results and errors, over any bytes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_huge_count_ends_with_the_data(check: Check) -> None:
 
 
 def outcome(check: Check, data: bytes, count: int) -> object:
-    """What comes out, errors as a whole: class, message, and what is told of single records."""
+    """The result, or the error as a whole: class, message, and the errors of single records."""
     try:
         return check(data, count)
     except InvalidRecord as error:

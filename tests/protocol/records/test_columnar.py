@@ -76,7 +76,7 @@ def decoded(data: bytes, **options: object) -> list[Record]:
 
 
 def plain(data: bytes) -> list[Record]:
-    """By the decoder that is not vectorised."""
+    """Decode with the decoder that is not vectorised."""
     found = []
     for position, head in batches(data):
         assert crc_is_valid(data, head, position)
@@ -158,7 +158,7 @@ def test_heads_are_those_of_the_plain_reader() -> None:
 
 
 def reseal(log: bytearray) -> None:
-    """Makes the CRCs right, so that what is behind them is looked at."""
+    """Make the CRCs right, so that the bytes after them are looked at."""
     view = memoryview(log)
     for position, head in batches(bytes(log)):
         seal(view[position : position + head.size_bytes])
@@ -217,13 +217,13 @@ BAD_BODIES = {
     "key of size -2": body_of(b"\0\0\0", varint(-2), MINUS_ONE, b"\0"),
     "value beyond the record": body_of(b"\0\0\0", MINUS_ONE, varint(5), b"\0"),
     "value of size -2": body_of(b"\0\0\0", MINUS_ONE, varint(-2), b"\0"),
-    "bytes behind the headers": body_of(b"\0\0\0", MINUS_ONE, MINUS_ONE, b"\0\0"),
+    "bytes after the headers": body_of(b"\0\0\0", MINUS_ONE, MINUS_ONE, b"\0\0"),
     "negative header count": body_of(b"\0\0\0", MINUS_ONE, MINUS_ONE, b"\x01"),
     "two billion headers": body_of(b"\0\0\0", MINUS_ONE, MINUS_ONE, varint(2**31 - 1)),
     "header without key": body_of(b"\0\0\0", MINUS_ONE, MINUS_ONE, varint(1), MINUS_ONE, MINUS_ONE),
     "header value beyond": body_of(b"\0\0\0", MINUS_ONE, MINUS_ONE, varint(1), varint(0), varint(4)),
     "header value of size -2": body_of(b"\0\0\0", MINUS_ONE, MINUS_ONE, varint(1), varint(0), varint(-2)),
-    "bytes behind a header": body_of(b"\0\0\0", MINUS_ONE, MINUS_ONE, varint(1), varint(0), varint(0), b"\0"),
+    "bytes after a header": body_of(b"\0\0\0", MINUS_ONE, MINUS_ONE, varint(1), varint(0), varint(0), b"\0"),
     "timestamp of eleven bytes": body_of(b"\0" + b"\xff" * 10 + b"\0", b"\0", MINUS_ONE, MINUS_ONE, b"\0"),
     "timestamp above 64 bits": body_of(b"\0" + b"\xff" * 9 + b"\x02", b"\0", MINUS_ONE, MINUS_ONE, b"\0"),
     "offset delta beyond the last": body_of(b"\0\0", varint(1), MINUS_ONE, MINUS_ONE, b"\0"),
@@ -235,7 +235,7 @@ BAD_BODIES = {
 @pytest.mark.parametrize("among", [0, 40])
 @pytest.mark.parametrize("name", BAD_BODIES)
 def test_a_bad_record_is_reported_with_offset_and_position(name: str, among: int) -> None:
-    """Alone, and in lockstep with others before and behind it."""
+    """The record may be alone, or in lockstep with others before and after it."""
     good = [
         bytes(encode_batch([Record(i, 5, b"k", b"v", (("h", b"1"),))], base_offset=i)) for i in range(2 * among + 1)
     ]
@@ -458,7 +458,7 @@ def large_batch(source: random.Random, count: int, value: bytes) -> bytes:
     "value", [b"text ", bytes(5), b"\x14\0\0\2\1\1\0\x14\0\0\4\1\1\0"], ids=["text", "zeros", "records"]
 )
 def test_large_batches_are_split_into_chains(value: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the values look like records themselves, so that the places found are wrong."""
+    """This holds even where the values look like records themselves, so that the places found are wrong."""
     source = random.Random(7)
     log = large_batch(source, 1500, value)
     following = bytearray(large_batch(source, 700, value))

@@ -108,7 +108,7 @@ def test_unknown_codecs_are_unsupported() -> None:
 
 @pytest.mark.parametrize("size", [1, 20_000, 300_000])
 def test_many_gzip_members_cost_what_they_weigh(size: int) -> None:
-    """What is behind the end of a member used to be copied for each one."""
+    """All bytes after the end of a member used to be copied for each one."""
     members = min(GZIP_MAX_MEMBERS, 600_000 // size)
     data = random.Random(1).randbytes(size)
     assert decompress(Codec.GZIP, gzip.compress(data) * members, size * members) == data * members

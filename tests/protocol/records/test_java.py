@@ -1,4 +1,4 @@
-"""Our batches read by Java, Java's by us, and our verdict on good and broken input against Kafka's own validator."""
+"""Klamm's batches read by Java, Java's by Klamm, and verdicts on good and broken input against Kafka's validator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Ask = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Ask]:
-    """Sends a line to Apache Kafka's classes and returns the answer."""
+    """A function that sends a line to Apache Kafka's classes and returns the answer."""
     process = subprocess.Popen(
         ["java", "-cp", f"{JARS}/*", str(HERE / "RecordsOracle.java")],
         stdin=subprocess.PIPE,
@@ -184,7 +184,7 @@ STRICTER = (
     "of size",
     "varint",
 )
-"""Of our messages: what Kafka would take."""
+"""Klamm's messages: what Kafka would take."""
 
 
 @settings(examples, max_examples=300)

@@ -1,4 +1,4 @@
-"""Our batches and message sets against the record classes of kafka-python and aiokafka, in both directions."""
+"""Klamm's batches and message sets against the record classes of kafka-python and aiokafka, in both directions."""
 
 from __future__ import annotations
 
