@@ -1,4 +1,4 @@
-"""Our tables beside Apache Kafka's own definitions, taken from its jars."""
+"""Klamm's tables beside Apache Kafka's own definitions, taken from its jars."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HARNESS = Path(__file__).parent / "KafkaDefinitions.java"
 # Why a default or limit is not Kafka's.
 OTHER_DEFAULT = {
     "controller.listener.names": "optional: there is no KRaft quorum",
-    "listeners": "only the loopback is opened unless told otherwise",
+    "listeners": "only the loopback is opened by default",
     "log.dir": "a directory that survives a restart of the machine",
     "max.decompressed.message.bytes": "2 GiB would let a small request take all memory",
     "node.id": "a single node needs no file",

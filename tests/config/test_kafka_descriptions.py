@@ -1,4 +1,4 @@
-"""Our descriptions beside those of a running Apache Kafka with the same settings."""
+"""Klamm's descriptions beside those of a running Apache Kafka with the same settings."""
 
 from __future__ import annotations
 

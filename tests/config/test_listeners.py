@@ -1,4 +1,4 @@
-"""Listener addresses: names, hosts, protocols, and what is refused."""
+"""Listener addresses: names, hosts, protocols, and refused values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files, environment and overrides: which wins, what is refused, what is said."""
+"""Files, environment and overrides: which wins, refused values, and messages."""
 
 from __future__ import annotations
 
