@@ -1,4 +1,4 @@
-"""The frame of all commands: what is imported, what ends a command, exit statuses, one line for what went wrong."""
+"""The frame of all commands: imports, the ends of a command, exit statuses, one line for an error."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def test_a_module_that_no_extra_brings_is_a_defect(program):
 
 
 def test_any_other_error_is_a_defect(greeting):
-    greeting.run = raising(ValueError("what is this"))
-    with pytest.raises(ValueError, match="what is this"):
+    greeting.run = raising(ValueError("no such thing"))
+    with pytest.raises(ValueError, match="no such thing"):
         PROGRAM.run(["greet"])
 
 
