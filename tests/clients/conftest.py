@@ -117,7 +117,7 @@ def stock_client() -> Iterator[Callable[[str], Driver]]:
 
 @pytest.fixture(scope="session")
 def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker whose groups do not wait long for their first members."""
+    """A broker with groups that do not wait long for their first members."""
     config = {"group.initial.rebalance.delay.ms": 200}
     with BrokerProcess(tmp_path_factory.mktemp("groups") / "data", config) as process:
         yield process

@@ -1,4 +1,4 @@
-"""The stock clients, each a process of its own that does with its library what it is asked: a JSON line, a JSON line.
+"""The stock clients, each a process of its own that answers a JSON line with a JSON line, by means of its library.
 
     with Driver("java-0.9.0.1") as client:
         client.produce(address, topic, [Sent(0, b"key", b"value")], {"compression.type": "gzip"})
@@ -6,12 +6,12 @@
 The questions that every driver below `drivers/` knows:
 
     hello                                          {"version", "codecs": [..], "protocols": [..], "cannot": {what: why}}
-    produce      address topic records config      the offset of each record, or null from one that does not tell
+    produce      address topic records config      the offset of each record, or null if the library does not give it
     consume      address topic starts ends config  the rows of these partitions, without a group
     offset_for_time  address topic partition timestamp   an offset or null
     open         address topic group config [id]   a member of the group (one for each process) that subscribes
-    poll         timeout_ms                        {"rows": [..]}; some tell "assigned" and "revoked", too
-    commit, close                                  what was polled is committed; the member leaves
+    poll         timeout_ms                        {"rows": [..]}; some add "assigned" and "revoked"
+    commit, close                                  the polled rows are committed; the member leaves
     begin        address id                        a transaction; the first has the id's producer initialized
     send         topic records                     in the transaction; answered when they have arrived
     end          commit positions group            with `positions`, those of the member are part of it
@@ -165,7 +165,7 @@ class Driver:
         self._process.stdin.flush()
 
     def answer(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        """The answer to what was sent; raises queue.Empty when it is not there in time."""
+        """Return the answer to the last question. Raises queue.Empty when it is not there in time."""
         line = self._lines.get(timeout=timeout_s)
         if not line:
             raise DriverError(f"{self.name} has ended with {self._process.wait(END_TIMEOUT_S)}")
@@ -305,7 +305,7 @@ class Transactions:
         self._driver.ask("send", topic=topic, records=rows_of(records))
 
     def end(self, *, commit: bool) -> None:
-        """With the positions of the process' member of the group, if there is one."""
+        """End the transaction, with the positions of the process' member of the group, if there is one."""
         self._driver.ask("end", commit=commit, positions=bool(self._group), group=self._group)
 
     def transact(self, topic: str, records: Sequence[Sent], *, commit: bool) -> None:

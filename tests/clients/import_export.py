@@ -155,7 +155,7 @@ def _transactions(address: str) -> Producer:
 
 
 def _transactional(address: str, name: str) -> Producer:
-    """With the longest timeout: the open transaction is to stay open."""
+    """A producer with the longest transaction timeout: the open transaction is to stay open."""
     settings = {"transactional.id": name, "transaction.timeout.ms": 900_000, "log_level": 0}
     producer = Producer({"bootstrap.servers": address, **settings})
     producer.init_transactions(60)
@@ -173,14 +173,14 @@ def connected(address: str) -> Iterator[NodeClient]:
 
 
 def wait_until_settled(address: str, log_dirs: Sequence[Path]) -> None:
-    """Until retention, compaction and DeleteRecords are done and written down."""
+    """Wait until retention, compaction and DeleteRecords are done and written down."""
 
     def is_in(name: str, beginning: str) -> bool:
         files = [log_dir / name for log_dir in log_dirs]
         return any(beginning in file.read_text() for file in files if file.exists())
 
     def is_compacted() -> bool:
-        """Up to the active segment: it may have been done before, while the topic was filled."""
+        """Return whether all but the active segment is compacted. It may have been done while the topic was filled."""
         segments = sorted(file for log_dir in log_dirs for file in (log_dir / "table-0").glob("*.log"))
         return is_in("cleaner-offset-checkpoint", f"table 0 {int(segments[-1].stem)}\n")
 
@@ -265,7 +265,7 @@ def offset_of(client: NodeClient, topic: str, index: int, timestamp: int) -> tup
 
 
 def wait_until_decided(client: NodeClient, topic: str, index: int) -> None:
-    """Until the last marker is written: that of a commit follows the answer to the producer."""
+    """Wait until the last marker is written: that of a commit follows the answer to the producer."""
 
     def is_decided() -> bool:
         end, _ = offset_of(client, topic, index, LATEST)
@@ -306,7 +306,7 @@ def committed(client: NodeClient, group: str) -> dict[str, tuple[int, str | None
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What is not the same, in lines."""
+    """Return the differences, in lines."""
     return [
         f"{name}: {str(before.get(name))[:300]} became {str(after.get(name))[:300]}"
         for name in sorted(before.keys() | after.keys())

@@ -48,7 +48,7 @@ class KafkaTools:
         return self._ask(PACKAGE + "consumer.ConsoleConsumer", *arguments)
 
     def get_offsets(self, *arguments: str) -> dict[str, int]:
-        """By "topic:partition"; partitions without an answer are not there."""
+        """Return the offsets by "topic:partition"; partitions without an answer are not there."""
         lines = self._ask(PACKAGE + "GetOffsetShell", *arguments).split()
         return {line.rpartition(":")[0]: int(line.rpartition(":")[2]) for line in lines}
 
@@ -70,7 +70,7 @@ class KafkaTools:
         return self.run(PACKAGE + "ProducerPerformance", [*arguments, "--command-property", *given])
 
     def dump_log(self, files: Sequence[Path], *arguments: str) -> str:
-        """Of the files, and nothing that looks like trouble in what it prints."""
+        """Return the dump of the files; check that nothing in it looks like trouble."""
         listed = ",".join(str(file) for file in files)
         output = self.run(PACKAGE + "DumpLogSegments", ["--files", listed, *arguments])
         trouble = ("isvalid: false", "Found", "mismatch", "Unexpected", "Exception", "corrupt", "non-consecutive")

@@ -70,7 +70,7 @@ def text(beginning: str, count: int = COUNT, partitions: int = 1) -> list[Sent]:
 
 
 def produces(bench: Bench) -> str:
-    """In every codec, key and value, in order; headers and timestamps where the client has them."""
+    """Produce in every codec: key and value, in order; headers and timestamps where the client has them."""
     bench.needs("produce")
     producers = bench.hello.get("producers", [])
     for codec, producer in itertools.product(bench.hello["codecs"], producers or [""]):
@@ -173,7 +173,7 @@ def finds_times(bench: Bench) -> str:
 
 
 def shares(bench: Bench) -> str:
-    """Two members have all partitions between them; when one leaves, the other goes on with what was committed."""
+    """Two members have all partitions between them; when one leaves, the other continues from the committed offsets."""
     bench.needs("group")
     return _shares(bench, {})
 

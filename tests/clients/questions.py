@@ -68,7 +68,7 @@ def questions(ask: Ask) -> Iterator[Question]:
 
 
 def _ready(ask: Ask, topics: list[str], *, partition: int = 0) -> bool:
-    """Apache Kafka takes a moment until it leads what was created."""
+    """Return whether the topics have a leader: with Apache Kafka that takes a moment."""
     wanted = [ListOffsetsPartition(partition_index=partition, timestamp=-1)]
     rows = [ListOffsetsTopic(name=name, partitions=wanted) for name in topics]
     response = ask(ListOffsetsRequest(replica_id=-1, topics=rows), 8)
@@ -414,7 +414,7 @@ def _configs(ask: Ask) -> Iterator[Question]:
         )
     yield "delete the level of the root logger", lambda: alter(BROKER_LOGGER, "1", ("root", DELETE, None))
     yield "append to a level", lambda: alter(BROKER_LOGGER, "1", ("root", APPEND, "INFO"))
-    yield "describe what was altered", lambda: describe((TOPIC, "a"))
+    yield "describe altered keys", lambda: describe((TOPIC, "a"))
 
     def replace(kind: int, name: str, **configs: str | None) -> Any:
         rows = [
@@ -427,7 +427,7 @@ def _configs(ask: Ask) -> Iterator[Question]:
     yield "replace the configs by null", lambda: replace(TOPIC, "a", segment_ms=None)
     yield "replace the configs of no topic", lambda: replace(TOPIC, "no-such", segment_ms="1")
     yield "replace the levels", lambda: replace(BROKER_LOGGER, "1", root="INFO")
-    yield "describe what was replaced", lambda: describe((TOPIC, "a"))
+    yield "describe replaced keys", lambda: describe((TOPIC, "a"))
     for kinds in ([TOPIC], [BROKER], [77]):
         yield f"list resources {kinds}", lambda kinds=kinds: ask(ListConfigResourcesRequest(resource_types=kinds), 1)
 

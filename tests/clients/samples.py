@@ -13,7 +13,7 @@ Header = tuple[str, bytes | None]
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS: Final = 3
 FIRST_TIMESTAMP: Final = int(time.time()) * 1000 - 3_600_000
-"""An hour ago: what is older than the retention time may go at any moment."""
+"""An hour ago: records older than the retention time may go at any moment."""
 
 
 class Sent(NamedTuple):
@@ -87,7 +87,7 @@ def ends(sent: Iterable[Sent]) -> dict[int, int]:
 
 
 def difference(sent: Iterable[Sent], received: Iterable[Received], around_ms: tuple[int, int]) -> list[str]:
-    """What is wrong with what was received; [] if it is what was sent, in order, from offset 0 on.
+    """Return the differences of the received records; [] if they are the sent ones, in order, from offset 0 on.
 
     A timestamp that the producer chose lies within `around_ms`.
     """

@@ -36,7 +36,7 @@ Cells = Mapping[str, Mapping[str, str]]
 
 
 def cells(properties: Iterable[tuple[Mapping[str, object], bool]]) -> dict[str, dict[str, str]]:
-    """From the properties of each test and whether it has passed."""
+    """Return the cells by the properties of each test and whether it has passed."""
     found: dict[str, dict[str, str]] = {}
     for facts, passed in properties:
         row = found.setdefault(str(facts["client"]), {})

@@ -1,6 +1,6 @@
 """Groups of the consumer protocol outlive their broker: a `kill -9`, and a move between Klamm and Apache Kafka 4.4.
 
-What is described before is described after, in every state that a group can be in, and its members go on.
+The description of a group is the same before and after, in every state it can be in, and its members continue.
 """
 
 from __future__ import annotations

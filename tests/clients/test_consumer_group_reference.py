@@ -175,7 +175,7 @@ def lives(ask: Asker) -> Iterator[tuple[str, Any]]:
     yield "list", ask.client.request(ListGroupsRequest(types_filter=["Consumer"]), 5)
     yield "list reconciling", ask.client.request(ListGroupsRequest(states_filter=["reconciling"]), 5)
     yield "delete", ask.delete("g")
-    yield "told to revoke", beat("g", "a", 2, owned={"u": range(6)})
+    yield "made to revoke", beat("g", "a", 2, owned={"u": range(6)})
     yield "keeps quiet", beat("g", "a", 2)
     yield "does not revoke", beat("g", "a", 2, owned={"u": range(6)})
     yield "waits", beat("g", "b", 3, owned={})
@@ -283,7 +283,7 @@ def migrations(ask: Asker) -> Iterator[tuple[str, Any]]:
         yield f"classic heartbeat {what}", ask.client.request(HeartbeatRequest(**given), 4)
         yield f"classic sync {what}", ask.client.request(SyncGroupRequest(**given), 3)
     yield "classic join", rejoin(ask, "m", member, "i1", "u", range(6))
-    yield "describe told to revoke", ask.describe("m")
+    yield "describe made to revoke", ask.describe("m")
     yield (
         "classic sync",
         ask.client.request(

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(180)]
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker whose members heartbeat five times a second."""
+    """A broker with members that heartbeat five times a second."""
     with BrokerProcess(tmp_path_factory.mktemp("groups"), SETTINGS) as process:
         yield process
         assert "Traceback" not in process.log(), process.log()[-4000:]
@@ -61,7 +61,9 @@ class Reader:
         if message is not None and not message.error():
             try:
                 self._consumer.commit(message, asynchronous=False)
-            except KafkaException as error:  # the group has gone on meanwhile: who has the partition now reads it again
+            except (
+                KafkaException
+            ) as error:  # the group has gone on meanwhile: the new owner of the partition reads it again
                 if error.args[0].code() not in (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
                     raise
 
@@ -74,7 +76,7 @@ class Reader:
 
 
 def settle(readers: Sequence[Reader], sizes: Sequence[int]) -> None:
-    """Until everybody has so many partitions, and nobody what another has."""
+    """Wait until each member has so many partitions, and no partition has two owners."""
 
     def reached() -> bool:
         for reader in readers:

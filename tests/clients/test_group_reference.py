@@ -171,8 +171,8 @@ def questions(client: NodeClient) -> Iterator[tuple[str, Any]]:
     for version in (5, 9):
         again = ask(join("static", group_instance_id="i"), version)
         yield f"join static again v{version}", again
-        for who, what in ((old, "old"), (again.member_id, "new")):
-            beat = HeartbeatRequest(group_id="static", member_id=who, generation_id=1, group_instance_id="i")
+        for identity, what in ((old, "old"), (again.member_id, "new")):
+            beat = HeartbeatRequest(group_id="static", member_id=identity, generation_id=1, group_instance_id="i")
             yield f"heartbeat of the {what} one after v{version}", ask(beat, 4)
         old = again.member_id
     gone = [MemberIdentity(member_id="x", group_instance_id="i"), MemberIdentity(group_instance_id="i")]
@@ -184,7 +184,7 @@ def questions(client: NodeClient) -> Iterator[tuple[str, Any]]:
 
 
 def await_coordinator(client: NodeClient) -> None:
-    """Until every group is looked after, or nearly so."""
+    """Wait until every group has a coordinator, or nearly so."""
     for _ in range(200):
         client.request(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         code = client.request(commit("warm", 1), 8).topics[0].partitions[0].error_code

@@ -41,7 +41,7 @@ def send(broker: BrokerProcess, topic: str, stock_client: Callable[[str], Driver
 
 @pytest.fixture
 def reader(send: Callable[[str], None], member: MakeMember) -> Member:
-    """A member that has read and committed what was sent once."""
+    """A member that has read and committed all records that were sent."""
     send("a")
     made: Member = member("confluent-kafka", {"client.id": "reader"})
     seen: set[bytes | None] = set()
@@ -62,7 +62,7 @@ def rows(described: str) -> list[dict[str, str]]:
 
 
 def offsets(tools: KafkaTools, group: str) -> dict[int, str]:
-    """What is committed, by partition."""
+    """Return the committed offsets, by partition."""
     described = rows(groups(tools, "--describe", "--group", group))
     return {int(row["PARTITION"]): row["CURRENT-OFFSET"] for row in described}
 
@@ -195,10 +195,10 @@ def test_console_consumer_in_a_group(topic: str, send: Callable[[str], None], to
 
 def test_kafka_reads_our_offsets_topic(broker: BrokerProcess, topic: str, reader: Member, tools: KafkaTools) -> None:
     everything = ["--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "2000", "--formatter"]
-    told = tools.console_consumer(*everything, PACKAGE + "consumer.OffsetsMessageFormatter")
-    assert f'"group":"{topic}"' in told and f'"offset":{EACH}' in told
-    told = tools.console_consumer(*everything, PACKAGE + "consumer.GroupMetadataMessageFormatter")
-    assert f'"group":"{topic}"' in told and '"clientId":"reader"' in told
+    events = tools.console_consumer(*everything, PACKAGE + "consumer.OffsetsMessageFormatter")
+    assert f'"group":"{topic}"' in events and f'"offset":{EACH}' in events
+    events = tools.console_consumer(*everything, PACKAGE + "consumer.GroupMetadataMessageFormatter")
+    assert f'"group":"{topic}"' in events and '"clientId":"reader"' in events
     files = [file for file in broker.data.glob("__consumer_offsets-*/*.log") if topic.encode() in file.read_bytes()]
     assert files
     dumped = tools.dump_log(files, "--offsets-decoder")
@@ -206,17 +206,17 @@ def test_kafka_reads_our_offsets_topic(broker: BrokerProcess, topic: str, reader
 
 
 def test_verifiable_producer_and_consumer(topic: str, tools: KafkaTools) -> None:
-    produced = told(tools, "VerifiableProducer", "--topic", topic, "--max-messages", "500")
+    produced = events(tools, "VerifiableProducer", "--topic", topic, "--max-messages", "500")
     assert sum(event["name"] == "producer_send_success" for event in produced) == 500
     arguments = ["--topic", topic, "--group-id", topic, "--max-messages", "500"]
-    consumed = told(tools, "VerifiableConsumer", *arguments, "--reset-policy", "earliest")
+    consumed = events(tools, "VerifiableConsumer", *arguments, "--reset-policy", "earliest")
     assert sum(event["count"] for event in consumed if event["name"] == "records_consumed") == 500
     commits = [event for event in consumed if event["name"] == "offsets_committed"]
     assert commits and all(event["success"] for event in commits)
     assert sum(int(offset) for offset in offsets(tools, topic).values()) == 500
 
 
-def told(tools: KafkaTools, name: str, *arguments: str) -> list[dict[str, Any]]:
+def events(tools: KafkaTools, name: str, *arguments: str) -> list[dict[str, Any]]:
     """The events that a verifiable client prints, a JSON line each; it prints the last when its JVM ends."""
     printed = run_java("tools", PACKAGE + name, "--bootstrap-server", tools.address, *arguments)
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]

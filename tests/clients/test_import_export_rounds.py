@@ -1,4 +1,4 @@
-"""From house to house with `kill -9` in the middle of writing: nothing that was acknowledged is missing anywhere.
+"""Moves between Klamm and Kafka with `kill -9` in the middle of writing: no acknowledged record is ever missing.
 
 Kafka is killed and Klamm takes its directory over; Klamm is killed and its export is Kafka's; at last Kafka starts
 again on the directory that Klamm had taken over.
@@ -34,7 +34,7 @@ Written = dict[int, bytes]  # acknowledged values by offset
 
 
 class Writing:
-    """An idempotent producer that writes until it is stopped; ``written`` gets what is acknowledged."""
+    """An idempotent producer that writes until it is stopped; ``written`` gets the acknowledged records."""
 
     def __init__(self, address: str, written: Written, rng: random.Random) -> None:
         self._written = written
@@ -87,7 +87,7 @@ def check(address: str, written: Written) -> None:
     }
     assert sorted(stored) == list(range(end))
     lost = [offset for offset, value in written.items() if stored.get(offset) != value]
-    assert not lost, f"{len(lost)} of {len(written)} records are not what was acknowledged, the first at {min(lost)}"
+    assert not lost, f"{len(lost)} of {len(written)} records are not those acknowledged, the first at {min(lost)}"
 
 
 def write_and_kill_kafka(kafka: ApacheKafka, written: Written, rng: random.Random) -> None:

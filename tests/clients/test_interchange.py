@@ -66,7 +66,7 @@ def as_stored(sent: Iterable[Sent]) -> list[tuple[int, bytes | None, bytes | Non
 
 
 def move_in(source: Path, target: Path) -> None:
-    """The files of `source` instead of those in `target`, but for what is the house's own."""
+    """Replace the files in `target` by those of `source`, but for the broker's own."""
     for file in target.iterdir():
         if file.name not in OWN_FILES:
             file.unlink()
@@ -99,7 +99,7 @@ def timestamp_lookups(address: str, timestamps: list[int]) -> list[tuple[int, in
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "recovered"])
 @pytest.mark.timeout(240)
 def test_a_partition_moves_to_apache_kafka_and_back(clean: bool, tmp_path: Path, commands: JavaProcess) -> None:
-    """With `clean` False each finds no sign of a clean shutdown and checks, and rebuilds, what it got."""
+    """Each finds no sign of a clean shutdown unless `clean`: then it checks the files and rebuilds the indexes."""
     ours = records_to_send(1, 0, 10_000)
     theirs = records_to_send(2, 10_000, 10_000)
     last = records_to_send(3, 20_000, 1_000)

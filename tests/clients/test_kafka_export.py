@@ -75,7 +75,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
 
 
 def test_kafka_serves_everything_that_klamm_served(moved: Moved) -> None:
-    """But for markers of the open transaction, which both houses end when they like."""
+    """Markers of the open transaction are left out: both brokers end it when they like."""
     assert difference(moved.served, moved.found) == []
     assert moved.served["trimmed-0: start"] == 777
     assert moved.served["retained-0: start"] > 0

@@ -102,7 +102,7 @@ def test_everything_that_kafka_served_is_served(kafka: Kafka, taken: Taken) -> N
 
 
 def test_a_producer_of_before_goes_on(klamm: BrokerProcess) -> None:
-    """Its last batch once more is a duplicate, its next sequence is taken, a gap is not."""
+    """The last batch once more is a duplicate, the next sequence is taken, a gap is not."""
     with connected(klamm.address) as client:
         data = read_all(client, "paid", 0, 0)
         position, head = next(found for found in batches(data) if not found[1].is_transactional)

@@ -23,7 +23,7 @@ ROUNDS = 3
 
 
 class Load(threading.Thread):
-    """Numbered records to all partitions, idempotent and with acks=all, until it is told to stop."""
+    """A producer of numbered records to all partitions, idempotent and with acks=all, until it is stopped."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -53,7 +53,7 @@ class Load(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """Reads all partitions from the beginning, and checks that no record is missing, twice or out of order."""
+    """A reader of all partitions from the beginning. It checks that no record is missing, twice or out of order."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)

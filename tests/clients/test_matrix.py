@@ -1,7 +1,7 @@
 """Every stock client does all that it can: the cells of docs/clients.md, each a test.
 
 `make clients` runs all and writes the table, `make clients CLIENT=sarama` runs one client and prints its row. A client
-whose toolchain is not there reads n/a in every column; those that `make test` runs must be there.
+without its toolchain reads n/a in every column; those that `make test` runs must be there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Clients that take the broker for an old one speak as their ancestors did, with messages of magic 0.
 
-librdkafka, new in confluent-kafka and older in kcat, is told to expect 0.8 or 0.9; and there is kafka-clients 3.9. New
+librdkafka, new in confluent-kafka and older in kcat, is set to expect 0.8 or 0.9; and there is kafka-clients 3.9. New
 clients read what these send, and these what new ones do.
 """
 
@@ -29,7 +29,7 @@ def expecting(version: str) -> dict[str, str]:
 
 
 def plain(sent: list[Sent]) -> list[Sent]:
-    """Without headers and timestamps, which magic 0 does not have."""
+    """Return the records without headers and timestamps, which magic 0 does not have."""
     return [record._replace(headers=(), timestamp=None) for record in sent]
 
 

@@ -101,7 +101,7 @@ def answers(port: int) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def settled(question: Any) -> Any:
-    """The answer; asked again while Apache Kafka is still busy with making or electing what was just created."""
+    """Ask until Apache Kafka has made its new topics and elected their leaders; return the answer."""
     busy = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.LEADER_NOT_AVAILABLE}
     for _ in range(100):
         answer = question()

@@ -57,8 +57,8 @@ def produced(
         start_ms = int(time.time() * 1000) - CLOCK_SLACK_MS
         offsets = client.produce(broker.address, topic, sent, {"compression.type": codec})
         if offsets is not None:
-            told = {(record.partition, offset) for record, offset in zip(sent, offsets, strict=True)}
-            assert told == {(partition, at) for partition, end in ends(sent).items() for at in range(end)}
+            acknowledged = {(record.partition, offset) for record, offset in zip(sent, offsets, strict=True)}
+            assert acknowledged == {(partition, at) for partition, end in ends(sent).items() for at in range(end)}
         return Produced(topic, sent, (start_ms, int(time.time() * 1000) + CLOCK_SLACK_MS))
 
     def get(name: str, codec: str) -> Produced:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.java
 
 NAMES = itertools.count()
 TWO_HOURS_MS = 2 * 60 * 60 * 1000
-Who = tuple[int, int]
+Identity = tuple[int, int]
 
 
 @pytest.fixture(scope="module")
@@ -76,19 +76,19 @@ def name() -> str:
     return f"id-{next(NAMES)}"
 
 
-def opened(client: Client, name: str) -> Who:
+def opened(client: Client, name: str) -> Identity:
     """A producer with an open transaction in partition 0."""
-    who = client.started(name, 5)
-    assert codes(client.produce(name, who, 12)) == {0}
-    return who
+    identity = client.started(name, 5)
+    assert codes(client.produce(name, identity, 12)) == {0}
+    return identity
 
 
-def open_of(rows: list[dict[str, str]], who: Who) -> list[str]:
+def open_of(rows: list[dict[str, str]], identity: Identity) -> list[str]:
     """Where the open transactions of a producer begin, in what describe-producers prints."""
     return [
         row["CurrentTransactionStartOffset"]
         for row in rows
-        if row["ProducerId"] == str(who[0]) and row["CurrentTransactionStartOffset"] != "None"
+        if row["ProducerId"] == str(identity[0]) and row["CurrentTransactionStartOffset"] != "None"
     ]
 
 
@@ -96,27 +96,27 @@ PARTITION = ("--topic", TOPIC, "--partition", "0")
 
 
 @pytest.fixture
-def hanging(commands: JavaProcess, broker: BrokerProcess, node: NodeClient, name: str) -> Iterator[Who]:
-    """A producer whose transaction in partition 0 its coordinator knows nothing of: written two hours ago, while
+def hanging(commands: JavaProcess, broker: BrokerProcess, node: NodeClient, name: str) -> Iterator[Identity]:
+    """A producer with a transaction in partition 0 that its coordinator does not know: written two hours ago, while
     nothing was verified."""
     tools = KafkaTools(commands, broker.address)
     entity = ("--entity-type", "brokers", "--entity-default")
     tools.configs("--alter", *entity, "--add-config", "transaction.partition.verification.enable=false")
     client = Client(node, lambda: int(time.time() * 1000) - TWO_HOURS_MS)
-    who = client.started(name, 4)
-    assert codes(client.produce(name, who, 11)) == {0}
-    yield who
+    identity = client.started(name, 4)
+    assert codes(client.produce(name, identity, 11)) == {0}
+    yield identity
     tools.configs("--alter", *entity, "--delete-config", "transaction.partition.verification.enable")
 
 
 def test_list_knows_all_filters(
     client: Client, transactions: Callable[..., list[dict[str, str]]], java_admin: Callable[..., Any], name: str
 ) -> None:
-    who = opened(client, f"{name}-open")
+    identity = opened(client, f"{name}-open")
     client.started(f"{name}-empty", 5)
     rows = {row["TransactionalId"]: row for row in transactions("list")}
     assert rows[f"{name}-open"]["TransactionState"] == "Ongoing"
-    assert rows[f"{name}-open"]["ProducerId"] == str(who[0])
+    assert rows[f"{name}-open"]["ProducerId"] == str(identity[0])
     assert rows[f"{name}-empty"]["TransactionState"] == "Empty"
     (row,) = transactions("list", "--transactional-id-pattern", f"{name}-o.*")
     assert row["TransactionalId"] == f"{name}-open"
@@ -128,23 +128,23 @@ def test_list_knows_all_filters(
     assert java_admin("list", pattern=mine) == {"found": both}
     assert java_admin("list", pattern=mine, states=["Ongoing"]) == {"found": {f"{name}-open": "Ongoing"}}
     assert java_admin("list", pattern=mine, states=["CompleteAbort"]) == {"found": {}}
-    assert java_admin("list", producer_ids=[who[0]]) == {"found": {f"{name}-open": "Ongoing"}}
+    assert java_admin("list", producer_ids=[identity[0]]) == {"found": {f"{name}-open": "Ongoing"}}
     assert f"{name}-open" in java_admin("list", longer_ms=0)["found"]
     assert f"{name}-open" not in java_admin("list", longer_ms=3_600_000)["found"]
     assert java_admin("list", pattern="(") == {"error": "InvalidRegularExpression"}
-    client.end(f"{name}-open", who, 5, commit=False)
+    client.end(f"{name}-open", identity, 5, commit=False)
 
 
 def test_describe_tells_the_transaction(
     client: Client, transactions: Callable[..., list[dict[str, str]]], name: str
 ) -> None:
-    who = opened(client, name)
+    identity = opened(client, name)
     (row,) = transactions("describe", "--transactional-id", name)
     assert row["TransactionState"] == "Ongoing"
-    assert (row["ProducerId"], row["ProducerEpoch"]) == (str(who[0]), str(who[1]))
+    assert (row["ProducerId"], row["ProducerEpoch"]) == (str(identity[0]), str(identity[1]))
     assert row["TransactionTimeoutMs"] == "60000"
     assert row["TopicPartitions"] == f"{TOPIC}-0"
-    client.end(name, who, 5, commit=True)
+    client.end(name, identity, 5, commit=True)
     assert client.complete(name) == "CompleteCommit"
     (row,) = transactions("describe", "--transactional-id", name)
     assert (row["TransactionState"], row["TopicPartitions"]) == ("CompleteCommit", "")
@@ -157,16 +157,16 @@ def test_describe_producers_tells_what_is_open(
 ) -> None:
     client.stable()
     start = client.ends()[1]
-    who = opened(client, name)
+    identity = opened(client, name)
     for more in ((), ("--broker-id", "1")):
-        assert open_of(transactions("describe-producers", *PARTITION, *more), who) == [str(start)]
-    client.end(name, who, 5, commit=True)
+        assert open_of(transactions("describe-producers", *PARTITION, *more), identity) == [str(start)]
+    client.end(name, identity, 5, commit=True)
     client.stable()
-    assert open_of(transactions("describe-producers", *PARTITION), who) == []
+    assert open_of(transactions("describe-producers", *PARTITION), identity) == []
 
 
 def test_find_hanging_finds_what_no_coordinator_knows(
-    client: Client, transactions: Callable[..., list[dict[str, str]]], hanging: Who, name: str
+    client: Client, transactions: Callable[..., list[dict[str, str]]], hanging: Identity, name: str
 ) -> None:
     known = opened(client, f"{name}-known")
     start = str(client.ends()[1])
@@ -183,10 +183,10 @@ def test_find_hanging_finds_what_no_coordinator_knows(
 
 
 def test_abort_in_its_older_form(
-    client: Client, transactions: Callable[..., list[dict[str, str]]], hanging: Who
+    client: Client, transactions: Callable[..., list[dict[str, str]]], hanging: Identity
 ) -> None:
-    who = ("--producer-id", str(hanging[0]), "--producer-epoch", str(hanging[1]))
-    transactions("abort", *PARTITION, *who, "--coordinator-epoch", "0")
+    identity = ("--producer-id", str(hanging[0]), "--producer-epoch", str(hanging[1]))
+    transactions("abort", *PARTITION, *identity, "--coordinator-epoch", "0")
     client.stable()
     assert open_of(transactions("describe-producers", *PARTITION), hanging) == []
 
@@ -196,7 +196,7 @@ def test_abort_refuses_what_is_not_open(transactions: Callable[..., list[dict[st
         transactions("abort", *PARTITION, "--start-offset", "999999")
 
 
-def test_the_admin_aborts_in_one_partition(client: Client, java_admin: Callable[..., Any], hanging: Who) -> None:
+def test_the_admin_aborts_in_one_partition(client: Client, java_admin: Callable[..., Any], hanging: Identity) -> None:
     where: dict[str, Any] = {"topic": TOPIC, "partition": 0, "producer_id": hanging[0], "coordinator_epoch": 0}
     before = client.ends()
     assert before[0] > before[1]
@@ -215,14 +215,14 @@ def test_a_transaction_is_terminated_by_force(
     java_admin: Callable[..., Any],
     name: str,
 ) -> None:
-    who = opened(client, name)
+    identity = opened(client, name)
     if by == "Admin":
         assert java_admin("terminate", id=name) == {}
     else:
         transactions("forceTerminateTransaction", "--transactionalId", name)
     client.stable()
-    assert codes(client.produce(name, who, 12, sequence=1)) == {ErrorCode.INVALID_PRODUCER_EPOCH}
-    assert client.end(name, who, 5, commit=True).error_code == ErrorCode.PRODUCER_FENCED
+    assert codes(client.produce(name, identity, 12, sequence=1)) == {ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert client.end(name, identity, 5, commit=True).error_code == ErrorCode.PRODUCER_FENCED
     client.stable()
 
 
@@ -230,10 +230,10 @@ def test_fence_producers_fences_them(client: Client, java_admin: Callable[..., A
     before = {f"{name}-{number}": opened(client, f"{name}-{number}") for number in range(3)}
     fenced = java_admin("fence", ids=[*before, f"{name}-new"])["fenced"]
     client.stable()
-    for each, who in before.items():
+    for each, identity in before.items():
         producer_id, epoch = fenced[each]
-        assert producer_id == who[0]
-        assert epoch > who[1]
-        assert codes(client.produce(each, who, 12, sequence=1)) == {ErrorCode.INVALID_PRODUCER_EPOCH}
-        assert client.end(each, who, 5, commit=True).error_code == ErrorCode.PRODUCER_FENCED
+        assert producer_id == identity[0]
+        assert epoch > identity[1]
+        assert codes(client.produce(each, identity, 12, sequence=1)) == {ErrorCode.INVALID_PRODUCER_EPOCH}
+        assert client.end(each, identity, 5, commit=True).error_code == ErrorCode.PRODUCER_FENCED
     assert fenced[f"{name}-new"][1] == 0

@@ -163,7 +163,7 @@ def test_every_fetch_version_reads_what_a_produce_version_wrote(
 
 @pytest.mark.parametrize("version", FETCH)
 def test_a_topic_of_zstd_is_refused_to_clients_that_do_not_know_it(version: int, node: NodeClient) -> None:
-    """As Apache Kafka did up to 3.9; 4.x lets them find out by themselves."""
+    """Apache Kafka did the same up to 3.9; 4.x lets clients find out by themselves."""
     name = f"versions-{next(names)}"
     raw.create(node, name, config={"compression.type": "zstd"})
     assert raw.produce(node, name, encoded(3, Codec.NONE), 3).error_code == 0
@@ -193,7 +193,7 @@ def test_log_append_time_is_returned_and_stored(
 def test_limits_and_waits_of_each_fetch_version(
     version: int, server: BrokerProcess | ApacheKafka, server_node: NodeClient, topic: str
 ) -> None:
-    """From v3 the first batch is whole however small the limit; before, records are cut at it."""
+    """The first batch is whole from v3 on, however small the limit; before, records are cut at it."""
     for _ in range(3):
         raw.produce(server_node, topic, encoded(3, Codec.NONE), 3)
     whole = raw.fetch(server_node, topic, version=version)

@@ -1,7 +1,7 @@
-"""Transactions in the client matrix: what a client writes in them, who reads it, and who is fenced.
+"""Transactions in the client matrix: what a client writes in them, which readers get it, and fencing.
 
-A story is told in one topic, of transactions that are each as long in every partition, so it is known which offset
-each record must have. What a read_committed reader gets is what was committed, in order, and nothing else.
+A story is one topic with transactions that are each as long in every partition, so the offset that each record must
+have is known. A read_committed reader gets the committed records, in order, and nothing else.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def transacts(bench: Bench) -> str:
         assert _is_misled(bench, topic, story), "reads what it cannot"
         bench.needs("markers")
     for reader in (bench.client, *map(bench.other, READERS)):
-        assert _read(bench, reader, topic, story, UNCOMMITTED) == _told(story), reader.name
+        assert _read(bench, reader, topic, story, UNCOMMITTED) == _written(story), reader.name
         if reader is not bench.client or bench.can("read_committed"):
             assert _read(bench, reader, topic, story, COMMITTED) == _committed(story), reader.name
     if bench.can("transactions"):
@@ -73,7 +73,8 @@ def _story(bench: Bench, topic: str) -> list[Chapter]:
         send(bench, source, "e")
         story += [_pass_on(member, transactions, topic, "e", commit=False)]
         member.leave()
-    with bench.driver() as third:  # goes on from what was committed, so it gets what the aborted transaction had
+    with bench.driver() as third:
+        # it continues from the committed positions, so it gets the records of the aborted transaction
         member, transactions = _passing(bench, third, source, topic)
         story += [_pass_on(member, transactions, topic, "e", commit=True)]
         poll_until(lambda: committed(bench, source) == [2 * LENGTH] * PARTITIONS, [])
@@ -119,7 +120,7 @@ def _passing(bench: Bench, driver: Driver, source: str, topic: str) -> tuple[Mem
 
 
 def _pass_on(member: Member, transactions: Transactions, topic: str, beginning: str, *, commit: bool) -> Chapter:
-    """What is consumed is produced, and the positions are part of the transaction."""
+    """Produce the consumed records, with the positions as part of the transaction."""
     seen: set[bytes | None] = set()
     rows = poll_until(lambda: len(seen) >= COUNT, [member], seen)
     member.finish()
@@ -130,7 +131,7 @@ def _pass_on(member: Member, transactions: Transactions, topic: str, beginning: 
 
 
 def _read(bench: Bench, reader: Driver, topic: str, story: Sequence[Chapter], config: dict[str, str]) -> list[Row]:
-    """By partition, each in the order in which it came."""
+    """Return the rows by partition, each in the order in which it came."""
     end = len(story) * STEP - 1
     rows = reader.consume(bench.address, topic, dict.fromkeys(range(PARTITIONS), end), config=config)
     return sorted(((row.partition, row.offset, row.value) for row in rows), key=lambda row: row[0])
@@ -139,12 +140,12 @@ def _read(bench: Bench, reader: Driver, topic: str, story: Sequence[Chapter], co
 def _is_misled(bench: Bench, topic: str, story: Sequence[Chapter]) -> bool:
     """Whether it is so that this client does not get along with the markers of transactions."""
     try:
-        return _read(bench, bench.client, topic, story, UNCOMMITTED) != _told(story)
+        return _read(bench, bench.client, topic, story, UNCOMMITTED) != _written(story)
     except DriverError:
         return True
 
 
-def _told(story: Sequence[Chapter]) -> list[Row]:
+def _written(story: Sequence[Chapter]) -> list[Row]:
     """All records, where they must be."""
     return sorted(
         (record.partition, index * STEP + number // PARTITIONS, record.value)
@@ -154,4 +155,4 @@ def _told(story: Sequence[Chapter]) -> list[Row]:
 
 
 def _committed(story: Sequence[Chapter]) -> list[Row]:
-    return [row for row in _told(story) if story[row[1] // STEP].commit]
+    return [row for row in _written(story) if story[row[1] // STEP].commit]

@@ -1,4 +1,4 @@
-// KafkaJS behind the line protocol, which is told in tests/clients/driver.py.
+// KafkaJS with the line protocol, which tests/clients/driver.py describes.
 //
 // lz4 and zstd are plugged in, as its documentation says, with libraries that need no compiler. (lz4js makes frames that no
 // broker takes.)
@@ -83,7 +83,7 @@ async function consume(question) {
   })
   const rows = []
   const ends = Object.entries(question.ends).filter(([name, end]) => question.starts[name] < end)
-  const left = new Map(ends.map(([name, end]) => [Number(name), end])) // the end of what is not read to it
+  const left = new Map(ends.map(([name, end]) => [Number(name), end])) // the end of the range, if it is not read to it
   await consumer.connect()
   let late
   try {
@@ -128,7 +128,7 @@ async function offsetForTime(question) {
   }
 }
 
-// KafkaJS pushes; what has come waits here until it is polled, and only what was polled is committed.
+// KafkaJS pushes; records wait here until they are polled, and only polled ones are committed.
 let member
 let topic
 let arrived = []

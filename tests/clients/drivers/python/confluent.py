@@ -132,19 +132,19 @@ def poll(question: dict[str, Any]) -> dict[str, Any]:
         assert error is None or error.retriable() or "TRANSPORT" in error.name() or "DOWN" in error.name(), error
         if error is None:
             rows.append(_row(message))
-    told, revoked[:] = list(revoked), []
+    given_up, revoked[:] = list(revoked), []
     assigned = [partition.partition for partition in members[0].assignment()]
-    return {"rows": rows, "revoked": told, "assigned": assigned}
+    return {"rows": rows, "revoked": given_up, "assigned": assigned}
 
 
 def commit(_: dict[str, Any]) -> None:
     try:
-        told = members[0].commit(asynchronous=False)
+        given_up = members[0].commit(asynchronous=False)
     except KafkaException as error:
         if error.args[0].code() != KafkaError._NO_OFFSET:  # nothing was polled
             raise
     else:
-        for partition in told:
+        for partition in given_up:
             assert partition.error is None, partition.error
 
 

@@ -24,10 +24,10 @@ arrived: queue.Queue[list[Any]] = queue.Queue()
 
 
 def hello(_: dict[str, Any]) -> dict[str, Any]:
-    told = _run(["kcat", "-V"]).decode()
-    features = re.findall(r"builtin\.features=(\S+?)\)", told)[0].split(",")
+    printed = _run(["kcat", "-V"]).decode()
+    features = re.findall(r"builtin\.features=(\S+?)\)", printed)[0].split(",")
     known = [name for name in ("gzip", "snappy", "lz4", "zstd") if name in features]
-    version, librdkafka = re.findall(r"Version (\S+) .*librdkafka (\S+)", told)[0]
+    version, librdkafka = re.findall(r"Version (\S+) .*librdkafka (\S+)", printed)[0]
     return {"version": f"{version}, librdkafka {librdkafka}", "codecs": ["none", *known], "cannot": CANNOT}
 
 
@@ -105,8 +105,8 @@ def _run(command: Sequence[str], data: bytes = b"") -> bytes:
 
 def offset_for_time(question: dict[str, Any]) -> int | None:
     wanted = f"{question['topic']}:{question['partition']}:{question['timestamp']}"
-    told = _run(["kcat", "-Q", "-b", question["address"], "-t", wanted]).decode()
-    offset = int(told.split()[-1])
+    printed = _run(["kcat", "-Q", "-b", question["address"], "-t", wanted]).decode()
+    offset = int(printed.split()[-1])
     return offset if offset >= 0 else None
 
 
@@ -126,9 +126,9 @@ def open_member(question: dict[str, Any]) -> None:
 def _receive(member: subprocess.Popen[bytes]) -> None:
     assert member.stdout is not None
     for line in member.stdout:
-        told = json.loads(line, strict=False)
-        key, value = (None if told[name] is None else told[name].encode() for name in ("key", "payload"))
-        arrived.put(row(told["partition"], told["offset"], told["ts"], key, value, _headers(told)))
+        printed = json.loads(line, strict=False)
+        key, value = (None if printed[name] is None else printed[name].encode() for name in ("key", "payload"))
+        arrived.put(row(printed["partition"], printed["offset"], printed["ts"], key, value, _headers(printed)))
 
 
 def poll(question: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def poll(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def commit(_: dict[str, Any]) -> None:
-    """It does so by itself."""
+    """Do nothing: kcat commits by itself."""
 
 
 def close(_: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""What every driver in Python shares: a JSON question a line on stdin, a JSON answer a line on stdout.
+"""The code that all drivers in Python share: a JSON question a line on stdin, a JSON answer a line on stdout.
 
-The protocol is told in `tests/clients/driver.py`. What a library prints goes to stderr.
+`tests/clients/driver.py` describes the protocol. Output of a library goes to stderr.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// franz-go behind the line protocol.
+// franz-go with the line protocol.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// kafka-go behind the line protocol.
+// kafka-go with the line protocol.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Package lines is what the drivers in Go share: a JSON question a line, a JSON answer a line.
+// Package lines has the code that the drivers in Go share: a JSON question a line, a JSON answer a line.
 //
-// The protocol is told in tests/clients/driver.py.
+// tests/clients/driver.py describes the protocol.
 package lines
 
 import (

@@ -1,4 +1,4 @@
-// sarama behind the line protocol.
+// sarama with the line protocol.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// The Java producer and consumer of 0.9 and newer; the protocol is told in tests/clients/driver.py.
+// The Java producer and consumer of 0.9 and newer; tests/clients/driver.py describes the protocol.
 //
 // What differs between the versions of the library at compile time is in Era, one for each directory below ../eras.
 

@@ -1,6 +1,6 @@
 // The Java and Scala client of 0.8: its producers, sync and async, the new producer of 0.8.2, and SimpleConsumer.
 //
-// The protocol is told in tests/clients/driver.py. Its consumer of groups asks ZooKeeper; what commits here is
+// tests/clients/driver.py describes the protocol. Its consumer of groups asks ZooKeeper; what commits here is
 // SimpleConsumer, to both stores of offsets (version 0 of the requests is ZooKeeper's, version 1 is Kafka's).
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -216,7 +216,7 @@ public class Driver {
         }
         long next = position;
         for (MessageAndOffset one : response.messageSet(from, partition)) {
-            if (one.offset() >= position) { // what is compressed comes whole
+            if (one.offset() >= position) { // compressed batches come whole
                 ArrayNode row = rows.addArray();
                 row.add(partition).add(one.offset()).addNull().add(copy(one.message().key()));
                 row.add(copy(one.message().payload())).addArray();

@@ -1,6 +1,6 @@
-//! What the drivers in Rust share: a JSON question a line, a JSON answer a line.
+//! The code that the drivers in Rust share: a JSON question a line, a JSON answer a line.
 //!
-//! The protocol is told in tests/clients/driver.py.
+//! tests/clients/driver.py describes the protocol.
 
 use std::error::Error;
 use std::io::{BufRead, Write};

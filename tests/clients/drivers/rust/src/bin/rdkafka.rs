@@ -1,4 +1,4 @@
-//! The rdkafka crate, with the librdkafka that it builds, behind the line protocol.
+//! The rdkafka crate, with the librdkafka that it builds, with the line protocol.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -145,7 +145,7 @@ fn consume(question: &Value) -> Answer {
     for (partition, start, end) in ranges(question) {
         partitions.add_partition_offset(text(&question["topic"]), partition, Offset::Offset(start))?;
         if start < end {
-            left.insert(partition, end); // what is not read to its end
+            left.insert(partition, end); // ranges not read to their end
         }
     }
     consumer.assign(&partitions)?;

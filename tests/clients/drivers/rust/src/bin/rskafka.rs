@@ -1,4 +1,4 @@
-//! The rskafka crate behind the line protocol. It has no groups.
+//! The rskafka crate with the line protocol. It has no groups.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
