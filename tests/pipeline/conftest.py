@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """With the data sources `klamm` and, to compare with, Spark's own `kafka`. Tests mark themselves `spark`."""
+    """A session with the data sources `klamm` and, to compare, Spark's own `kafka`. Tests mark themselves `spark`."""
     from klamm.pipeline.spark.session import session
 
     directory: Path = tmp_path_factory.mktemp("spark")

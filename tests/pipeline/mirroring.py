@@ -57,7 +57,7 @@ def rows(cluster: Cluster, partition: TopicPartition) -> list[Row]:
 
 
 def all_rows(cluster: Cluster, topic: str) -> list[list[Row]]:
-    """By partition."""
+    """Return all rows of a topic, by partition."""
     return [rows(cluster, one) for one in cluster.topics([topic])[topic].topic_partitions]
 
 

@@ -40,7 +40,7 @@ def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
 
 
 def records(first: int, end: int, topic: str = "flights") -> pa.Table:
-    """As `load` has them."""
+    """Records as `load` writes them."""
     numbers = range(first, end)
     columns = {
         "key": pa.array([None if n % 5 == 0 else b"k%d" % n for n in numbers], pa.binary()),
@@ -106,7 +106,7 @@ def test_a_version_a_condition_and_the_partitions(cluster: Cluster, topic: str, 
 
 
 def test_what_changed_since_a_version(cluster: Cluster, topic: str, tmp_path: Path) -> None:
-    """Also when the files were rewritten meanwhile."""
+    """This holds even when the files were rewritten meanwhile."""
     write_deltalake(tmp_path, records(0, 10))
     write_deltalake(tmp_path, records(5, 25), mode="overwrite")
     more = ("--topic", topic, "--since-version", "0", "--tombstones")

@@ -1,4 +1,4 @@
-"""Topics, leaders and offsets of a real cluster, and what is said when it does not answer."""
+"""Topics, leaders and offsets of a real cluster, and the errors when it does not answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLIGHTS = [TopicPartition("flights", 0), TopicPartition("flights", 1)]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """With two topics; `flights` has ten records in partition 1, `t` an open transaction."""
+    """A broker with two topics; `flights` has ten records in partition 1, `t` an open transaction."""
     with BrokerProcess(tmp_path_factory.mktemp("klamm") / "data") as process:
         with NodeClient(process.host, process.port) as client:
             create(client, "flights", 2)
@@ -33,9 +33,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             assert produce(client, "flights", encode_batch(records), 9, partition=1).error_code == 0
             client.request(FindCoordinatorRequest(key_type=1, coordinator_keys=["pipeline"]), 4)  # makes its topic
             producer = Client(client)
-            who = producer.started("pipeline", 4)
-            producer.add("pipeline", who, 3, 0)
-            assert codes(producer.produce("pipeline", who, 9)) == {0}
+            identity = producer.started("pipeline", 4)
+            producer.add("pipeline", identity, 3, 0)
+            assert codes(producer.produce("pipeline", identity, 9)) == {0}
         yield process
 
 

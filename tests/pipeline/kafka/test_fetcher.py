@@ -1,4 +1,4 @@
-"""Reading partitions over the wire: the same records as a stock consumer, however ranges are cut; and what is lost."""
+"""Reading partitions over the wire: the same records as a stock consumer, however ranges are cut; and lost offsets."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ def test_offsets_that_were_deleted_are_data_loss_or_passed_over(cluster: Cluster
 
 
 def test_a_recreated_topic_is_data_loss(cluster: Cluster) -> None:
-    written(cluster, "anew", b"old", b"old")
-    (wanted,) = planned(cluster, "anew")
-    delete(cluster, "anew")
-    with pytest.raises(DataLoss, match=r"^anew-0: offset 0 is gone, the topic was deleted$"):
+    written(cluster, "recreated", b"old", b"old")
+    (wanted,) = planned(cluster, "recreated")
+    delete(cluster, "recreated")
+    with pytest.raises(DataLoss, match=r"^recreated-0: offset 0 is gone, the topic was deleted$"):
         ours(cluster, wanted)
     written(cluster, "anew", b"new", b"new")
-    with pytest.raises(DataLoss, match=r"^anew-0: offset 0 is gone, the topic was deleted and created again$"):
+    with pytest.raises(DataLoss, match=r"^recreated-0: offset 0 is gone, the topic was deleted and created again$"):
         ours(cluster, wanted)
     assert ours(cluster, wanted, fail_on_data_loss=False) == []
 

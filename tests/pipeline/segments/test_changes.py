@@ -26,7 +26,7 @@ Latest = dict[bytes | None, tuple[int, bytes | None]]
 
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a piece takes many."""
+    """Make reads so small that a piece takes many."""
     monkeypatch.setattr(reading, "READ_BYTES", 300)
     monkeypatch.setattr(reading, "MIN_READ_BYTES", 300)
     monkeypatch.setattr(retries, "PAUSE_S", 0)
@@ -39,7 +39,7 @@ def latest(found: list[Row]) -> Latest:
 
 
 class Readers:
-    """At every step another one starts, and those that are there read a little."""
+    """Readers of a directory: at every step another one starts, and the others read a little."""
 
     def __init__(self, partition: Partition) -> None:
         self._logs = partition.logs()
@@ -181,7 +181,7 @@ def test_appends_and_rolls_while_a_piece_is_read(tmp_path: Path) -> None:
 
 
 def test_the_last_segment_is_rolled_after_its_end_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was appended between must not be passed over for the new segment."""
+    """Batches appended between must not be passed over for the new segment."""
     partition = Partition(tmp_path, segment_bytes=10**6)
     for _ in range(4):
         partition.produce([b"old"])
@@ -259,7 +259,7 @@ ACTIONS = st.lists(
 
 @given(ACTIONS, st.integers(1, 2000))
 def test_a_busy_topic_with_deletions(actions: list[str], piece_bytes: int) -> None:
-    """Each reader gets all records of its range, or is told from where on they are gone."""
+    """Each reader gets all records of its range, or an error with the offset from which they are gone."""
     with tempfile.TemporaryDirectory() as log_dir:
         partition = Partition(Path(log_dir), segment_bytes=400)
         partition.produce([b"first"])

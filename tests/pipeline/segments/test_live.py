@@ -130,12 +130,12 @@ class Writer:
         self.written[topic][offset] = message.key(), message.value()
 
     def within(self, wanted: OffsetRange) -> list[Row]:
-        """What was written there."""
+        """Return the rows that were written there."""
         known = self.written[wanted.topic]
         return [(at, *known[at]) for at in range(wanted.start, wanted.end)]
 
     def check_latest(self, found: list[Row], end: int) -> None:
-        """They are the latest values below `end`; but for keys written again since, or that one may be gone, too."""
+        """Check for the latest values below `end`, but for keys written since: their values may be gone, too."""
         expected = latest(self.within(OffsetRange("compacted", 0, 0, end)))
         again = {key for offset, (key, _) in self.written["compacted"].items() if offset >= end}
         seen = latest(found)

@@ -122,7 +122,7 @@ def test_old_formats(tmp_path: Path) -> None:
         assert rows(pieces) == [row for row in expected if start <= row[0] < start + 10]
 
 
-# what is there
+# content
 
 
 def test_partitions_are_what_directories_are_called(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_timestamp_that_is_too_large_is_reported(tmp_path: Path) -> None:
 
 @given(st.integers(0, 2**32))
 def test_damaged_directories_give_right_rows_or_an_error(seed: int) -> None:
-    """Not in the base offset of the last batch: no checksum covers it, and nothing that follows contradicts it."""
+    """The last batch keeps its base offset: no checksum covers it, and nothing that follows contradicts it."""
     source = random.Random(seed)
     with tempfile.TemporaryDirectory() as log_dir, pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "PAUSE_S", 0)

@@ -26,7 +26,7 @@ START_MS = 20_000 * DAY_MS
 
 
 def rows(offsets: range, *, partition: int = 0, times_ms: list[int] | None = None, text: str = "v") -> pa.RecordBatch:
-    """As tasks write them: without topic and date."""
+    """Rows as tasks write them: without topic and date."""
     times = times_ms or [START_MS + offset for offset in offsets]
     return pa.RecordBatch.from_arrays(
         [

@@ -73,7 +73,7 @@ def test_what_does_not_parse_is_reported_and_its_neighbours_stay(record: bytes, 
 
 
 def test_records_that_are_one_document_together_are_all_bad() -> None:
-    """As many documents as records, if one did not look at where each begins and ends."""
+    """The records are as many documents as records, if one did not look at where each begins and ends."""
     records: list[bytes | None] = [b'{"z":[', b'{"x":1},', b'{"x":2}]}', b"{}{}{}"]
     values, bad = convert(FORM, records)
     assert values == [None] * 4 and list(bad) == [0, 1, 2, 3]

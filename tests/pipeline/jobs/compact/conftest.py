@@ -1,4 +1,4 @@
-"""As for loads: a broker for each module, and a cluster that talks to it."""
+"""The fixtures of loads: a broker for each module, and a cluster that talks to it."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_a_run_later_than_tombstones_last_stops(cluster: Cluster, tmp_path: Path
         compactor.once()
     assert load.table().version == 1
     with from_topic(load, now_ms=lambda: written_ms + 5000) as compactor:
-        compactor.once()  # nothing new: the run itself is told
+        compactor.once()  # nothing new: the run itself is logged
     assert load.table().version == 2
     written_ms = next(load.table().commits()).timestamp_ms
     produce(cluster, partition, [(b"a", None)])
@@ -234,7 +234,7 @@ def test_the_command(
 
 
 def test_a_topic_while_the_broker_compacts_it(tmp_path: Path) -> None:
-    """The table of the latest stays the same, and `verify` tells what compaction took from what is missing."""
+    """The table of the latest stays the same, and `verify` tells compacted records from missing ones."""
     rng = random.Random(8)
     cleaner = {"log.cleaner.backoff.ms": "50"}
     with BrokerProcess(tmp_path / "data", cleaner) as broker, Cluster(broker.address) as cluster:

@@ -38,7 +38,7 @@ def batch(records: list[Record], first: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class Given:
-    """A reader of what is given, two records to a batch."""
+    """A reader of the given records, two to a batch."""
 
     records: tuple[Record, ...]
 

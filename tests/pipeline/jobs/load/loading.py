@@ -102,7 +102,7 @@ def produce(
 
 
 def new_topic(cluster: Cluster, name: str, partitions: int = 1, **configs: str) -> TopicPartition:
-    """Returns its partition 0. Config keys have `_` for dots."""
+    """Create a topic; return its partition 0. Config keys have `_` for dots."""
     given = {key.replace("_", "."): value for key, value in configs.items()}
     create_topic(cluster, name, partitions=partitions, configs=KEPT | given)
     return TopicPartition(name, 0)

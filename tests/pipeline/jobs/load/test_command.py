@@ -1,4 +1,4 @@
-"""`klamm-pipeline load` as a user runs it: plans, and the one line for what is wrong."""
+"""`klamm-pipeline load` as a user runs it: plans, and the one line for an error."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(
     table = tmp_path / "table"
     where = ["--bootstrap-servers", cluster.bootstrap_servers, "--table", str(table)]
     assert main(["load", *where, *given]) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1 and told[0].startswith("klamm-pipeline: ") and line in told[0]
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("klamm-pipeline: ") and line in lines[0]
     assert not table.exists()
 
 

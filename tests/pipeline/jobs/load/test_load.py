@@ -1,4 +1,4 @@
-"""Loads without Spark's tasks: what gets into the table, what stops them, what is said."""
+"""Loads without Spark's tasks: the rows of the table, the errors that stop a load, its messages."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_what_was_loaded_since_a_moment_is_replaced_in_one_commit(
     assert sizes(load, 3) == [(at, 5) for at in range(12)]
     facts = next(load.table().commits()).facts
     assert facts["ranges"] == {"again": {"0": [4, 13]}} and facts["rerun_from"].endswith("Z")
-    # A later moment, whose files were replaced since: what replaced them is replaced as a whole.
+    # A later moment, with files that were replaced since: their replacements are replaced as a whole.
     assert load.once(moments[1], rows=transform(doubled)) == 9
     assert sizes(load) == [(at, 5) for at in range(12)] + [(12, 6)]
     assert load.once(0, rows=transform(tripled)) == 13
@@ -321,23 +321,23 @@ def test_lost_offsets_stop_the_load_or_are_a_gap(cluster: Cluster, loading: Call
 
 
 def test_a_recreated_topic(cluster: Cluster, loading: Callable[[str], Loading]) -> None:
-    partition = new_topic(cluster, "anew")
+    partition = new_topic(cluster, "recreated")
     produce(cluster, partition, [b"old"] * 3)
-    load = loading("anew")
+    load = loading("recreated")
     load.once()
-    delete_topic(cluster, "anew")
+    delete_topic(cluster, "recreated")
     with pytest.raises(UnknownTopic):
         load.once()
-    new_topic(cluster, "anew")
+    new_topic(cluster, "recreated")
     produce(cluster, partition, [b"new"] * 5)
-    with pytest.raises(DataLoss, match="topic anew was deleted and created again"):
+    with pytest.raises(DataLoss, match="topic recreated was deleted and created again"):
         load.once()
     with pytest.raises(DataLoss, match="cannot be loaded again"):
         load.once(0)
     assert load.once(gaps_allowed=True) == 5
     assert load.once() == 0
     assert len(rows_of(load.path)) == 8
-    assert next(load.table().commits()).facts["recreated"] == ["anew"]
+    assert next(load.table().commits()).facts["recreated"] == ["recreated"]
 
 
 def test_the_later_of_two_loaders_gets_an_error(cluster: Cluster, loading: Callable[[str], Loading]) -> None:

@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.clients]
 def test_tasks_write_and_the_driver_commits(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     for name in ("2024", "plain"):  # a topic that looks like a number stays a text
         produce(cluster, new_topic(cluster, name, 3), [b'{"a":1}'] * 7)
-    load, told = Loading(cluster, tmp_path / "table", "2024,plain"), io.StringIO()
-    with Report(mode="log", stream=told) as report:
+    load, printed = Loading(cluster, tmp_path / "table", "2024,plain"), io.StringIO()
+    with Report(mode="log", stream=printed) as report:
         loader = Loader(load.job(rows=json_rows(tmp_path), max_records_per_task=3), cluster, SparkTasks(spark), report)
         assert loader.once() == 14
         assert loader.once() == 0
-    assert "tasks=6 offsets=14" in told.getvalue() and "load done records=14" in told.getvalue()
+    assert "tasks=6 offsets=14" in printed.getvalue() and "load done records=14" in printed.getvalue()
     assert len(files(str(load.path))) == 6
     found = dataframe(spark, str(load.path)).where("topic = '2024'")
     assert sorted((row.topic, row.offset, row.value.a, str(row.date)) for row in found.collect()) == [

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.clients
 
 
 def load_directory(path: Path, table: Path) -> tuple[int, list[Verdict]]:
-    """Without a broker; and what `verify` says, without one too."""
+    """Load without a broker; return the exit status and the verdicts of `verify`, without one, too."""
     options = parse({"logDirs": str(path), "subscribePattern": ".*", "includeHeaders": "true"}, BATCH)
     job = LoadJob(Location.of(str(table)), options, Bound("--from", everywhere=EARLIEST))
     with opened(options) as logs, Report() as report:

@@ -37,7 +37,7 @@ def verdicts(load: Loading) -> list[Verdict]:
 
 
 def change(load: Loading, *, added: list[DataFile] | None = None, removed: list[DataFile] | None = None) -> None:
-    """As a tool that knows nothing of offsets would do it."""
+    """Change the table like a tool that knows nothing of offsets."""
     table = load.table()
     table.commit(Change({}, {}, added or [], removed or []))
 

@@ -241,7 +241,7 @@ def test_lost_offsets_stop_it_or_are_reported(
     delete_records(source, partition, 41)
     assert mirror(source, target, "--topics", topic, "--on-data-loss", "gap", "--progress", "log") == 0
     assert f"gap partition={topic}-0 lost_offsets=1" in capsys.readouterr().err
-    assert mirror(source, target, "--topics", topic) == 0  # told once
+    assert mirror(source, target, "--topics", topic) == 0  # logged once
 
 
 def delete_topic(cluster: Cluster, topic: str) -> None:
@@ -314,7 +314,7 @@ def test_groups_move_over(source: Cluster, target: Cluster, topic: str) -> None:
         wanted = [at for number in range(20) for at in range(6 * number, 6 * number + 5)]
         left = len([at for at in wanted if at >= offsets[first]])
         found = committed(target, group, [first])[first]
-        assert found.offset == 100 - left, (group, found)  # this mirror's only transaction has its marker behind all
+        assert found.offset == 100 - left, (group, found)  # this mirror's only transaction has its marker after all
 
 
 def test_groups_go_forwards_only_and_idle_ones_only(source: Cluster, target: Cluster, topic: str) -> None:
@@ -396,7 +396,7 @@ def test_the_plan_changes_nothing(
 def test_a_damaged_batch_stops_it(
     source: Cluster, target: Cluster, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it comes over the wire; the mirror must not seal it again."""
+    """The batch comes like this over the wire; the mirror must not seal it again."""
     create_topic(source, topic)
     partition = TopicPartition(topic, 0)
     put(source, partition, some(10))
@@ -446,7 +446,7 @@ def test_a_task_that_was_thought_dead_is_fenced(
 def test_a_late_task_continues_after_the_other(
     source: Cluster, target: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planned before another mirror ran, begun after it: what counts is what is committed by then."""
+    """The task is planned before another mirror runs, and begins after it: the commits by then count."""
     create_topic(source, topic)
     partition = TopicPartition(topic, 0)
     put(source, partition, some(10))

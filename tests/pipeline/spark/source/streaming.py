@@ -27,7 +27,7 @@ KILLED_IN: Final = 2
 def started(
     spark: SparkSession, form: str, address: str, directory: Path, before: Callable[[int], None] = lambda batch: None
 ) -> StreamingQuery:
-    """A query of what is available, with a checkpoint; `before` and after each batch is written."""
+    """A query of the available rows, with a checkpoint; `before` and after each batch is written."""
     frame = (
         spark.readStream.format(form)
         .option("kafka.bootstrap.servers", address)

@@ -1,4 +1,4 @@
-"""Options: what is meant, and one line for what is not."""
+"""Options: their meaning, and one line for a bad one."""
 
 from __future__ import annotations
 

@@ -143,10 +143,10 @@ def test_a_job_that_is_aborted_leaves_nothing(cluster: Cluster) -> None:
 def test_a_job_that_is_aborted_ends_what_tasks_without_a_result_have_written(cluster: Cluster) -> None:
     create_topic(cluster, "silent", configs=KEPT)
     options = sink(cluster, topic="silent")
-    told = written(options, iter([batch(value=["lost"])]), place=Place(0))
+    outcome = written(options, iter([batch(value=["lost"])]), place=Place(0))
     silent = written(options, iter([batch(value=["killed"])]), place=Place(1))
     schema = StructType([StructField("value", StringType())])
-    BatchWriter(options, schema, overwrite=False).abort([told, None, None])
+    BatchWriter(options, schema, overwrite=False).abort([outcome, None, None])
     (partition,) = cluster.topics(["silent"])["silent"].topic_partitions
     assert cluster.latest([partition]) == cluster.latest([partition], READ_UNCOMMITTED)
     with pytest.raises(NotWritten):
@@ -169,7 +169,7 @@ def test_a_job_that_is_aborted_fences_with_a_timeout_that_the_cluster_takes(tmp_
 def test_a_batch_that_is_written_within_a_stream_is_a_job_of_its_own(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `foreachBatch` does it: the tasks see the properties of the stream."""
+    """Write as `foreachBatch` does: the tasks see the properties of the stream."""
     monkeypatch.setattr(sink_module, "_place", lambda: Place(0, "query", 3))
     schema = StructType([StructField("value", StringType())])
     for topic in ("mirrored", "again"):
@@ -208,7 +208,7 @@ def test_a_micro_batch_that_is_repeated_is_written_once(cluster: Cluster) -> Non
 
     run(0, "a", "b")  # killed before the commit
     commit_all(cluster, transactions(run(0, "a", "b")))
-    assert run(0, "a", "b").transaction is None  # killed behind the commit
+    assert run(0, "a", "b").transaction is None  # killed after the commit
     commit_all(cluster, transactions(run(1, "a", "b")))
     with pytest.raises(NotWritten, match=r"^micro-batch 1 of .*query.0 has been written with other rows \(2 rows, .*"):
         run(1, "a", "c")
@@ -277,7 +277,7 @@ def test_streams_have_a_short_transaction_and_options_of_the_query() -> None:
 
 
 def schema_of(text: str) -> StructType:
-    """Of a DDL, without a session."""
+    """Return the schema of a DDL, without a session."""
     types = {"string": StringType(), "int": IntegerType()}
     pairs = (item.split(" ") for item in text.split(", "))
     return StructType([StructField(name, types[kind]) for name, kind in pairs])

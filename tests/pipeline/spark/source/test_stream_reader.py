@@ -50,7 +50,7 @@ class Stream:
 
 
 def append(cluster: Cluster, topic: str, *counts: int) -> None:
-    """So many records more for each partition."""
+    """Append so many more records to each partition."""
     with Producer(cluster) as producer:
         for partition, count in enumerate(counts):
             if count:

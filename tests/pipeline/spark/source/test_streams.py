@@ -38,7 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def killed(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of queries whose process was killed within the third micro-batch."""
+    """The directory of queries after their process was killed within the third micro-batch."""
     directory = tmp_path_factory.mktemp("streams")
     script = [sys.executable, "-m", "tests.pipeline.spark.source.streaming", broker.address, str(directory), JARS]
     done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
@@ -131,7 +131,7 @@ def test_a_stream_is_written_as_a_stream(spark: SparkSession, broker: BrokerProc
 
 
 def copied(spark: SparkSession, address: str, topic: str, form: str, checkpoint: Path) -> None:
-    """Run a query that copies what is available."""
+    """Run a query that copies the available rows."""
     source = {"kafka.bootstrap.servers": address, "kafka.isolation.level": "read_committed", "subscribe": TOPIC}
     source |= {"startingOffsets": "earliest", "includeHeaders": "true", "maxOffsetsPerTrigger": "150"}
     target = {"kafka.bootstrap.servers": address, "topic": topic, "checkpointLocation": str(checkpoint)}
@@ -165,7 +165,7 @@ def test_a_job_of_which_a_task_fails_writes_nothing(spark: SparkSession, broker:
 
 
 def failing(spark: SparkSession, *, attempts: int) -> DataFrame:
-    """1000 rows by two tasks, one of which fails behind its rows so many times."""
+    """1000 rows by two tasks, one of which fails after its rows so many times."""
 
     def rows_then_failure(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
