@@ -1,4 +1,4 @@
-"""`klamm.acks.fsync`: what is acknowledged, seen or committed is on the disk; and what happens when it cannot be."""
+"""`klamm.acks.fsync`: records acknowledged, seen or committed are on the disk; and the errors when they cannot be."""
 
 from __future__ import annotations
 

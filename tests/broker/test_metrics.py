@@ -1,4 +1,4 @@
-"""What is counted comes out as valid text, without holding up the loop and without unbounded series."""
+"""Metrics come out as valid text, without holding up the loop and without unbounded series."""
 
 from __future__ import annotations
 

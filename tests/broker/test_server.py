@@ -1,4 +1,4 @@
-"""The life of a process: what a start leaves behind that failed or was stopped half-way."""
+"""The life of a process: the state after a start that failed or was stopped half-way."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_sigterm_ends_a_broker_with_a_blocked_loop(tmp_path: Path, where: str, b
 
 
 def test_sigterm_interrupts_nothing_while_the_loop_turns(tmp_path: Path) -> None:
-    """Not even when it comes again and again."""
+    """The signal may even come again and again."""
     with BrokerProcess(tmp_path / "data") as broker:
         for _ in range(20):
             broker.signal(signal.SIGTERM)

@@ -40,7 +40,7 @@ def create(broker: BrokerProcess, topic: str, partitions: int, config: dict[str,
 
 
 def values(broker: BrokerProcess, topic: str, partition: int, isolation: str = "read_uncommitted") -> list[bytes]:
-    """Of all records there are."""
+    """Return the values of all records there are."""
     settings = {"bootstrap.servers": broker.address, "group.id": "none", "isolation.level": isolation}
     consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, partition, 0)])
@@ -55,7 +55,7 @@ def values(broker: BrokerProcess, topic: str, partition: int, isolation: str = "
 
 
 class Counting(threading.Thread):
-    """Produces 0, 1, 2, ... until it is told to stop; `acknowledged` of them are in the log for sure."""
+    """A thread that produces 0, 1, 2, ... until it is stopped; `acknowledged` of them are in the log for sure."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -234,7 +234,7 @@ def test_a_restore_that_fails_leaves_nothing(stopped: Path, tmp_path: Path, caps
 
 
 class Dying(OsFilesystem):
-    """Does no change any more from the n-th one on: what a process that was killed there leaves."""
+    """A filesystem that does no change any more from the n-th one on: the state after a process was killed there."""
 
     __slots__ = ("changes", "last")
 

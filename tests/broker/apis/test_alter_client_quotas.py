@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: what is set is described, and what is refused changes nothing."""
+"""DescribeClientQuotas and AlterClientQuotas: set quotas are described, and a refused request changes nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_set_described_and_removed(broker: EmbeddedBroker, version: int) -> None
     }
     assert found(ask(broker, version=version)) == expected
     removal = entry({"user": "alice"}, ("producer_byte_rate", None), ("consumer_byte_rate", None))
-    assert change(broker, removal, version=version) == [0], "what is not set may be removed"
+    assert change(broker, removal, version=version) == [0], "a quota that is not set may be removed"
     assert found(ask(broker, ("user", ANY, None)))[("user", "alice"),] == {"request_percentage": 12.5}
     assert change(broker, entry({"user": "alice"}, ("request_percentage", None))) == [0]
     assert found(ask(broker, ("user", ANY, None))) == {}

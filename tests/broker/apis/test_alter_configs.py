@@ -148,7 +148,7 @@ def test_a_limit_for_an_unknown_host_is_refused(broker: EmbeddedBroker) -> None:
 
 
 def test_a_key_without_effect_is_logged_once(broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
-    def told() -> list[str]:
+    def logged() -> list[str]:
         lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         caplog.clear()
         return [line.partition(": ")[0] for line in lines]
@@ -158,15 +158,15 @@ def test_a_key_without_effect_is_logged_once(broker: EmbeddedBroker, caplog: pyt
         ("num.partitions.of.mine", SET, "4"),
         ("max.connections", SET, "9"),
     ]
-    assert alter(broker, (BROKER, "", keys), validate_only=True) == [0] and told() == []
+    assert alter(broker, (BROKER, "", keys), validate_only=True) == [0] and logged() == []
     for expected in (["broker config num.io.threads", "unknown broker config num.partitions.of.mine"], []):
         assert alter(broker, (BROKER, "", keys)) == [0]
-        assert told() == expected
+        assert logged() == expected
     slow: Key = ("leader.replication.throttled.replicas", SET, "*")
     assert alter(broker, (TOPIC, "t", [slow, ("retention.ms", SET, "5")])) == [0]
-    assert told() == ["topic config leader.replication.throttled.replicas"]
+    assert logged() == ["topic config leader.replication.throttled.replicas"]
     broker.create_topic("remote", config={"local.retention.ms": 1, "leader.replication.throttled.replicas": "*"})
-    assert told() == ["topic config local.retention.ms"]
+    assert logged() == ["topic config local.retention.ms"]
 
 
 def test_a_resource_that_occurs_twice_is_refused_and_the_others_are_altered(broker: EmbeddedBroker) -> None:

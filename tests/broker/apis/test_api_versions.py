@@ -1,4 +1,4 @@
-"""ApiVersions is the registry, told in a way that every client can read."""
+"""ApiVersions is the registry, in a form that every client can read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def named(**options: object) -> ApiVersionsRequest:
 @pytest.mark.parametrize("version", range(6))
 def test_what_is_advertised_is_the_registry(broker: EmbeddedBroker, version: int) -> None:
     response = broker.call(named() if version >= 3 else ApiVersionsRequest(), version)
-    told = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-    assert told == {key: (row.min_version, row.max_version) for key, row in HANDLERS.items()}
+    served = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+    assert served == {key: (row.min_version, row.max_version) for key, row in HANDLERS.items()}
 
 
 def test_features_are_there_from_v3(broker: EmbeddedBroker) -> None:

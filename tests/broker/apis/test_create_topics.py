@@ -1,4 +1,4 @@
-"""CreateTopics: what is made, at every version, and what is refused (docs/faults.md, network rows 35-37)."""
+"""CreateTopics: the topics made, at every version, and refused requests (docs/faults.md, network rows 35-37)."""
 
 from __future__ import annotations
 

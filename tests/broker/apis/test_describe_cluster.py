@@ -1,4 +1,4 @@
-"""DescribeCluster: identity, brokers, whose address is told."""
+"""DescribeCluster: identity, brokers, and the address that a client gets."""
 
 from __future__ import annotations
 

@@ -260,8 +260,8 @@ def test_an_incremental_response_tells_only_what_changed(broker: EmbeddedBroker)
     quiet = broker.call(request(broker, 12, session_id=opened.session_id, session_epoch=1), 12)
     assert quiet.session_id == opened.session_id and partitions(quiet) == {}
     broker.produce("t", batch(b"x"), partition=1)
-    told = broker.call(request(broker, 12, session_id=opened.session_id, session_epoch=2), 12)
-    assert set(partitions(told)) == {1} and values(partitions(told)[1]) == [b"x"]
+    changed = broker.call(request(broker, 12, session_id=opened.session_id, session_epoch=2), 12)
+    assert set(partitions(changed)) == {1} and values(partitions(changed)[1]) == [b"x"]
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["named again", "not named"])

@@ -32,7 +32,7 @@ def test_no_id_is_given_twice_over_a_crash(tmp_path: Path) -> None:
     for _ in range(3):
         with EmbeddedBroker(tmp_path) as broker:
             given += [init(broker).producer_id for _ in range(3)]
-            broker.broker.controller._store.close()  # no more changes: what is on disk is what there is
+            broker.broker.controller._store.close()  # no more changes: the disk has all there is
     assert len(set(given)) == 9
 
 

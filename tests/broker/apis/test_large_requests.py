@@ -218,7 +218,7 @@ def test_a_session_of_many_partitions_is_read_in_turns(
     (topic,) = broker.run(answer).responses
     assert [partition.partition_index for partition in topic.partitions] == [count - 1]
     assert max(reads) == fetch.PARTITIONS_A_TURN
-    # A large incremental request: what the session has been told before stays known.
+    # A large incremental request: partitions sent in the session before stay known.
     request = FetchRequest(
         max_wait_ms=0,
         max_bytes=1 << 20,

@@ -63,7 +63,7 @@ def produced(answer: Any) -> tuple[int, int]:
 
 
 def seen(ask: Ask, offset: int) -> tuple[Any, ...]:
-    """What a read_committed reader gets from `offset` on, and what is known of the producers."""
+    """The batches that a read_committed reader gets from `offset` on, and the described producers."""
     request = FetchRequest(
         replica_id=-1,
         max_wait_ms=0,

@@ -1,4 +1,4 @@
-"""Metadata: which topics, whose address, and what is created on the way."""
+"""Metadata: which topics, which address, and topics created on the way."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def read(data: bytes) -> list[Record]:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("version", range(4, 19))
 def test_new_clients_get_what_is_stored(broker: EmbeddedBroker, version: int, magic: int) -> None:
-    """As Apache Kafka 4.4 sends it: all its clients still read these formats."""
+    """Apache Kafka 4.4 sends it so, too: all its clients still read these formats."""
     first, second = encode_set(ROWS[:3], magic, codec=Codec.GZIP), encode_set(ROWS[3:], magic)
     store(broker, first, second)
     assert fetched(broker, version, 0) == first + second

@@ -52,7 +52,7 @@ PATH: Path = ("groups", "topics", "partition_indexes")
 
 @given(SIZES, st.integers(3, 8))
 def test_no_piece_has_more_and_together_they_are_the_whole(sizes: list[list[int]], size: int) -> None:
-    """Requests stand for responses here: what was cut is joined along the same path."""
+    """Requests stand for responses here: the pieces are joined along the same path."""
     pieces = list(cut(asked(sizes), PATH, size))
     for piece in pieces:
         leaves = sum(len(topic.partition_indexes) for group in piece.groups for topic in group.topics)

@@ -1,4 +1,4 @@
-"""Produce at all its versions: what is appended, what is answered, what is refused."""
+"""Produce at all its versions: appended batches, responses, refused requests."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ OPEN = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS}
 NO_CODES = {(ApiKey.METADATA, "all"), (ApiKey.DESCRIBE_TOPIC_PARTITIONS, "all")}
 NO_PLACE_FOR_A_CODE = {(ApiKey.DESCRIBE_LOG_DIRS, version) for version in range(3)}
 SECRETS = {"t", "g", "x", "c", "victim"}
-BITS_NOT_TOLD = {0, -(2**31)}
+NOT_RETURNED = {0, -(2**31)}
 TOPIC_TYPE, GROUP_TYPE, READ, WRITE, DESCRIBE, DENY, ALLOW = 2, 3, 3, 4, 8, 2, 3
 
 
@@ -181,7 +181,7 @@ def test_without_any_right(broker: EmbeddedBroker, api: int, version: int) -> No
         found |= got
         if api not in OPEN:
             assert texts(response) & SECRETS <= texts(request), (label, response)
-        assert set(values(response, "authorized_operations")) <= BITS_NOT_TOLD
+        assert set(values(response, "authorized_operations")) <= NOT_RETURNED
         assert all(not records for records in values(response, "records"))
     assert found - {UNKNOWN_TOPIC_ID} <= expected, found
     assert broker.broker.image is before  # nothing was done

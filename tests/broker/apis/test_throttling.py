@@ -191,7 +191,7 @@ def test_fetch_over_its_quota_gets_nothing_and_its_bytes_are_taken_back(limited:
     assert second.throttle_time_ms > 5000
     assert (second.responses, metrics.bytes_out) == ([], sent)
     again = fetch(limited.broker)
-    assert abs(again.throttle_time_ms - second.throttle_time_ms) <= 1, "what was not sent does not count"
+    assert abs(again.throttle_time_ms - second.throttle_time_ms) <= 1, "unsent bytes do not count"
     assert limited.throttled_ms == [second.throttle_time_ms, again.throttle_time_ms]
     limited.now_s += 12
     fetch(limited.broker, 10)
@@ -210,7 +210,7 @@ def test_a_session_sends_later_what_a_throttled_response_left_out(limited: Limit
     assert (throttled.session_id, throttled.responses) == (session_id, [])
     refused = fetch(limited.broker, session=(0, 0))
     assert refused.throttle_time_ms > 0
-    assert (refused.session_id, len(sessions)) == (0, 1), "a session that nobody was told of is not kept"
+    assert (refused.session_id, len(sessions)) == (0, 1), "a session is not kept unless its id was sent"
     limited.now_s += 12
     assert records_of(fetch(limited.broker, session=(session_id, 2))) > 1000
 
@@ -233,7 +233,7 @@ def test_a_fetch_that_waited_is_charged(limited: Limited) -> None:
 
 @pytest.mark.parametrize("api_key", sorted(HANDLERS.keys() - NEVER_THROTTLED))
 def test_every_api_tells_its_throttle_time(limited: Limited, api_key: int) -> None:
-    """Of each version; those that have no place for it are throttled all the same."""
+    """This holds for each version; those without the field are throttled all the same."""
     limited.limit(EVERYBODY, request_percentage=1e-6)
     row = HANDLERS[api_key]
     for version in range(row.min_version, row.max_version + 1):
@@ -275,7 +275,7 @@ def create(broker: EmbeddedBroker, *names: str, version: int) -> Any:
 
 
 def test_new_versions_refuse_what_begins_over_the_quota(limited: Limited) -> None:
-    """As seen of Apache Kafka: one per second, three topics of six partitions."""
+    """The figures are Apache Kafka's: one per second, three topics of six partitions."""
     limited.limit(EVERYBODY, controller_mutation_rate=1)
     response = create(limited.broker, "a", "b", "c", version=6)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [("a", 0), ("b", 0), ("c", 89)]
@@ -329,7 +329,7 @@ def test_quotas_of_addresses_measure_no_requests(limited: Limited) -> None:
 
 
 def test_remembered_requests_are_counted(tmp_path: Path) -> None:
-    """In real time, as the paths of remembered requests look at no other clock."""
+    """The time is real, as the paths of remembered requests look at no other clock."""
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("t")
         alteration = Alteration([("user", None)], [

@@ -26,7 +26,7 @@ from tests.support.transactions import READ_COMMITTED, TOPIC, Client, codes
 
 DAY_MS = 86_400_000
 WAITING = {"flush.messages": 1}
-Who = tuple[int, int]
+Identity = tuple[int, int]
 
 
 class Room:
@@ -61,11 +61,11 @@ class Room:
         return b"".join([piece async for piece in Exposition(self.broker.broker.metrics).render()]).decode()
 
     async def ticked(self) -> None:
-        """What is due is done."""
+        """Do the work that is due."""
         self.broker.broker.transactions.runtime.timer.tick()
 
     def aborted(self) -> list[int]:
-        """First offsets of the aborted transactions that a reader of partition 0 is told."""
+        """First offsets of the aborted transactions in a response to a reader of partition 0."""
         return [found.first_offset for found in self.client.fetch(READ_COMMITTED).aborted_transactions]
 
 
@@ -75,10 +75,10 @@ def room(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Room]:
         yield made
 
 
-def go_on(client: Client, name: str, who: Who, *, commit: bool) -> Who:
-    """One transaction of version 2 in partition 0; who the producer is after it."""
-    assert codes(client.produce(name, who, 12)) == {0}
-    ended = client.end(name, who, 5, commit=commit)
+def go_on(client: Client, name: str, identity: Identity, *, commit: bool) -> Identity:
+    """One transaction of version 2 in partition 0; return the producer's identity after it."""
+    assert codes(client.produce(name, identity, 12)) == {0}
+    ended = client.end(name, identity, 5, commit=commit)
     assert ended.error_code == 0
     return ended.producer_id, ended.producer_epoch
 
@@ -87,12 +87,12 @@ def go_on(client: Client, name: str, who: Who, *, commit: bool) -> Who:
 def test_open_transactions_are_hidden_and_aborted_ones_are_listed(room: Room, version: int) -> None:
     client = room.client
     add, produce, end = (3, 11, 4) if version == 1 else (None, 12, 5)
-    who = client.started("x", 4)
+    identity = client.started("x", 4)
     if add is not None:
-        assert codes(client.add("x", who, add, 0)) == {0}
-    assert codes(client.produce("x", who, produce)) == {0}
+        assert codes(client.add("x", identity, add, 0)) == {0}
+    assert codes(client.produce("x", identity, produce)) == {0}
     assert client.ends() == (1, 0)
-    assert client.end("x", who, end, commit=False).error_code == 0
+    assert client.end("x", identity, end, commit=False).error_code == 0
     client.stable()
     assert client.ends() == (2, 2)
     assert room.aborted() == [0]
@@ -100,11 +100,11 @@ def test_open_transactions_are_hidden_and_aborted_ones_are_listed(room: Room, ve
 
 def test_each_transaction_of_version_2_has_an_epoch_of_its_own(room: Room) -> None:
     client = room.client
-    who = client.started("x", 5)
+    identity = client.started("x", 5)
     for expected, commit in enumerate((True, False, True), start=1):
-        before = who
-        who = go_on(client, "x", who, commit=commit)
-        assert who == (before[0], expected)
+        before = identity
+        identity = go_on(client, "x", identity, commit=commit)
+        assert identity == (before[0], expected)
         client.stable()
         assert codes(client.produce("x", before, 12, sequence=1)) == {ErrorCode.INVALID_PRODUCER_EPOCH}
     assert room.aborted() == [2]
@@ -112,15 +112,15 @@ def test_each_transaction_of_version_2_has_an_epoch_of_its_own(room: Room) -> No
 
 def test_offsets_count_with_the_transaction_and_not_before(room: Room) -> None:
     client = room.client
-    who = client.started("x", 5)
-    assert codes(client.commit_offsets("x", who, 5, "g", 7)) == {0}
+    identity = client.started("x", 5)
+    assert codes(client.commit_offsets("x", identity, 5, "g", 7)) == {0}
     assert codes(client.offsets("g", stable=True)) == {0, ErrorCode.UNSTABLE_OFFSET_COMMIT}
     assert client.offsets("g", stable=False).groups[0].topics[0].partitions[0].committed_offset == -1
-    ended = client.end("x", who, 5, commit=True)
+    ended = client.end("x", identity, 5, commit=True)
     assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == 7
-    who = ended.producer_id, ended.producer_epoch
-    client.commit_offsets("x", who, 5, "g", 9)
-    client.end("x", who, 5, commit=False)
+    identity = ended.producer_id, ended.producer_epoch
+    client.commit_offsets("x", identity, 5, "g", 9)
+    client.end("x", identity, 5, commit=False)
     assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == 7
 
 
@@ -135,11 +135,11 @@ def test_a_member_of_a_consumer_group_with_another_epoch_commits_nothing(room: R
     )
     epoch = room.request(joining, 1).member_epoch
     client = room.client
-    who = client.started("x", 5)
+    identity = client.started("x", 5)
 
     def commit(version: int, epoch: int) -> set[int]:
         member = {"member_id": "m", "generation_id_or_member_epoch": epoch}
-        return codes(client.commit_offsets("x", who, version, "g", 7, **member))
+        return codes(client.commit_offsets("x", identity, version, "g", 7, **member))
 
     assert commit(5, epoch) == {0}
     for version in (3, 5):  # what producers have always understood
@@ -148,12 +148,12 @@ def test_a_member_of_a_consumer_group_with_another_epoch_commits_nothing(room: R
 
 def test_an_offset_that_is_deleted_does_not_come_back_with_its_transaction(room: Room) -> None:
     client = room.client
-    who = client.started("x", 5)
-    assert codes(client.commit_offsets("x", who, 5, "g", 7)) == {0}
+    identity = client.started("x", 5)
+    assert codes(client.commit_offsets("x", identity, 5, "g", 7)) == {0}
     rows = [OffsetDeleteRequestPartition(partition_index=0)]
     request = OffsetDeleteRequest(group_id="g", topics=[OffsetDeleteRequestTopic(name=TOPIC, partitions=rows)])
     assert codes(room.request(request, 0)) == {0}
-    client.end("x", who, 5, commit=True)
+    client.end("x", identity, 5, commit=True)
     assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == -1
 
 
@@ -161,18 +161,18 @@ def test_an_offset_that_is_deleted_does_not_come_back_with_its_transaction(room:
 def test_offsets_of_nobody_s_transaction_are_refused(room: Room, version: int) -> None:
     client = room.client
     producer_id, epoch = client.started("x", 5)
-    for who in ((producer_id, -1), (producer_id, epoch + 1), (producer_id + 1, -1)):
-        assert 0 not in codes(client.commit_offsets("x", who, version, "g", 7)), who
+    for identity in ((producer_id, -1), (producer_id, epoch + 1), (producer_id + 1, -1)):
+        assert 0 not in codes(client.commit_offsets("x", identity, version, "g", 7)), identity
     assert codes(client.offsets("g", stable=True)) == {0}
 
 
 def test_a_group_that_is_deleted_does_not_come_back_with_a_transaction(room: Room) -> None:
     client = room.client
-    who = client.started("x", 5)
-    assert codes(client.commit_offsets("x", who, 5, "g", 7)) == {0}
+    identity = client.started("x", 5)
+    assert codes(client.commit_offsets("x", identity, 5, "g", 7)) == {0}
     assert codes(room.request(DeleteGroupsRequest(groups_names=["g"]), 2)) == {0}
     assert codes(client.offsets("g", stable=True)) == {0}  # nobody waits for the outcome
-    client.end("x", who, 5, commit=True)
+    client.end("x", identity, 5, commit=True)
     assert client.stable_offsets("g").groups[0].topics[0].partitions[0].committed_offset == -1
     assert room.broker.broker.groups.groups.get("g") is None
 
@@ -209,12 +209,12 @@ def test_everything_is_as_before_after_a_restart(tmp_path: Path, crash: bool) ->
 def test_what_was_decided_is_completed_by_the_next_start(tmp_path: Path) -> None:
     room = Room(tmp_path).__enter__()
     client = room.client
-    who = client.started("x", 5)
-    client.produce("x", who, 12)
-    client.commit_offsets("x", who, 5, "g", 3)
+    identity = client.started("x", 5)
+    client.produce("x", identity, 12)
+    client.commit_offsets("x", identity, 5, "g", 3)
     writer = room.broker.broker.transactions.markers
     writer.write = lambda *_: None  # type: ignore[method-assign,assignment]  # the crash comes before the markers
-    assert client.end("x", who, 5, commit=True).error_code == 0
+    assert client.end("x", identity, 5, commit=True).error_code == 0
     assert client.describe("x").transaction_states[0].transaction_state == "PrepareCommit"
     room.crash()
     with Room(tmp_path) as room:
@@ -227,7 +227,7 @@ def test_what_was_decided_is_completed_by_the_next_start(tmp_path: Path) -> None
 
 
 def test_nothing_gets_in_before_a_marker_that_is_late(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a power cut that took the marker, but not the decision that the client was told."""
+    """A power cut may take the marker, but not the decision that the client has got."""
     client = room.client
     with monkeypatch.context() as patched:
 
@@ -235,14 +235,14 @@ def test_nothing_gets_in_before_a_marker_that_is_late(room: Room, monkeypatch: p
             raise KafkaStorageError("not now")
 
         patched.setattr(Partition, "append_marker", refused)
-        who = go_on(client, "x", client.started("x", 5), commit=True)
-        assert codes(client.produce("x", who, 12)) == {ErrorCode.CONCURRENT_TRANSACTIONS}
+        identity = go_on(client, "x", client.started("x", 5), commit=True)
+        assert codes(client.produce("x", identity, 12)) == {ErrorCode.CONCURRENT_TRANSACTIONS}
     assert client.ends() == (1, 0)
     room.broker.clock.advance(1000)
     room.broker.run(room.ticked())
     client.stable()
     assert client.ends() == (2, 2)
-    go_on(client, "x", who, commit=True)
+    go_on(client, "x", identity, commit=True)
     client.stable()
     assert client.ends() == (4, 4)
 
@@ -250,13 +250,13 @@ def test_nothing_gets_in_before_a_marker_that_is_late(room: Room, monkeypatch: p
 def test_a_transaction_that_takes_too_long_is_aborted(room: Room) -> None:
     client = room.client
     answer = client.init("x", 5, timeout_ms=1000)
-    who = answer.producer_id, answer.producer_epoch
-    client.produce("x", who, 12)
+    identity = answer.producer_id, answer.producer_epoch
+    client.produce("x", identity, 12)
     room.broker.clock.advance(1001)
     room.broker.run(room.ticked())
     client.stable()
     assert room.aborted() == [0]
-    assert client.end("x", who, 5, commit=True).error_code == ErrorCode.INVALID_TXN_STATE
+    assert client.end("x", identity, 5, commit=True).error_code == ErrorCode.INVALID_TXN_STATE
     text = room.broker.run(room.scrape())
     assert "klamm_transactions_aborted_total 1" in text and "klamm_transactions_timed_out_total 1" in text
     assert 'klamm_transactional_ids{state="CompleteAbort"} 1' in text and "klamm_late_transactions 0" in text
@@ -273,12 +273,12 @@ def test_a_transaction_in_one_of_the_last_epochs_is_over_in_the_end(
     current = transactions.state_machine.get("x")
     assert current is not None
     transactions.state_machine.take(replace(current, producer_epoch=epoch), transactions.now())
-    who = (first, epoch)
+    identity = (first, epoch)
     if version == 4:
-        client.add("x", who, 3, 0)
-    assert codes(client.produce("x", who, 11 if version == 4 else 12)) == {0}
+        client.add("x", identity, 3, 0)
+    assert codes(client.produce("x", identity, 11 if version == 4 else 12)) == {0}
     if how == "end":
-        assert client.end("x", who, version, commit=True).error_code == 0
+        assert client.end("x", identity, version, commit=True).error_code == 0
     elif how == "time":
         room.broker.clock.advance(60_001)
         room.broker.run(room.ticked())
@@ -310,8 +310,8 @@ def test_a_clock_that_jumps_ahead_expires_no_transactional_id_for_an_hour(tmp_pa
 
 def test_a_deleted_topic_does_not_keep_a_transaction_from_its_end(room: Room) -> None:
     client = room.client
-    who = client.started("x", 5)
-    client.produce("x", who, 12)
+    identity = client.started("x", 5)
+    client.produce("x", identity, 12)
     assert codes(room.request(DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=1000), 5)) == {0}
-    assert client.end("x", who, 5, commit=True).error_code == 0
+    assert client.end("x", identity, 5, commit=True).error_code == 0
     assert client.complete("x") == "CompleteCommit"

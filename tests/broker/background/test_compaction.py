@@ -29,7 +29,7 @@ def partition_of(broker: EmbeddedBroker) -> Partition:
 
 
 def fill(broker: EmbeddedBroker, rounds: int = 3) -> None:
-    """In each round keys k0 to k3, 600 KB of them; the last is in the active segment."""
+    """Append keys k0 to k3, 600 KB of them, in each round; the last is in the active segment."""
     for number in range(rounds):
         content = [Record(i, NOW_MS, b"k%d" % i, b"%d" % number + bytes(150_000)) for i in range(4)]
         assert broker.produce("t", bytes(encode_batch(content))).error_code == 0
@@ -354,7 +354,7 @@ def test_a_free_thread_finds_what_becomes_due_while_another_is_busy(tmp_path: Pa
 
 
 def test_what_is_ready_is_swapped_in_at_once_and_stays(tmp_path: Path) -> None:
-    """There need not be room for a second log, and what fails later takes nothing back."""
+    """No room for a second log is needed, and a later failure takes nothing back."""
     seen: list[tuple[Cleaned, int]] = []
 
     def sizes() -> list[int]:

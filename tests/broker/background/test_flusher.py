@@ -1,4 +1,4 @@
-"""Group commit: who shares a flush, and who is told of a failure."""
+"""Group commit: which requests share a flush, and which fail with it."""
 
 from __future__ import annotations
 

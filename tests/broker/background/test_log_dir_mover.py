@@ -68,7 +68,7 @@ def alter(broker: EmbeddedBroker, path: object, topic: str = "t", index: int = 0
 
 
 def described(broker: EmbeddedBroker) -> dict[str, list[tuple[int, int, bool]]]:
-    """By log dir: (size, lag, whether it is a future one) of the partitions of t."""
+    """Return (size, lag, whether it is a future one) of the partitions of t, by log dir."""
     response = broker.call(DescribeLogDirsRequest(topics=None), 4)
     return {
         Path(result.log_dir).name: [

@@ -122,7 +122,7 @@ def test_a_full_disk_is_emptied_with_a_reserve_and_without(reserve_bytes: int) -
 
 
 def test_what_a_full_disk_cannot_make_durable_does_not_move() -> None:
-    """Not a segment can go: the disk stays full."""
+    """No segment can go: the disk stays full."""
     filesystem = MemoryFilesystem()
     with full_log_dir(filesystem, 0) as (_, log, retention, served):
         end = log.local.segments.all[1].base_offset

@@ -1,4 +1,4 @@
-"""Which segments the scrubber looks at and when, and what it makes of what is found."""
+"""Which segments the scrubber looks at and when, and its findings."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_a_segment_that_goes_while_it_is_read_is_no_damage(tmp_path: Path, caplo
             if job.base_offset == bases[0]:  # retention
                 log.advance_log_start(bases[1])
                 delete_unreachable(log)
-            elif job.base_offset == bases[1]:  # cut and written anew
+            elif job.base_offset == bases[1]:  # cut and written again
                 log.truncate_to(bases[1] + 2)
                 partition.append_coordinator_records(bytearray(batch(bytes(200_000))), now_ms=broker.clock.wall_ms())
                 log.local.flush()

@@ -24,7 +24,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class FailingStore(SqliteStore):
-    """Refuses the transactions whose number (from 0, since `arm`) is in `failing`."""
+    """A store that refuses the transactions with a number (from 0, since `arm`) in `failing`."""
 
     failing: frozenset[int] = frozenset()
     count = 0

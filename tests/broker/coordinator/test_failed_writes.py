@@ -46,7 +46,7 @@ from tests.support.embedded import EmbeddedBroker, decode_reply, encode_frame
 E = ErrorCode
 BAD = b"\xff" * 20_000  # is read as 20,000 times U+FFFD, which are 60,000 bytes
 MARK = b"MARK" * 5_000
-LONG = "x" * 32_760  # fits into a string, but not with a UUID behind it
+LONG = "x" * 32_760  # fits into a string, but not with a UUID after it
 CONFIG = {
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
@@ -244,7 +244,7 @@ def test_a_transactional_id_is_not_pending_when_its_record_cannot_be_encoded(
 def test_an_assignment_that_cannot_be_encoded_is_answered(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To everybody that waits for it; then the group begins again."""
+    """All members that wait for it get an answer; then the group begins again."""
     broker.broker.groups.classic.limits = GroupLimits(initial_rebalance_delay_ms=3_000)
     waiting = [broker.start(join(group_instance_id=instance), 9) for instance in "ab"]
     for _ in range(4):  # the delay begins again with the second member

@@ -71,13 +71,13 @@ class Reader:
         return bytes(encode_frame(request, version, client_id))
 
     def ask(self, frame: bytes) -> tuple[object, bool]:
-        """What both are told, and whether it was known."""
+        """Return the response that both get, and whether the request was known."""
         connection = self.broker.connection
         before = connection.memo
-        found = self._told(frame)
+        found = self._response(frame)
         was_known = before is not None and before is connection.memo and self._answers(frame)
         memo, connection.memo = connection.memo, None
-        assert self._told(frame) == found, frame.hex()
+        assert self._response(frame) == found, frame.hex()
         connection.memo = memo
         return found, was_known
 
@@ -86,7 +86,7 @@ class Reader:
         assert memo is not None
         return memo.answer(self.broker.connection, memoryview(frame), 0.0) is not None  # type: ignore[arg-type]
 
-    def _told(self, frame: bytes) -> object:
+    def _response(self, frame: bytes) -> object:
         try:
             reply = self.broker.dispatch(frame)
         except CloseConnection as error:
@@ -172,20 +172,20 @@ def test_bytes_that_are_no_such_request(reader: Reader) -> None:
 def test_what_is_appended_deleted_and_gone(fresh: Reader) -> None:
     partition = partition_of(fresh.broker)
     end = partition.log_end_offset
-    frame, behind = fresh.frame(12, 0), fresh.frame(12, end)
+    frame, at_end = fresh.frame(12, 0), fresh.frame(12, end)
     fresh.ask(frame)
-    assert fresh.ask(frame)[1] and not fresh.ask(behind)[1]
+    assert fresh.ask(frame)[1] and not fresh.ask(at_end)[1]
     partition.append_records(memoryview(bytearray(batch(b"new"))), produce_version=11, now_ms=NOW_MS)
-    assert fresh.ask(behind)[1]
+    assert fresh.ask(at_end)[1]
     rows = [DeleteRecordsPartition(partition_index=0, offset=end)]
     request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=rows)], timeout_ms=1000)
     assert fresh.broker.call(request, 2).topics[0].partitions[0].error_code == 0
-    assert not fresh.ask(frame)[1] and fresh.ask(behind)[1]
+    assert not fresh.ask(frame)[1] and fresh.ask(at_end)[1]
     partition.go_offline("broken")
-    assert not fresh.ask(behind)[1]
+    assert not fresh.ask(at_end)[1]
     deleted = fresh.broker.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
     assert deleted.responses[0].error_code == ErrorCode.NONE
-    assert not fresh.ask(behind)[1]
+    assert not fresh.ask(at_end)[1]
 
 
 def test_the_counters_count_both(fresh: Reader) -> None:

@@ -1,4 +1,4 @@
-"""Topics of Metadata, encoded once: the bytes are those of a description made anew, and follow every change."""
+"""Topics of Metadata, encoded once: the bytes equal those of a fresh description, and follow every change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_answer_is_kept_until_the_topic_changes(tmp_path: Path) -> None:
 
 
 def test_the_answers_of_a_topic_go_with_it(tmp_path: Path) -> None:
-    """Also where nobody ever asks for all topics."""
+    """This holds even where nobody ever asks for all topics."""
     with EmbeddedBroker(tmp_path) as embedded:
         for name in ("a", "b"):
             embedded.create_topic(name)

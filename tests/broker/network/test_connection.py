@@ -46,7 +46,7 @@ def test_replies_of_one_read_leave_in_one_send() -> None:
 
 
 def note_sends(one: Node, seen_at_send: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each send from now on, note how many requests the node has seen."""
+    """Note at each send from now on how many requests the node has seen."""
     original = SendQueue.send
 
     def send(send_queue: SendQueue, responses: list[Response]) -> None:
@@ -176,7 +176,7 @@ def test_produce_goes_ahead_of_unacknowledged_produce_and_answers_stay_in_order(
             client.send(*[PRODUCE + b"wait %d" % number for number in range(3)], PRODUCE + b"echo x", b"echo last")
             await one.until_seen(4)
             await spin()
-            assert len(one.seen) == 4  # all Produce, but not what comes behind
+            assert len(one.seen) == 4  # all Produce, but no later requests
             for name in "210":
                 one.answer(name)
             received = [await client.receive() for _ in range(5)]
@@ -582,7 +582,7 @@ def test_request_bytes_of_the_node_are_bounded() -> None:
             first, second = await one.connect(), await one.connect()
             first.writer.write(struct.pack(">i", 60_000) + b"echo ")
             await spin()
-            assert budget.held_bytes == 60_004  # what is declared counts, one frame may exceed the limit
+            assert budget.held_bytes == 60_004  # declared sizes count, one frame may exceed the limit
             second.writer.write(struct.pack(">i", 60_000) + b"echo ")
             await spin()
             second.writer.write(b"s" * 59_995)

@@ -19,19 +19,19 @@ from klamm.broker.network.deferred import Deferred
 def test_callbacks_are_called_at_once_and_in_order(complete: Callable[[Deferred[int]], Any]) -> None:
     async def go() -> None:
         deferred: Deferred[int] = Deferred()
-        told: list[tuple[str, bool]] = []
+        called: list[tuple[str, bool]] = []
         for name in "abc":
-            deferred.add_done_callback(lambda p, name=name: told.append((name, p.done())))
-        removed = lambda _: told.append(("removed", True))  # noqa: E731
+            deferred.add_done_callback(lambda p, name=name: called.append((name, p.done())))
+        removed = lambda _: called.append(("removed", True))  # noqa: E731
         deferred.add_done_callback(removed)
         assert deferred.remove_done_callback(removed) == 1
         complete(deferred)
-        assert told == [("a", True), ("b", True), ("c", True)]
+        assert called == [("a", True), ("b", True), ("c", True)]
         assert not deferred.cancel()
-        deferred.add_done_callback(lambda _: told.append(("late", True)))
-        assert len(told) == 3
+        deferred.add_done_callback(lambda _: called.append(("late", True)))
+        assert len(called) == 3
         await asyncio.sleep(0)
-        assert told[3:] == [("late", True)]
+        assert called[3:] == [("late", True)]
         deferred.cancelled() or deferred.exception()
 
     asyncio.run(go())
@@ -63,15 +63,15 @@ def test_a_callback_that_fails_does_not_stop_the_others() -> None:
         problems: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
         deferred: Deferred[int] = Deferred()
-        told: list[int] = []
+        called: list[int] = []
 
         def fails(_: object) -> None:
             raise ValueError("bug")
 
         deferred.add_done_callback(fails)
-        deferred.add_done_callback(lambda p: told.append(p.result()))
+        deferred.add_done_callback(lambda p: called.append(p.result()))
         deferred.set_result(3)
-        assert told == [3]
+        assert called == [3]
         assert [str(problem["exception"]) for problem in problems] == ["bug"]
 
     asyncio.run(go())

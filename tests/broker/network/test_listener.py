@@ -123,7 +123,7 @@ def test_running_out_of_descriptors_pauses_accepting(
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             assert await (await one.connect()).ask(b"echo") == b"echo"
             peers[0].settimeout(5)
-            assert peers[0].recv(1) == b""  # told by a close, thanks to the reserve
+            assert peers[0].recv(1) == b""  # refused by a close, thanks to the reserve
             for peer in peers:
                 peer.close()
 

@@ -283,7 +283,7 @@ def test_a_thread_sends_what_is_large_and_gives_up_on_a_peer_that_does_not_read(
             assert len(await client.receive()) == THREAD_BYTES + 1
 
     run(main())
-    assert 1 < len(sent) <= 4  # what is left over is the loop's
+    assert 1 < len(sent) <= 4  # the loop has the rest
     assert 3_000_000 - FIRST_BYTES < sent[0][0] <= 3_000_000
     assert any(count < size for size, count in sent)
 

@@ -191,7 +191,7 @@ def test_data_leaves_whole_and_in_order_however_little_the_socket_takes(version:
 
 
 def _send_all(peer: Peer, numbers: random.Random, data: bytes | None, file: tuple[BinaryIO, int] | None) -> bytes:
-    """As an send_queue does: after what was sent, the next call begins with what was not."""
+    """Send as a send queue does: each call begins with the first unsent byte."""
     size, sent, got = len(data) if data is not None else file[1], 0, b""  # type: ignore[index]
     while sent < size:
         peer.wire.room = numbers.choice((0, 1, 10, 1000, 30_000, 90_000))

@@ -1,4 +1,4 @@
-"""Which quota holds for a client, with whom it shares what is measured, and that there are never too many measures."""
+"""Which quota holds for a client, which clients share a measure, and that there are never too many measures."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_million_client_ids_leave_ten_thousand_measures(monkeypatch: pytest.Mo
         assert busy.mutation is not None
         busy.mutation.take(0, time.now_s)
     assert len(quotas.produce) == len(quotas.request) == len(quotas.mutations) == 100
-    assert quotas.meter("User:a", "busy").produce is busy.produce, "who is busy keeps its measure"
+    assert quotas.meter("User:a", "busy").produce is busy.produce, "a busy client keeps its measure"
 
 
 def test_a_meter_is_made_again_when_a_measure_of_it_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

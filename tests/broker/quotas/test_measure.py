@@ -39,13 +39,13 @@ def test_samples_without_events_for_eleven_windows_are_emptied() -> None:
 
 
 def test_a_burst_of_ten_seconds_is_allowed_to_an_idle_client() -> None:
-    """What was seen of Apache Kafka: at 500 kB/s five requests of 930 kB pass, the sixth is throttled for 1.16 s."""
+    """Apache Kafka does the same: at 500 kB/s five requests of 930 kB pass, the sixth is throttled for 1.16 s."""
     sensor = Sensor(500_000, Windows())
     assert [sensor.record(930_000, 100.0) for _ in range(6)] == [0, 0, 0, 0, 0, 1160]
 
 
 def test_a_bucket_begins_full_and_may_become_negative() -> None:
-    """What was seen of Apache Kafka: one per second, topics of 6 partitions: two are made, the third has to wait."""
+    """Apache Kafka does the same: one per second, topics of 6 partitions: two are made, the third has to wait."""
     sensor = MutationSensor(1.0, Windows())
     now_s = 50.0
     for _ in range(2):
@@ -106,10 +106,11 @@ def test_taken_back() -> None:
 
 @pytest.mark.parametrize("count", [1, 10, 50])
 def test_a_quota_is_kept_over_a_minute_by_clients_that_share_it(count: int) -> None:
-    """Each sends as soon as it may, and all together keep to the quota within 10 %.
+    """Each client sends as soon as it may, and all together keep to the quota within 10 %.
 
-    So it is when what all of them send at once is little beside what is allowed in ten seconds, here a twentieth. Each
-    is throttled for what there was when it sent: with few bytes and many clients it is more, as in Apache Kafka.
+    This holds while the bytes that all send at once are few beside those allowed in ten seconds, here a twentieth.
+    Each is throttled by the measure at the time of its send: with few bytes and many clients the error is larger, as
+    in Apache Kafka.
     """
     seed = random.randrange(1 << 32)
     print(f"seed={seed}")

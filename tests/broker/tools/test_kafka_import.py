@@ -1,4 +1,4 @@
-"""Log directories of Apache Kafka become Klamm's: what is served then, what is said, and what stays untouched."""
+"""Log directories of Apache Kafka become Klamm's: the records served then, messages, and untouched files."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_control_batches_take_offsets_and_mean_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("base_offset", [3, 6])
 def test_a_snapshot_and_the_log_after_it(tmp_path: Path, base_offset: int) -> None:
-    """The log may still have what the snapshot has; what is before its end offset is not applied again."""
+    """The log may still have the snapshot's records; those before its end offset are not applied again."""
     log = metadata_log([*B, *C][base_offset - 3 :], base_offset=base_offset, per_batch=2)
     directory = directory_with(tmp_path, {f"{base_offset:020d}.log": log})
     write_snapshot(directory, [*A, *B], 6)
@@ -98,7 +98,7 @@ def test_segments_follow_each_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_torn_last_write_is_left_out(tmp_path: Path, seed: int) -> None:
-    """With A in one batch and B in another, any cut leaves whole batches; so do zeros or junk where the last was."""
+    """Any cut leaves whole batches, A in one and B in another; so do zeros or junk where the last was."""
     first, both = metadata_log(A), metadata_log([*A, *B])
     rng = random.Random(seed)
     cut = rng.randrange(len(first) + 1, len(both))

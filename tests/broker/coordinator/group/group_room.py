@@ -1,4 +1,4 @@
-"""Classic groups without a broker: a clock that is moved by hand, a log that is a list, members that are told apart."""
+"""Classic groups without a broker: a clock that is moved by hand, a log that is a list, members with names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REBALANCE_MS = 60_000
 
 
 class Answer:
-    """What one request was told; a second answer is a defect."""
+    """The answer to one request; a second one is a defect."""
 
     def __init__(self) -> None:
         self.response: Any = None
@@ -95,7 +95,7 @@ class Room:
             done(code, self.now)
 
     def pass_time(self, ms: int) -> None:
-        """In steps, as the shell would wake up."""
+        """Move the clock in steps, as the shell would wake up."""
         end = self.now_ms + ms
         while (next_ms := self.groups.timers.next_ms()) is not None and next_ms <= end:
             self.now_ms = max(self.now_ms, next_ms)

@@ -106,7 +106,7 @@ def commit(broker: EmbeddedBroker, member: str, epoch: int, version: int = 9) ->
 
 
 def after(broker: EmbeddedBroker, ms: int) -> None:
-    """What is due by then is done."""
+    """Move the clock and do the work that is due by then."""
 
     async def tick() -> None:
         broker.broker.groups.runtime.timer.tick()

@@ -550,8 +550,8 @@ def test_delete_offsets(broker: EmbeddedBroker) -> None:
 @pytest.mark.parametrize("version", range(6))
 def test_leave_group(broker: EmbeddedBroker, version: int) -> None:
     member = enter(broker)
-    for who, code in ((member, NONE), (member, ErrorCode.UNKNOWN_MEMBER_ID)):
-        request = LeaveGroupRequest(group_id="g", member_id=who, members=[MemberIdentity(member_id=who)])
+    for identity, code in ((member, NONE), (member, ErrorCode.UNKNOWN_MEMBER_ID)):
+        request = LeaveGroupRequest(group_id="g", member_id=identity, members=[MemberIdentity(member_id=identity)])
         if version < 3:
             request.members = []
         else:

@@ -112,7 +112,7 @@ def test_half_a_log_is_no_log(tmp_path: Path, damage: tuple[int, bytes], caplog:
     with opened(tmp_path) as broker:
         begin(broker)
         for number in range(10):
-            commit(broker, number, metadata="x" * 3000)  # the index has an entry behind the damage
+            commit(broker, number, metadata="x" * 3000)  # the index has an entry after the damage
     (path,) = [path for path in tmp_path.rglob("__consumer_offsets-*/*.log") if path.stat().st_size]
     data = bytearray(path.read_bytes())
     second = list(batches(bytes(data)))[1][0] + damage[0]
@@ -124,5 +124,5 @@ def test_half_a_log_is_no_log(tmp_path: Path, damage: tuple[int, bytes], caplog:
             asked = OffsetFetchRequest(group_id="g", topics=[])
             assert broker.call(asked, 7).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert commit(broker, 3) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    told = [record for record in caplog.records if "cannot be loaded" in record.message]
-    assert len(told) == 1  # it is not read again for every request
+    warnings = [record for record in caplog.records if "cannot be loaded" in record.message]
+    assert len(warnings) == 1  # it is not read again for every request

@@ -45,7 +45,7 @@ def subscription(names: Sequence[str], owned: Mapping[str, Sequence[int]], versi
 
 
 class ClassicClient:
-    """A cooperative classic consumer that does as it is told."""
+    """A cooperative classic consumer that does as the responses say."""
 
     def __init__(
         self, room: Room, names: Sequence[str], *, instance: str | None = None, protocol: str = "cooperative-sticky"
@@ -75,7 +75,7 @@ class ClassicClient:
         return self.joined
 
     def sync(self, everybody: Sequence[ClassicClient] = ()) -> ErrorCode:
-        """With the answer to JoinGroup; the leader of a classic group lets everybody have what it had."""
+        """Sync with the answer to JoinGroup; the leader of a classic group gives each member its former partitions."""
         assert self.joined is not None
         joined = self.joined.joined
         self.member_id, self.generation = joined.member_id, joined.generation_id
@@ -321,7 +321,7 @@ def test_a_classic_member_that_does_not_sync_or_join_in_time_is_fenced() -> None
 
 
 def test_a_static_member_that_restarts_with_the_consumer_protocol_has_what_it_had() -> None:
-    """It does not say that it leaves, and must not wait until its former self expires."""
+    """The member does not say that it leaves, and must not wait until its former self expires."""
     room = Room({"t": 6})
     (one,) = classic_group(room, {"t": list(range(6))}, instance="i")
     c = ConsumerClient(room, "c", ["t"], instance_id="i")
@@ -341,7 +341,7 @@ def test_a_static_member_changes_its_protocol_and_moves_nothing() -> None:
     before = {name: member.held() for name, member in room.group.members.items()}
     static = ClassicClient(room, ["t"], instance="i")
     assert static.join().code is E.NONE
-    group = room.classic.groups.get(GROUP)  # nobody is left who speaks the consumer protocol
+    group = room.classic.groups.get(GROUP)  # no member of the consumer protocol is left
     assert group is not None and static.joined is not None
     assert set(group.members) == {one.member_id, two.member_id, static.joined.response.member_id}
     assert before["x"]
@@ -368,7 +368,7 @@ def test_subscriptions_are_read_back(names: list[str], owned: dict[str, list[int
             parse_subscription(data[:size])
         except Malformed:
             continue
-        assert version >= 1 and size >= 10  # KIP-429: what was added may be missing
+        assert version >= 1 and size >= 10  # KIP-429: added partitions may be missing
 
 
 @given(st.binary(max_size=60))

@@ -49,17 +49,17 @@ def test_a_batch_that_cannot_be_made_or_appended_is_a_failed_write(
 ) -> None:
     partition = broker.broker.partitions.topics["t"].partitions[0]
     writer = CoordinatorWriter(broker.broker.flusher, lambda: NOW, Codec.NONE)
-    told: list[ErrorCode | str] = []
+    reported: list[ErrorCode | str] = []
 
     def append(records: Callable[[], list[KeyValue]]) -> None:
         writer.append(
-            partition, records, lambda code, _: told.append(code), NOW, appended=lambda: told.append("appended")
+            partition, records, lambda code, _: reported.append(code), NOW, appended=lambda: reported.append("appended")
         )
 
     append(records)
-    assert told == [code] and partition.log_end_offset == 0
+    assert reported == [code] and partition.log_end_offset == 0
     append(lambda: [(b"k", b"v")])
-    assert told[1:] == ["appended", ErrorCode.NONE] and partition.log_end_offset == 1
+    assert reported[1:] == ["appended", ErrorCode.NONE] and partition.log_end_offset == 1
 
 
 def test_an_append_with_a_failed_callback_does_not_keep_the_next_one_waiting(tmp_path: Path) -> None:
@@ -67,17 +67,17 @@ def test_an_append_with_a_failed_callback_does_not_keep_the_next_one_waiting(tmp
         broker.create_topic("t")
         partition = broker.broker.partitions.topics["t"].partitions[0]
         writer = CoordinatorWriter(broker.broker.flusher, lambda: NOW, Codec.NONE)
-        told: list[ErrorCode] = []
+        reported: list[ErrorCode] = []
 
         def fail(code: ErrorCode, now: Now) -> None:
             raise ValueError
 
         async def append() -> None:
             writer.append(partition, lambda: [(b"k", b"v")], fail, NOW)
-            writer.append(partition, lambda: [(b"k", b"v")], lambda code, _: told.append(code), NOW)
+            writer.append(partition, lambda: [(b"k", b"v")], lambda code, _: reported.append(code), NOW)
 
         broker.run(append())
         broker.run(broker.broker.flusher.drain())
         broker.run(append())
         broker.run(broker.broker.flusher.drain())
-        assert told == [ErrorCode.NONE] * 2
+        assert reported == [ErrorCode.NONE] * 2

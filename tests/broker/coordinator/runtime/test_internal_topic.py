@@ -60,9 +60,9 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
             broker.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"]), 4)
         client = Client(Node(broker), broker.clock.wall_ms)
         for key in KEYS:
-            who = client.started(key, 5)
-            client.commit_offsets(key, who, 5, key, 7)
-            client.end(key, who, 5, commit=True)
+            identity = client.started(key, 5)
+            client.commit_offsets(key, identity, 5, key, 7)
+            client.end(key, identity, 5, commit=True)
     with EmbeddedBroker(tmp_path, CONFIG) as broker:
         yield broker
 
@@ -118,8 +118,8 @@ def test_each_pause_is_longer_than_the_one_before(
     for _ in range(7):
         topic._pauses[0].cancel()
         broker.run(again(topic))
-    told = [record.args for record in caplog.records if "cannot be loaded" in record.message]
-    assert [args[1] for args in told if isinstance(args, tuple)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    warnings = [record.args for record in caplog.records if "cannot be loaded" in record.message]
+    assert [args[1] for args in warnings if isinstance(args, tuple)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_the_end_ends_the_pauses(broker: EmbeddedBroker, media: Media) -> None:

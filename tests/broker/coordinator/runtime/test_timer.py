@@ -30,7 +30,7 @@ class Clock:
 
 
 async def turn() -> None:
-    """Let the loop do what is ready."""
+    """Let the loop run its ready callbacks."""
     await asyncio.sleep(0)
 
 

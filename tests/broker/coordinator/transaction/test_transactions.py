@@ -1,4 +1,4 @@
-"""The state machine of transactions, with a store that answers when it is told to, and a clock turned by hand."""
+"""The state machine of transactions, with a store that answers when the test lets it, and a clock moved by hand."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class World:
 
     def worn(self, epoch: int, version: int = 2) -> ProducerIdAndEpoch:
         """The producer of `x` in one of the last epochs of its id."""
-        who = self.started()
+        identity = self.started()
         self.machine.forget("x")
         found = Transaction(
-            "x", who.producer_id, TIMEOUT_MS, self.now.wall_ms, producer_epoch=epoch, client_version=version
+            "x", identity.producer_id, TIMEOUT_MS, self.now.wall_ms, producer_epoch=epoch, client_version=version
         )
         self.machine.take(found, self.now)
-        return ProducerIdAndEpoch(who.producer_id, epoch)
+        return ProducerIdAndEpoch(identity.producer_id, epoch)
 
     def current(self) -> ProducerIdAndEpoch:
         found = self.machine.get("x")
@@ -106,7 +106,7 @@ class World:
             self.machine.due(key, self.now)
 
     def restart(self) -> None:
-        """From what the log says."""
+        """Start again from the log."""
         last = {entry.transactional_id: entry for entry in self.log if entry is not None}
         self.held = []
         self.timers = TimerQueue()
@@ -123,30 +123,34 @@ class World:
     # Requests
 
     def init(self, name: str = "x", expected: ProducerIdAndEpoch | None = None) -> tuple[ErrorCode, ProducerIdAndEpoch]:
-        told: list[tuple[ErrorCode, ProducerIdAndEpoch]] = []
+        answered: list[tuple[ErrorCode, ProducerIdAndEpoch]] = []
         self.ids += 1
-        self.machine.init_producer_id(name, TIMEOUT_MS, expected, self.ids, self.now, lambda *what: told.append(what))
-        return told[0]
+        self.machine.init_producer_id(
+            name, TIMEOUT_MS, expected, self.ids, self.now, lambda *what: answered.append(what)
+        )
+        return answered[0]
 
     def started(self, name: str = "x") -> ProducerIdAndEpoch:
-        code, who = self.init(name)
+        code, identity = self.init(name)
         assert code is NONE
-        return who
+        return identity
 
     def add(
-        self, who: ProducerIdAndEpoch, *partitions: TopicPartition, name: str = "x", version: int = 2
+        self, identity: ProducerIdAndEpoch, *partitions: TopicPartition, name: str = "x", version: int = 2
     ) -> ErrorCode | None:
-        told: list[ErrorCode] = []
-        self.machine.add_partitions(name, who, frozenset(partitions), version, self.now, told.append)
-        return told[0] if told else None
+        answered: list[ErrorCode] = []
+        self.machine.add_partitions(name, identity, frozenset(partitions), version, self.now, answered.append)
+        return answered[0] if answered else None
 
     def end(
-        self, who: ProducerIdAndEpoch, *, commit: bool = True, name: str = "x", version: int = 2
+        self, identity: ProducerIdAndEpoch, *, commit: bool = True, name: str = "x", version: int = 2
     ) -> tuple[ErrorCode, ProducerIdAndEpoch] | None:
-        told: list[tuple[ErrorCode, ProducerIdAndEpoch]] = []
+        answered: list[tuple[ErrorCode, ProducerIdAndEpoch]] = []
         self.ids += 1
-        self.machine.end(name, who, version, self.ids, self.now, lambda *what: told.append(what), commit=commit)
-        return told[0] if told else None
+        self.machine.end(
+            name, identity, version, self.ids, self.now, lambda *what: answered.append(what), commit=commit
+        )
+        return answered[0] if answered else None
 
     def state(self) -> State:
         found = self.machine.get("x")
@@ -170,11 +174,11 @@ def test_the_page_about_transactions_is_current() -> None:
 def test_every_partition_gets_its_marker_before_the_transaction_is_complete(
     world: World, version: int, commit: bool
 ) -> None:
-    who = world.started()
-    assert world.add(who, T0, version=version) is NONE
-    assert world.add(who, T1, version=version) is NONE
-    assert world.end(who, commit=commit, version=version) is not None
-    epoch = who.producer_epoch + (version == 2)
+    identity = world.started()
+    assert world.add(identity, T0, version=version) is NONE
+    assert world.add(identity, T1, version=version) is NONE
+    assert world.end(identity, commit=commit, version=version) is not None
+    epoch = identity.producer_epoch + (version == 2)
     assert [(partition, mark.producer_epoch, mark.commit) for partition, mark in world.written] == [
         (T0, epoch, commit),
         (T1, epoch, commit),
@@ -186,38 +190,38 @@ def test_every_partition_gets_its_marker_before_the_transaction_is_complete(
 
 
 def test_version_2_goes_on_with_the_next_epoch_and_fences_the_one_before(world: World) -> None:
-    who = world.started()
-    world.add(who, T0)
-    assert world.end(who) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
-    assert world.add(who, T0) is ErrorCode.PRODUCER_FENCED
-    assert world.add(ProducerIdAndEpoch(who.producer_id, 1), T0) is NONE
+    identity = world.started()
+    world.add(identity, T0)
+    assert world.end(identity) == (NONE, ProducerIdAndEpoch(identity.producer_id, 1))
+    assert world.add(identity, T0) is ErrorCode.PRODUCER_FENCED
+    assert world.add(ProducerIdAndEpoch(identity.producer_id, 1), T0) is NONE
 
 
 def test_version_2_aborts_a_transaction_without_partitions_and_commits_none(world: World) -> None:
-    who = world.started()
-    assert world.end(who) == (ErrorCode.INVALID_TXN_STATE, ProducerIdAndEpoch())
-    assert world.end(who, commit=False) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
-    assert world.end(who, commit=False) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
+    identity = world.started()
+    assert world.end(identity) == (ErrorCode.INVALID_TXN_STATE, ProducerIdAndEpoch())
+    assert world.end(identity, commit=False) == (NONE, ProducerIdAndEpoch(identity.producer_id, 1))
+    assert world.end(identity, commit=False) == (NONE, ProducerIdAndEpoch(identity.producer_id, 1))
     assert world.written == []
 
 
 def test_an_end_that_comes_twice_is_answered_as_the_first_time(world: World) -> None:
-    who = world.started()
-    world.add(who, T0)
-    first = world.end(who)
+    identity = world.started()
+    world.add(identity, T0)
+    first = world.end(identity)
     written = list(world.written)
-    assert world.end(who) == first
-    assert world.end(who, commit=False) == (ErrorCode.INVALID_TXN_STATE, ProducerIdAndEpoch())
+    assert world.end(identity) == first
+    assert world.end(identity, commit=False) == (ErrorCode.INVALID_TXN_STATE, ProducerIdAndEpoch())
     assert world.written == written
 
 
 def test_the_client_is_answered_when_the_decision_is_stored_and_not_before(world: World) -> None:
-    who = world.started()
-    world.add(who, T0)
+    identity = world.started()
+    world.add(identity, T0)
     world.hold = True
-    assert world.end(who) is None
+    assert world.end(identity) is None
     assert world.written == []
-    assert world.add(who, T1) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert world.add(identity, T1) is ErrorCode.CONCURRENT_TRANSACTIONS
     world.release()
     assert len(world.written) == 1
     assert world.state() is State.PREPARE_COMMIT  # the second record is not stored yet
@@ -226,21 +230,21 @@ def test_the_client_is_answered_when_the_decision_is_stored_and_not_before(world
 
 
 def test_a_decision_that_cannot_be_stored_decides_nothing(world: World) -> None:
-    who = world.started()
-    world.add(who, T0)
+    identity = world.started()
+    world.add(identity, T0)
     world.failure = ErrorCode.KAFKA_STORAGE_ERROR
-    assert world.end(who) == (ErrorCode.NOT_COORDINATOR, ProducerIdAndEpoch())
+    assert world.end(identity) == (ErrorCode.NOT_COORDINATOR, ProducerIdAndEpoch())
     assert world.written == []
     assert world.state() is State.ONGOING
     world.failure = NONE
-    assert world.end(who, commit=False) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
+    assert world.end(identity, commit=False) == (NONE, ProducerIdAndEpoch(identity.producer_id, 1))
 
 
 def test_markers_are_written_again_where_they_could_not_be(world: World) -> None:
-    who = world.started()
-    world.add(who, T0, T1)
+    identity = world.started()
+    world.add(identity, T0, T1)
     world.offline = {T1}
-    assert world.end(who) == (NONE, ProducerIdAndEpoch(who.producer_id, 1))
+    assert world.end(identity) == (NONE, ProducerIdAndEpoch(identity.producer_id, 1))
     assert world.state() is State.PREPARE_COMMIT
     assert world.machine.unmarked("x") == {T1}
     assert world.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, ProducerIdAndEpoch())
@@ -253,10 +257,10 @@ def test_markers_are_written_again_where_they_could_not_be(world: World) -> None
 
 
 def test_a_record_of_completion_that_cannot_be_stored_is_tried_again(world: World) -> None:
-    who = world.started()
-    world.add(who, T0)
+    identity = world.started()
+    world.add(identity, T0)
     world.hold = True
-    world.end(who)
+    world.end(identity)
     world.failure = ErrorCode.KAFKA_STORAGE_ERROR
     world.release()  # the decision; its completion fails
     world.release()
@@ -269,34 +273,34 @@ def test_a_record_of_completion_that_cannot_be_stored_is_tried_again(world: Worl
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_second_producer_aborts_the_transaction_of_the_first_and_fences_it(world: World, version: int) -> None:
-    who = world.started()
-    world.add(who, T0, version=version)
+    identity = world.started()
+    world.add(identity, T0, version=version)
     assert world.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, ProducerIdAndEpoch())
     assert [(partition, mark.commit) for partition, mark in world.written] == [(T0, False)]
-    assert world.init() == (NONE, ProducerIdAndEpoch(who.producer_id, who.producer_epoch + 2))
-    assert world.end(who, version=version) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
+    assert world.init() == (NONE, ProducerIdAndEpoch(identity.producer_id, identity.producer_epoch + 2))
+    assert world.end(identity, version=version) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_transaction_that_takes_too_long_is_aborted(world: World, version: int) -> None:
-    who = world.started()
-    world.add(who, T0, version=version)
+    identity = world.started()
+    world.add(identity, T0, version=version)
     world.pass_ms(TIMEOUT_MS - 1)
     assert world.state() is State.ONGOING
-    world.add(who, T1, version=version)  # does not give it more time
+    world.add(identity, T1, version=version)  # does not give it more time
     world.pass_ms(1)
     assert world.state() is State.COMPLETE_ABORT
     assert [mark.commit for _, mark in world.written] == [False, False]
-    assert world.end(who, version=version) is not None
-    assert world.add(who, T0, version=version) is ErrorCode.PRODUCER_FENCED
+    assert world.end(identity, version=version) is not None
+    assert world.add(identity, T0, version=version) is ErrorCode.PRODUCER_FENCED
 
 
 def test_the_next_transaction_has_its_own_time(world: World) -> None:
-    who = world.started()
-    world.add(who, T0, version=1)
+    identity = world.started()
+    world.add(identity, T0, version=1)
     world.pass_ms(TIMEOUT_MS - 1)
-    world.end(who, version=1)
-    world.add(who, T0, version=1)
+    world.end(identity, version=1)
+    world.add(identity, T0, version=1)
     world.pass_ms(TIMEOUT_MS - 1)
     assert world.state() is State.ONGOING
     world.pass_ms(1)
@@ -400,50 +404,50 @@ def test_the_last_epoch_is_given_again_to_the_producer_that_lost_the_answer(worl
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_end_of_version_1_after_the_broker_s_abort_is_fenced(world: World, commit: bool) -> None:
-    who = world.started()
-    world.add(who, T0, version=1)
+    identity = world.started()
+    world.add(identity, T0, version=1)
     world.pass_ms(TIMEOUT_MS)
-    assert world.end(who, commit=commit, version=1) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
+    assert world.end(identity, commit=commit, version=1) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
 
 
 def test_the_version_of_an_end_is_that_of_its_request(world: World) -> None:
-    who = world.started()
-    world.add(who, T0, version=1)
-    assert world.end(who, version=1) == (NONE, who)
-    assert world.end(who, version=2) == (ErrorCode.INVALID_TXN_STATE, ProducerIdAndEpoch())
-    following = ProducerIdAndEpoch(who.producer_id, who.producer_epoch + 1)
-    assert world.end(who, commit=False, version=2) == (NONE, following)
+    identity = world.started()
+    world.add(identity, T0, version=1)
+    assert world.end(identity, version=1) == (NONE, identity)
+    assert world.end(identity, version=2) == (ErrorCode.INVALID_TXN_STATE, ProducerIdAndEpoch())
+    following = ProducerIdAndEpoch(identity.producer_id, identity.producer_epoch + 1)
+    assert world.end(identity, commit=False, version=2) == (NONE, following)
     assert world.end(following, commit=False, version=1) == (NONE, following)
-    assert world.end(who, commit=False, version=1) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
+    assert world.end(identity, commit=False, version=1) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
 
 
 def test_a_fenced_producer_does_not_get_the_epoch_of_its_successor(world: World) -> None:
     fenced = world.started()
-    who = world.started()
-    world.add(who, T0, version=1)
-    world.end(who, version=1)
+    identity = world.started()
+    world.add(identity, T0, version=1)
+    world.end(identity, version=1)
     assert world.end(fenced) == (ErrorCode.PRODUCER_FENCED, ProducerIdAndEpoch())
 
 
 def test_verification_tells_what_is_part_of_the_transaction(world: World) -> None:
-    who = world.started()
+    identity = world.started()
     verify = world.machine.verify
-    assert verify("x", who, T0) is ErrorCode.TRANSACTION_ABORTABLE
-    world.add(who, T0)
-    assert verify("x", who, T0) is NONE
-    assert verify("x", who, T1) is ErrorCode.TRANSACTION_ABORTABLE
-    assert verify("x", ProducerIdAndEpoch(who.producer_id, 7), T0) is ErrorCode.PRODUCER_FENCED
+    assert verify("x", identity, T0) is ErrorCode.TRANSACTION_ABORTABLE
+    world.add(identity, T0)
+    assert verify("x", identity, T0) is NONE
+    assert verify("x", identity, T1) is ErrorCode.TRANSACTION_ABORTABLE
+    assert verify("x", ProducerIdAndEpoch(identity.producer_id, 7), T0) is ErrorCode.PRODUCER_FENCED
     assert verify("x", ProducerIdAndEpoch(1, 0), T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert verify("none", who, T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert verify("none", identity, T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     world.offline = {T0}
-    world.end(who, version=1)
-    assert verify("x", who, T0) is ErrorCode.CONCURRENT_TRANSACTIONS
+    world.end(identity, version=1)
+    assert verify("x", identity, T0) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_ids_that_nobody_uses_are_forgotten(world: World) -> None:
-    who = world.started()
+    identity = world.started()
     world.started("y")
-    world.add(who, T0)
+    world.add(identity, T0)
     world.pass_ms(10)
     assert world.machine.expire(world.now.wall_ms - 10, world.now, 9) == ["y"]
     assert world.machine.get("y") is None
@@ -452,7 +456,7 @@ def test_ids_that_nobody_uses_are_forgotten(world: World) -> None:
 
 
 def test_ids_are_forgotten_some_at_a_time(world: World) -> None:
-    """So the loop turns in between; and those whose tombstone cannot be stored do not bring the next look about."""
+    """The loop turns in between; and ids with a tombstone that cannot be stored do not cause the next look."""
     for number in range(5):
         world.started(f"x{number}")
     world.failure = ErrorCode.KAFKA_STORAGE_ERROR
@@ -463,10 +467,10 @@ def test_ids_are_forgotten_some_at_a_time(world: World) -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_what_was_decided_is_completed_after_a_crash(world: World, commit: bool) -> None:
-    who = world.started()
-    world.add(who, T0, T1)
+    identity = world.started()
+    world.add(identity, T0, T1)
     world.hold = True
-    world.end(who, commit=commit)
+    world.end(identity, commit=commit)
     world.hold = False
     world.restart()
     assert {partition for partition, _ in world.written} == {T0, T1}
@@ -475,8 +479,8 @@ def test_what_was_decided_is_completed_after_a_crash(world: World, commit: bool)
 
 
 def test_what_was_not_decided_gets_the_rest_of_its_time_after_a_crash(world: World) -> None:
-    who = world.started()
-    world.add(who, T0)
+    identity = world.started()
+    world.add(identity, T0)
     world.ms += TIMEOUT_MS // 2
     world.restart()
     world.pass_ms(TIMEOUT_MS // 2 - 1)
@@ -497,28 +501,28 @@ def test_what_was_not_decided_gets_the_rest_of_its_time_after_a_crash(world: Wor
 )
 def test_the_outcome_that_a_producer_got_is_the_outcome(steps: list[tuple[str, int, int]]) -> None:
     """Two producers with one transactional id: a transaction has one outcome, on all its partitions, and it is the
-    one that the producer was told; a fenced producer never ends one."""
+    one that the producer got as an answer; a fenced producer never ends one."""
     world = World()
     held: list[ProducerIdAndEpoch] = [ProducerIdAndEpoch()] * 2
     promised: list[tuple[ProducerIdAndEpoch, bool]] = []
     for what, index, version in steps:
-        who = held[index]
+        identity = held[index]
         if what in ("init", "resume"):
-            code, given_to = world.init("x", who if what == "resume" and who.producer_id >= 0 else None)
+            code, given_to = world.init("x", identity if what == "resume" and identity.producer_id >= 0 else None)
             if code is NONE:
                 assert given_to != held[1 - index], "two producers have the same epoch"
                 held[index] = given_to
         elif what == "add":
-            world.add(who, (f"t{index}", version), version=version)
+            world.add(identity, (f"t{index}", version), version=version)
         elif what in ("commit", "abort"):
             before = world.machine.get("x")
-            told = world.end(who, commit=what == "commit", version=version)
-            if told is not None and told[0] is NONE:
+            answered = world.end(identity, commit=what == "commit", version=version)
+            if answered is not None and answered[0] is NONE:
                 assert before is not None
                 if before.state is State.ONGOING:
-                    promised.append((who, what == "commit"))
+                    promised.append((identity, what == "commit"))
                 if version == 2:
-                    held[index] = told[1]
+                    held[index] = answered[1]
         elif what == "wait":
             world.pass_ms(TIMEOUT_MS // 2)
         elif what == "offline":

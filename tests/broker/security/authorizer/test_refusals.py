@@ -62,7 +62,7 @@ SAMPLE = 120
 WAIT_S = 20.0
 
 AUTHORIZATION = {29, 30, 31, 53, 55, 65}
-TOLD = re.compile(
+PRINTED = re.compile(
     "name|topic|topic_name|group_id|transactional_id|key|resource_name|resource_type|partition|partition_index|"
     "partition_id|index|num_partitions|replication_factor|is_internal"
 )
@@ -237,7 +237,7 @@ def essence(message: Any) -> Any:
             found[name] = any(value)
         elif spec.wire is None and value is not None:
             found[name] = essence(value)
-        elif TOLD.fullmatch(name):
+        elif PRINTED.fullmatch(name):
             found[name] = value
     return found
 

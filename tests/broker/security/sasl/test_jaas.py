@@ -1,4 +1,4 @@
-"""JAAS entries: what is read as Kafka reads it, and what is refused without a word of the text."""
+"""JAAS entries: those that are read as Kafka reads them, and those refused without a word of their text."""
 
 from __future__ import annotations
 

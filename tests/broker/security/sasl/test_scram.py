@@ -1,4 +1,4 @@
-"""The broker's side of SCRAM: the example of RFC 7677, and what is refused."""
+"""The broker's side of SCRAM: the example of RFC 7677, and refused messages."""
 
 from __future__ import annotations
 

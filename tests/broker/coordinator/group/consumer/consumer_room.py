@@ -116,7 +116,7 @@ class Room:
         self.consumers.topics_changed(frozenset([name]), created)
 
     def pass_time(self, ms: int) -> None:
-        """In steps, as the shell would wake up."""
+        """Move the clock in steps, as the shell would wake up."""
         end = self.now_ms + ms
         while (next_ms := self.timers.next_ms()) is not None and next_ms <= end:
             self.now_ms = max(self.now_ms, next_ms)
@@ -172,7 +172,7 @@ class Room:
         return {names[part.topic_id]: list(part.partitions) for part in response.assignment.topic_partitions}
 
     def compute(self) -> None:
-        """Finish what is computed elsewhere."""
+        """Finish the computations that run elsewhere."""
         under_way, self.elsewhere = self.elsewhere, []
         for compute, done in under_way:
             done(compute(), self.now)
@@ -188,7 +188,7 @@ class Room:
 
 
 class ConsumerClient:
-    """A client of the consumer protocol that does as it is told."""
+    """A client of the consumer protocol that does as the responses say."""
 
     def __init__(self, room: Room, member_id: str, names: Sequence[str] | None = None, **options: Any) -> None:
         self.room, self.member_id, self.names, self.options = room, member_id, names, options

@@ -19,7 +19,7 @@ def spec(topics: frozenset[bytes], current: Assignment | None = None, instance: 
 
 
 def check_complete(members: dict[str, MemberSpec], partitions: dict[bytes, int], found: dict[str, Assignment]) -> None:
-    """Every partition that somebody wants has one owner, who wants it."""
+    """Check that each partition of a subscribed topic has one owner, a subscriber."""
     assert found.keys() == members.keys()
     given_out = [(topic, index) for part in found.values() for topic, indexes in part.items() for index in indexes]
     wanted = {topic for member in members.values() for topic in member.topics}

@@ -41,8 +41,8 @@ def test_a_partition_moves_when_its_owner_has_given_it_up() -> None:
     joined = room.ask("b", 0, ["t"])
     assert (joined.member_epoch, room.named(joined), room.state) == (3, {}, "Reconciling")
     assert room.group.members["b"].state is MemberState.UNRELEASED_PARTITIONS
-    told = room.ask("a", 2, owned={"t": [0, 1, 2, 3]})
-    assert (told.member_epoch, room.named(told)) == (2, {"t": [0, 1]})
+    answered = room.ask("a", 2, owned={"t": [0, 1, 2, 3]})
+    assert (answered.member_epoch, room.named(answered)) == (2, {"t": [0, 1]})
     assert room.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
     assert room.named(room.ask("a", 2)) is None  # says nothing of what it owns: it may own all
     assert room.named(room.ask("b", 3)) is None
@@ -337,7 +337,7 @@ def alike(room: Room) -> None:
 
 
 class Life(RuleBasedStateMachine):
-    """Members of both kinds come, go, die and are told things; at no time do two own a partition."""
+    """Members of both kinds come, go, die and get responses; at no time do two own a partition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -398,7 +398,7 @@ class Life(RuleBasedStateMachine):
         assert len(held) == len(set(held))
 
     def teardown(self) -> None:
-        """With heartbeats and nothing else everybody gets to a stable group that has all partitions."""
+        """Check that heartbeats alone bring all members to a stable group that has all partitions."""
         self.room.pass_time(2 * SESSION_MS)
         settle(*self.clients.values(), rounds=10)
         if GROUP in self.room.consumers.groups and self.clients:
