@@ -22,7 +22,7 @@ MANY_FILES = {"protocol/messages/", "broker/apis/"}  # one file for each API
 
 Graph = dict[str, set[str]]
 
-# What is being taken apart.
+# Imports within folders that are being taken apart.
 ALLOWED = {("storage.log.log", "storage.recovery.loader")}
 
 

@@ -172,8 +172,8 @@ def test_no_common_version_is_an_error(exchange: Exchange) -> None:
 def test_an_unknown_api_versions_version_is_answered_in_v0_and_asked_again() -> None:
     exchange = Exchange("c")
     exchange.request(*exchange.versions_request())
-    told = ApiVersionsResponse(error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=2)])
-    (response,) = feed(exchange, frame(b"\0\0\0\0" + ApiVersionsResponse.encode[0](told, bytearray())))
+    refusal = ApiVersionsResponse(error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=2)])
+    (response,) = feed(exchange, frame(b"\0\0\0\0" + ApiVersionsResponse.encode[0](refusal, bytearray())))
     assert exchange.learn_versions(response, 4) == 2
 
 
