@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker (one KRaft node, from the `broker` jars) beside ours, for comparisons.
+"""A real Apache Kafka broker (one KRaft node, from the `broker` jars) beside Klamm, for comparisons.
 
     with apache_kafka(tmp_path) as kafka:
         kafka.port, kafka.log_dir, kafka.pid

@@ -100,15 +100,15 @@ class BrokerProcess:
         return [str(path)]
 
     def log(self) -> str:
-        """What the process has logged, over all its starts."""
+        """The log of the process, over all its starts."""
         return self.log_path.read_text() if self.log_path.exists() else ""
 
     def terminate(self) -> int:
-        """SIGTERM, wait; returns the exit code."""
+        """Send SIGTERM, wait, and return the exit code."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Send SIGKILL and wait."""
         self._end(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
@@ -153,7 +153,7 @@ class BrokerProcess:
 
 
 def escaped(value: str) -> str:
-    """A value as a line of a properties file has it."""
+    """Return a value as it is written in a properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority that signs what it is asked to, and the contexts of clients.
+"""Certificates for tests: an authority that signs anything, and the contexts of clients.
 
 Keys are EC P-256, which are quick to make. `written` gives PEM files, `material` is for a server without files.
 """

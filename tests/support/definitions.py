@@ -1,7 +1,7 @@
-"""Kafka's own message definitions, read from the `kafka-clients` jars, and ours in the same shape.
+"""Kafka's own message definitions, read from the `kafka-clients` jars, and Klamm's in the same shape.
 
-A definition is JSON with `//` comments. The newest jar says what the versions are that it still has, the old jar the
-ones that were removed. `layout` turns a definition, and `declared_layout` a declaration, into comparable fields.
+A definition is JSON with `//` comments. The newest jar has the versions that are still valid, the old jar the removed
+ones. `layout` turns a definition, and `declared_layout` a declaration, into comparable fields.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _default(element: str, array: bool, is_struct: bool, given: Any) -> Any:
 
 
 def declared_layout(cls: type, version: int) -> tuple[FieldLayout, ...]:
-    """The same for one of our classes."""
+    """The fields of one of Klamm's classes in wire order, the absent ones included."""
     return tuple(_declared_field(spec, version) for spec in specs(cls))
 
 

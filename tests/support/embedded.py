@@ -34,7 +34,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class FakeConnection:
-    """What handlers look at."""
+    """The parts of a connection that handlers look at."""
 
     def __init__(self) -> None:
         self.local_address = ("127.0.0.1", 9092)
@@ -92,7 +92,7 @@ class EmbeddedBroker:
         self.loop.close()
 
     def crash(self) -> None:
-        """Let go of the locks without any of the marks of a shutdown."""
+        """Release the locks without any of the marks of a shutdown."""
         self.broker.groups.close()
         self.broker.transactions.close()
         self._server.crash()
@@ -131,7 +131,7 @@ class EmbeddedBroker:
         reply: Response | None = self.run(go())
         return reply
 
-    # -- what most tests begin with
+    # -- first steps of most tests
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> bytes:
         """Create a topic; return its id."""
@@ -162,7 +162,7 @@ def batch(*values: bytes, timestamp: int = NOW_MS, **options: Any) -> bytes:
 
 
 def encode_frame(request: Any, version: int, client_id: str | None = "test") -> memoryview:
-    """The frame of a request as a connection hands it to the dispatcher."""
+    """Return the frame of a request as a connection passes it to the dispatcher."""
     info = API[request.api_key]
     name = client_id.encode() if client_id is not None else b""
     head = struct.pack(">hhih", request.api_key, version, CORRELATION_ID, len(name) if client_id is not None else -1)

@@ -31,7 +31,7 @@ def library() -> Path:
 
 
 class FaultyDisk:
-    """The rules of one process; none at first."""
+    """A disk with rules for one process; at first it has none."""
 
     def __init__(self, directory: Path, *, root: Path) -> None:
         self._control = directory / "disk-rules"

@@ -70,7 +70,7 @@ class JavaMessages:
 
 
 def to_json(definition: Definition, version: int, message: Any) -> dict[str, Any]:
-    """One of our messages in the JSON that Kafka's converters read; only the fields that the version has."""
+    """Return one of Klamm's messages in the JSON that Kafka's converters read, with only the fields of the version."""
     return _struct_to_json(definition, definition.fields, version, message)
 
 

@@ -1,9 +1,9 @@
-"""A small Java program of ours that answers a JSON line with a JSON line, over one set of jars.
+"""A small Java program of the tests that answers a JSON line with a JSON line, over one set of jars.
 
     with JavaProcess("tools", JAVA / "commands" / "Commands.java") as java:
         java.ask({"class": "...", "arguments": [...], "input": ""})
 
-A JVM is dear to start and cheap to ask: the programs serve any number of questions.
+A JVM is slow to start and quick to answer: the programs serve any number of questions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ END_TIMEOUT_S: Final = 30.0
 
 
 class JavaProcess:
-    """Started at once, ended by the end of its input; a context manager."""
+    """A running program, ended by the end of its input; a context manager."""
 
     def __init__(self, jar_set: JarSet, source: Path, *, heap: str = "256m") -> None:
         command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Xmx{heap}"]

@@ -24,5 +24,5 @@ class ManualClock:
         self._monotonic_ms += ms
 
     def jump_wall(self, ms: int) -> None:
-        """What an operator or NTP does; negative goes back."""
+        """Set the wall clock, as an operator or NTP does; negative goes back."""
         self._wall_ms += ms

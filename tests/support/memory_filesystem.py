@@ -31,7 +31,7 @@ SECTOR_BYTES = 512
 
 
 class Crash(BaseException):
-    """The moment at which the power goes."""
+    """The power goes at this call."""
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class Inode:
 
 @dataclass(eq=False)
 class Directory:
-    """Names, and those that are on the platter."""
+    """A directory: its names, and those that are on the platter."""
 
     names: dict[str, Inode | Directory] = field(default_factory=dict)
     synced: dict[str, Inode | Directory] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class MemoryFile:
 
 
 class MemoryLock:
-    """Held until it is released or the process dies."""
+    """A lock, held until it is released or the process dies."""
 
     def __init__(self, filesystem: MemoryFilesystem, path: Path) -> None:
         self._filesystem = filesystem
@@ -173,7 +173,7 @@ class MemoryLock:
 
 
 class MemoryFilesystem:
-    """The twin of `OsFilesystem`."""
+    """A filesystem in memory, the twin of `OsFilesystem`."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.now_ms = now_ms
@@ -393,7 +393,7 @@ class MemoryFilesystem:
         self._has_links = True
 
     def _replaced(self, node: Inode | Directory | None) -> None:
-        """What has lost its name, if it was its last, gives its space back. (As if nobody had it open.)"""
+        """Free the space of a file that has lost its last name (as if nobody had it open)."""
         if isinstance(node, Inode) and self._link_count(node) == 1:
             self.give_back(len(node.data))
 

@@ -58,7 +58,7 @@ class ObjectStore:
 
 
 class Objects:
-    """What the server has."""
+    """The objects and uploads of the server."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""Threads and processes that take a step when a test tells them to, so that one seed gives one interleaving.
+"""Threads and processes that take a step when a test calls `step`, so that one seed gives one interleaving.
 
 `StepExecutor` stands for a thread pool of one thread. `SteppedWorker` stands for the worker process of compaction: it
 is a thread, but only ever runs while `step` waits for it; it pauses wherever the real one would wait for the throttle.
@@ -47,7 +47,7 @@ class StepExecutor(Executor):
 
 
 class _Killed(BaseException):
-    """What a worker finds when it goes on."""
+    """The state that a worker finds when it continues."""
 
 
 class SteppedWorker:

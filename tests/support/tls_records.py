@@ -1,4 +1,4 @@
-"""TLS 1.3 records as no library would send them: KeyUpdates without end, records without content.
+"""TLS 1.3 records that no library would send: KeyUpdates without end, records without content.
 
 The keys come from the secret that a client's key log has (RFC 8446, 7.1 to 7.3; suite TLS_AES_256_GCM_SHA384).
 """
@@ -25,7 +25,7 @@ def client_secret(key_log: Path) -> bytes:
 
 
 class RecordWriter:
-    """Encrypts records of one direction, from the first after the handshake on."""
+    """A cipher for the records of one direction, from the first after the handshake on."""
 
     def __init__(self, secret: bytes) -> None:
         self._use(secret)

@@ -1,4 +1,4 @@
-"""A producer of transactions, request by request: what a client library does, without the library's wisdom."""
+"""A producer of transactions, request by request: the requests of a client library, without its checks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Node(Protocol):
 
 
 class Client:
-    """Short ways to ask."""
+    """A client with one method for each request of transactions."""
 
     def __init__(self, node: Node, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
         self.node = node
