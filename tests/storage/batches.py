@@ -128,7 +128,7 @@ def delete_unreachable(log: Log) -> int:
 
 
 def read_bytes(log: Log, offset: int, *, max_bytes: int = EVERYTHING, max_offset: int = EVERYTHING) -> bytes:
-    """What a fetch at `offset` gets."""
+    """Return the bytes that a fetch at `offset` gets."""
     region = log.read_records(offset, max_bytes=max_bytes, max_offset=max_offset).region
     return region.read() if region is not None else b""
 
@@ -161,7 +161,7 @@ def all_records(log: Log) -> list[tuple[int, int]]:
 
 
 def advance(log: Log, now_ms: int) -> None:
-    """Move the log start where retention wants it."""
+    """Move the log start to the offset that retention finds."""
     found = due(log, now_ms)
     if found is not None:
         log.advance_log_start(found.log_start_offset)

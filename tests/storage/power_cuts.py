@@ -55,7 +55,7 @@ COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
 
 @dataclass(frozen=True)
 class Expectation:
-    """What must be found of a partition; `least` and `most` bound its log end, `values` are those at each offset."""
+    """The required state of a partition: `least` and `most` bound its log end, `values` are those at each offset."""
 
     must_exist: bool
     may_exist: bool
@@ -100,7 +100,7 @@ class Topic:
 
 
 class World:
-    """Verbs: `live`, all steps of the life that the seed describes; `expectations`, at any moment of it."""
+    """A life: `live` takes all steps that the seed describes, `expectations` may be called at any moment of it."""
 
     def __init__(self, filesystem: MemoryFilesystem, mode: str, seed: int) -> None:
         self.filesystem = filesystem
@@ -111,7 +111,7 @@ class World:
         self.log_dir: LogDir
         self._made = 0
 
-    # -- what a client may rely on
+    # -- guarantees to a client
 
     def expectations(self) -> dict[TopicPartition, Expectation]:
         return {topic.key: self._expectation(topic) for topic in self.topics.values()}
@@ -129,7 +129,7 @@ class World:
         )
 
     def _promised(self, topic: Topic) -> int:
-        """Below this offset a power cut takes nothing, if the mode keeps its promise."""
+        """The offset below which a power cut takes nothing, if the mode keeps its promise."""
         if self.mode == "fsync":
             return topic.acked
         if self.mode == "messages":
@@ -333,7 +333,7 @@ def open_directory(filesystem: MemoryFilesystem, clock: ManualClock, config_for:
 
 
 def check(filesystem: MemoryFilesystem, world: World, expected: dict[TopicPartition, Expectation]) -> None:
-    """Start, and find what must be there; then go on: write, close, start again."""
+    """Start, and check the required state; then go on: write, close, start again."""
     log_dir = open_directory(filesystem, world.clock, world.log_config)
     assert log_dir.offline == {}
     ends = {}
@@ -382,7 +382,7 @@ def contents(log: Log) -> dict[int, bytes]:
 
 
 def go_on(log: Log) -> int:
-    """The next sequence is taken; the log end then."""
+    """Check that the next sequence is accepted; return the log end then."""
     end = log.log_end_offset
     added = log.append_as_leader(batch(producer_id=PRODUCER_ID, epoch=0, sequence=end), leader_epoch=1 << 20)
     assert (added.base_offset, added.duplicate) == (end, False)

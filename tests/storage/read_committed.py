@@ -1,4 +1,4 @@
-"""What a read_committed consumer makes of a log: fetch after fetch, each with its aborted transactions."""
+"""A read_committed consumer of a log: fetch after fetch, each with its aborted transactions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from klamm.storage.log.log import Log
 
 
 def read_committed(log: Log, *, max_bytes: int = 1 << 20, start: int | None = None) -> list[Record]:
-    """The records that it hands out, as the Java client chooses them; the log must have no gap at its end."""
+    """Return the records of the consumer, chosen as the Java client does. The log must have no gap at its end."""
     found: list[Record] = []
     offset = log.log_start_offset if start is None else start
     stable = log.last_stable_offset

@@ -1,4 +1,4 @@
-"""The same files under Apache Kafka: its tool reads ours, and we go on where its broker stopped."""
+"""The same files under Apache Kafka: its tool reads Klamm's, and Klamm continues where its broker stopped."""
 
 from __future__ import annotations
 

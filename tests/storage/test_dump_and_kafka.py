@@ -32,7 +32,7 @@ def tool() -> Iterator[JavaProcess]:
 
 @pytest.fixture(scope="module")
 def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a broker leaves after producers of all kinds, transactions and groups of both protocols."""
+    """The log directory of a broker after producers of all kinds, transactions and groups of both protocols."""
     directory = tmp_path_factory.mktemp("kafka")
     with apache_kafka(
         directory, {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}

@@ -22,7 +22,7 @@ from tests.support.memory_filesystem import Crash, MemoryFilesystem
 
 
 class FilesystemContract:
-    """Every implementation passes these."""
+    """The contract of every implementation."""
 
     @pytest.fixture
     def filesystem(self) -> Filesystem:

@@ -109,7 +109,7 @@ def test_recovery_after_a_power_cut(filesystem: MemoryFilesystem) -> None:
 
 
 def test_cutting_the_segment_that_is_shared_and_damaged(filesystem: MemoryFilesystem) -> None:
-    """Damage is shared; what recovery does about it is not."""
+    """Damage is shared, its repair by recovery is not."""
     file = filesystem.open_file(paths.offset_file(DIRECTORY, 3, paths.LOG_SUFFIX))
     file.write_at(b"\xff" * 10, 30)
     before = contents(filesystem)

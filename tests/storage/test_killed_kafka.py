@@ -74,7 +74,7 @@ def test_its_logs_are_opened_trimmed_and_searched_as_it_did(tmp_path: Path) -> N
         left = kafka.log_dir / f"{topic}-0"
         theirs = {path.name: path.read_bytes() for path in left.glob("0*")}
         assert max(len(content) for name, content in theirs.items() if name.endswith("index")) > 10_000_000
-        for clean in (False, True):  # a mark of a clean stop that lies is found out, too
+        for clean in (False, True):  # a wrong mark of a clean stop is detected, too
             directory = Path(shutil.copytree(left, tmp_path / str(clean) / left.name))
             log = open_log(directory, clean=clean)
             assert log.log_end_offset == COUNT

@@ -234,7 +234,7 @@ def test_the_boot_id_distinguishes_a_power_cut_from_the_death_of_the_process() -
 
 
 def test_a_power_cut_and_then_the_death_of_the_process_leave_what_the_first_start_kept() -> None:
-    """The checkpoints of before the power cut know of records that it took; the second start would miss them."""
+    """Checkpoints from before the power cut count records that it took; the second start would miss them."""
     filesystem = MemoryFilesystem()
     log_dir = open_dir(filesystem)
     log = create(log_dir)

@@ -77,7 +77,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(gap=st.integers(0, 3), counts=st.lists(st.integers(1, 4), min_size=1, max_size=3))
     def append_with_offsets(self, gap: int, counts: list[int]) -> None:
-        """What a follower fetches: several batches with their offsets and epochs, gaps before them."""
+        """Append batches as a follower fetches them: several with their offsets and epochs, gaps before them."""
         offset, data = self.log.log_end_offset, b""
         for count in counts:
             offset += gap

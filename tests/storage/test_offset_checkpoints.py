@@ -1,4 +1,4 @@
-"""What a log directory knows of its partitions, and what changes while it is written down."""
+"""The offset checkpoints of a log directory, and changes while they are written."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Logs with messages of the formats 0 and 1, as a directory of Kafka before 0.11 has them, bytes made by hand.
 
-What an old Kafka itself writes: `test_old_kafka.py`.
+`test_old_kafka.py` has logs that an old Kafka itself wrote.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def old_log(magic: int, count: int = 20, codec: Codec = Codec.NONE) -> tuple[Old
 
 
 def check_reads(log: Log, made: OldLog) -> None:
-    """Every offset is answered with the entry that holds it or follows it, as it is stored."""
+    """Check that a fetch of any offset gets the entry that holds it or follows it, as it is stored."""
     start = 0
     for index, entry in enumerate(made.entries):
         for offset in range(start, entry.last_offset + 1):
@@ -326,7 +326,7 @@ def test_records_of_any_magic_are_read_alike() -> None:
 
 
 def cleaned(made: OldLog, filesystem: MemoryFilesystem, now_ms: int = START_MS) -> Log:
-    """Opened, compacted up to the log end, and opened again."""
+    """Return the log opened, compacted up to the log end, and opened again."""
     log = open_log(filesystem, config=CONFIG)
     log.roll()
     log.local.flush()

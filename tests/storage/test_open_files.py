@@ -1,4 +1,4 @@
-"""The descriptors of logs: bounded, oldest first, and whoever reads keeps what it reads from."""
+"""The descriptors of logs: limited in number, closed oldest first, and kept while a reader uses them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The power goes at every step of many lives, and any part of the unsynced data is on the disk: rows 30 and 32.
 
-At each change that a life makes, the disk is copied and cut off in several ways: with nothing that was not synced, and
-with a random part of it (writes dropped or torn, renames done or not). Every one is started, but for equal disks of
-which the same is expected; those that count are the distinct disks.
+At each change that a life makes, the disk is copied and cut off in several ways: without any unsynced data, and with a
+random part of it (writes dropped or torn, renames done or not). A log directory is started on each copy, but for equal
+disks with equal expectations; only distinct disks are counted.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Campaign:
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Thousands of starts after a power cut have much to tell."""
+    """Silence the log: thousands of starts after a power cut log much."""
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""The reserve of a log directory, and what a full disk still does with it and without."""
+"""The reserve of a log directory, and the operations that a full disk still allows with and without it."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class RetentionMachine(RuleBasedStateMachine):
         assert due(self.log, now_ms) is None
 
     def _kept(self, now_ms: int) -> int:
-        """Where the log begins after a pass."""
+        """The log start after a pass."""
         bases = [segment.base_offset for segment in self.log.local.segments.all]
         ends = [*bases[1:], self.log.log_end_offset]
         parts = [[w for w in self.model if base <= w.offset < end] for base, end in zip(bases, ends, strict=True)]

@@ -24,13 +24,13 @@ OPEN, COMMITTED, ABORTED = range(3)
 
 @dataclass
 class Transaction:
-    """One of a producer, or (producer 0) records outside of any; `marker` is where it ended."""
+    """A transaction of a producer, or (producer 0) records outside of any; `marker` is the offset of its end."""
 
     producer_id: int
     offsets: list[int] = field(default_factory=list)
     marker: int = -1
     outcome: int = OPEN
-    stable: int = -1  # what the transaction index says
+    stable: int = -1  # the value in the transaction index
 
     @property
     def first(self) -> int:

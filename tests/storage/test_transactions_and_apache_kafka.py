@@ -1,4 +1,4 @@
-"""Transactions that Apache Kafka's broker wrote, opened here, and ours under its tools."""
+"""Transactions that Apache Kafka's broker wrote, opened by Klamm, and Klamm's under Kafka's tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification: what a broker leaves has no problems, and each kind of damage is one."""
+"""Verification: the files of a broker have no problems, and each kind of damage is one."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def data(original: Path, tmp_path: Path) -> Path:
-    """A copy to be damaged."""
+    """A copy of the files, to be damaged."""
     return Path(shutil.copytree(original, tmp_path / "data"))
 
 
@@ -205,7 +205,7 @@ def test_snapshots_of_producers(data: Path) -> None:
 
 
 def test_a_snapshot_that_says_something_else(data: Path) -> None:
-    """One of an earlier place, whole and good."""
+    """The batch is one from an earlier place, whole and good."""
     snapshots = sorted((data / "t-0").glob("*.snapshot"))
     shutil.copy(snapshots[0], snapshots[2])
     assert any(snapshots[2].name in line and "the batches say" in line for line in problems(data))

@@ -1,4 +1,4 @@
-"""Compaction against a dict, and what it leaves of single batches."""
+"""Compaction against a dict, and the batches that it leaves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Pairs = list[tuple[bytes, bytes | None]]
 
 
 def append(log: Log, *pairs: tuple[bytes | None, bytes | None], codec: Codec = Codec.NONE, **options: int) -> int:
-    """One batch; returns its base offset."""
+    """Append one batch; return its base offset."""
     new = [Record(index, START_MS + index, key, value) for index, (key, value) in enumerate(pairs)]
     result = log.append_as_leader(valid(encode_batch(new, codec=codec, **options)), leader_epoch=0)  # type: ignore[arg-type]
     log.high_watermark = log.log_end_offset
@@ -55,7 +55,7 @@ def swap_in(log: Log, result: Result) -> None:
 def compact(
     log: Log, filesystem: MemoryFilesystem, checkpoint: int = 0, *, now_ms: int = START_MS, map_bytes: int = 1 << 20
 ) -> int:
-    """Clean what can be; returns where the next run begins."""
+    """Clean all that can be cleaned; return the offset at which the next run begins."""
     log.local.flush()
     found = cleanable(log, checkpoint, now_ms)
     if found is None:

@@ -1,4 +1,4 @@
-"""The map of keys against a dict, and as dense as it says."""
+"""The map of keys against a dict, and its density."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking a partition while its log is at work, and bringing it back."""
+"""Backup of a partition while its log is in use, and restore."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_damage_in_the_middle_is_not_taken_for_the_end() -> None:
 
 
 class Interrupted(MemoryFilesystem):
-    """Something happens before the n-th link that is made."""
+    """A filesystem that calls a function before the n-th link is made."""
 
     at = -1
     then: Callable[[], object] = staticmethod(lambda: None)

@@ -41,7 +41,7 @@ def at(
     pieces=st.integers(1, 9),
 )
 def test_a_copy_is_the_same_byte_for_byte(gaps: list[tuple[int, int, int]], pieces: int) -> None:
-    """Offsets, gaps, epochs: as they were."""
+    """Offsets, gaps and epochs are copied unchanged."""
     stored = []
     offset = epoch = 0
     for gap, extra, step in gaps:

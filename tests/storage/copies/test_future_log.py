@@ -43,7 +43,7 @@ class Disks:
         return log_dir
 
     def settle(self) -> Log | None:
-        """What the broker does at a start."""
+        """Do the work of a broker's start."""
         holders = [each for each in self.log_dirs if KEY in each.logs or KEY in each.offline]
         if len(holders) > 1:
             assert future_log.settle(KEY, holders)
@@ -228,7 +228,7 @@ def test_a_source_that_rolls_before_the_copy_is_opened_is_followed() -> None:
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_retention_may_overtake_the_copy(stop: bool) -> None:
-    """What goes uncopied leaves no hole between segments: a start after a crash would take it for a loss."""
+    """Segments that are deleted uncopied leave no hole: a start after a crash would take it for a loss."""
     filesystem = MemoryFilesystem()
     disks = Disks(filesystem)
     source, target = disks.log_dirs

@@ -18,7 +18,7 @@ FIELDS = ("directory_unsynced", "first_unflushed_ms")
 
 
 class Interrupted(Durability):
-    """Something else runs right after the n-th look at one of the marks, as another thread may at any time."""
+    """Marks that run a function right after the n-th look at one of them, as another thread may at any time."""
 
     __slots__ = ("after_look", "looks_left", "values")
 
@@ -39,7 +39,7 @@ class Interrupted(Durability):
 
 
 def interrupt(log: Log, filesystem: MemoryFilesystem, look: int, by: Callable[[], None]) -> dict[str, object]:
-    """Let `by` run after that look of the next flush; returns the marks."""
+    """Let `by` run after that look of the next flush; return the marks."""
     old = log.local.durability
     values = {name: getattr(old, name) for name in FIELDS}
     new = Interrupted.__new__(Interrupted)

@@ -33,7 +33,7 @@ def test_end_offsets() -> None:
     found = {epoch: epochs.end_offset_for(epoch, 50) for epoch in (-1, 0, 2, 3, 4, 5, 7, 8)}
     assert found == {
         -1: (-1, -1),
-        0: (0, 10),  # before all we know: it ended where our first begins
+        0: (0, 10),  # before all known epochs: it ended where the first of them begins
         2: (2, 20),
         3: (2, 20),
         4: (4, 30),

@@ -223,7 +223,7 @@ DAY_MS = 86_400_000
 
 
 def retried(log: Log, *timestamps: int) -> bool:
-    """Whether the first batch of producer 7 is known for one that is there already."""
+    """Return whether the first batch of producer 7 is detected as a duplicate."""
     return log.append_as_leader(batch(*timestamps, producer_id=7, epoch=0, sequence=0), leader_epoch=0).duplicate
 
 
@@ -334,7 +334,7 @@ def test_flush_moves_the_recovery_point_after_the_sync_only() -> None:
 
 @pytest.mark.parametrize(("operation", "suffix"), [("open", "leader-epoch-checkpoint"), ("sync_directory", "t-0")])
 def test_a_flush_without_a_descriptor_was_not_tried(operation: str, suffix: str) -> None:
-    """A sync that failed would take the log directory offline: what it was to write may be lost."""
+    """A failed sync would take the log directory offline: its unwritten data may be lost."""
     filesystem, clock = MemoryFilesystem(), ManualClock()
     log = open_log(filesystem, config=LogConfig(flush_ms=1000), clock=clock)
     failed: list[str] = []

@@ -1,4 +1,4 @@
-"""What a start makes of a swap that was interrupted, by us (a manifest is there) or by Apache Kafka (names only)."""
+"""The recovery of an interrupted swap, by Klamm (there is a manifest) or by Apache Kafka (names only)."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_an_error_after_the_manifest_takes_the_log_offline_and_the_start_finishe
 
 
 def kafka_was_swapping(filesystem: MemoryFilesystem, group: Cleaned) -> None:
-    """What Apache Kafka leaves between two renames of its own: the log has its `.swap` name, the rest follows."""
+    """Apache Kafka leaves this between two of its renames: the log has its `.swap` name, the other files follow."""
     for name in names_of(filesystem):
         parsed = paths.parse_offset_file(name.removesuffix(".cleaned"))
         if name.endswith(".cleaned") and parsed is not None and parsed[0] != group.base_offset:

@@ -79,7 +79,7 @@ def reads_of(filesystem: MemoryFilesystem, log: Log) -> int:
 
 
 def test_a_search_for_the_largest_timestamp_reads_little_of_a_long_log() -> None:
-    """Even where the record that has it is below the log start."""
+    """This holds even where the record with that timestamp is below the log start."""
     filesystem = MemoryFilesystem()
     log = open_log(filesystem, config=LogConfig(segment_bytes=100_000, index_interval_bytes=4096))
     log.append_as_leader(batch(START_MS + 10_000), leader_epoch=0)

@@ -69,7 +69,10 @@ def test_collecting() -> None:
         found: list[AbortedTransaction] = []
         return found, index.collect(start, end, found)
 
-    assert collect(100, 105) == ([FIRST], True)  # what ends later begins at 110 or above, but for those in the index
+    assert collect(100, 105) == (
+        [FIRST],
+        True,
+    )  # transactions that end later begin at 110 or above, but for those in the index
     assert collect(100, 111) == ([FIRST, SECOND], False)
     assert collect(112, 115) == ([SECOND], False)
     assert collect(121, 130) == ([], False)

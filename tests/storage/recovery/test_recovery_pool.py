@@ -1,4 +1,4 @@
-"""Logs checked by worker processes after a crash: they must open as if this process had checked them."""
+"""Logs checked by worker processes after a crash: the result is the same as when this process checks them."""
 
 from __future__ import annotations
 
