@@ -1,8 +1,8 @@
 """How much of the fault campaign runs, and its seed.
 
 `make faults` sets KLAMM_FAULTS=long and runs all of it; `make test` runs a sample. Every random choice comes from one
-seed, which is printed and can be given as KLAMM_SEED. Without it the campaign takes a new one each time, to find what
-nobody knows yet; the sample takes the same each time, as what it finds should come from the change that it tests.
+seed, which is printed and can be given as KLAMM_SEED. Without it the campaign takes a new one each time, to find
+unknown bugs; the sample takes the same each time, as its failures should come from the change that it tests.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 VerifiableProducer fills a topic; a TransactionalMessageCopier for each partition copies it into another, positions and
 records in one transaction, some of which it aborts; a VerifiableConsumer reads the copy meanwhile, committed records
-only. At the end each partition of the copy must be what the original is, record by record, and the reader must have
-seen just that.
+only. At the end each partition of the copy must equal the original, record by record, and the reader must have seen
+just that.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Tool:
         self.process.stdout.close()
 
     def finish(self) -> None:
-        """Wait until it has come to its end by itself; raises AssertionError if that is not a good one."""
+        """Wait until it has ended by itself. Raises AssertionError for an exit code other than 0."""
         code = self.process.wait(PATIENCE_S)
         self._reader.join()
         assert code == 0, f"{self.name} ended with {code}\n{self._errors.read_text()[-3000:]}"
@@ -255,7 +255,7 @@ class Copying:
     # -- what must hold -----------------------------------------------------------------------------------------
 
     def verify(self, events: Sequence[dict[str, Any]]) -> dict[str, int]:
-        """Compare everything; the facts for the report."""
+        """Compare everything; return the facts for the report."""
         original, copied = (read_committed(self.broker.address, topic) for topic in (ORIGINAL, COPY))
         values = [value for partition in original for value in partition]
         assert len(values) == len(set(values)) == self.count
@@ -284,7 +284,7 @@ def seen(events: Sequence[dict[str, Any]]) -> set[tuple[int, int, bytes]]:
 
 
 def read_committed(address: str, topic: str) -> Records:
-    """All that librdkafka reads of a topic, committed records only."""
+    """Return all committed records of a topic, as librdkafka reads them."""
     found: Records = [[] for _ in range(PARTITIONS)]
     consumer = Consumer(
         {

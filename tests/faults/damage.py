@@ -40,7 +40,7 @@ class Data:
         return [position for position, _ in batches(file.read_bytes())]
 
     def start(self) -> Broker:
-        """Start and look: the bystander must be well whatever happened."""
+        """Start and check: the other topic must be unharmed whatever happened."""
         self.process.restart()
         peer = Broker(self.process.port)
         assert peer.serves_the_next_client()
@@ -83,7 +83,7 @@ def filled(directory: Path, *, clean: bool, config: dict[str, object] | None = N
 
 
 def flip(file: Path, position: int) -> None:
-    """One bit."""
+    """Flip one bit."""
     content = bytearray(file.read_bytes())
     content[position] ^= 0x10
     file.write_bytes(content)

@@ -1,8 +1,9 @@
 """Mutated, truncated and random frames, many thousands a second, at a real broker process.
 
 A corpus of valid requests of every served (API, version), with values that reach deep into the handlers, is mutated
-byte by byte and sent in bulk over several connections. Most mutants are closed upon: the frame after the last one
-answered was the cause, and the next connection continues after it, so that the broker really looks at every frame.
+byte by byte and sent in bulk over several connections. The broker closes the connection at most mutants. The frame
+after the last one answered was the cause: the next connection continues after it, so that the broker really looks at
+every frame.
 
 What must hold: no traceback in the log, a ping on another connection is answered all the time, memory stays bounded,
 and the broker stops cleanly and starts again afterwards.
@@ -297,7 +298,7 @@ class Shooter(threading.Thread):
             yield framed(out, rng)
 
     def _shoot(self, frames: list[bytes]) -> None:
-        """All of them, over as many connections as it takes."""
+        """Send all frames, over as many connections as it takes."""
         self.recent.extend(frames)
         first = 0
         while first < len(frames) and not self._stopping.is_set():
@@ -321,7 +322,7 @@ class Shooter(threading.Thread):
 
 
 class Pinger(threading.Thread):
-    """Asks for ApiVersions all the time, and notes how long the broker let it wait."""
+    """A thread that asks for ApiVersions all the time, and notes how long each answer takes."""
 
     def __init__(self, process: BrokerProcess, stop: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -352,7 +353,7 @@ class Pinger(threading.Thread):
 
 
 def cpu_s(pid: int) -> float:
-    """What a process has computed so far: a ping that waits for others on this machine is no hang."""
+    """Return the CPU time of a process: a ping that waits for other processes on this machine is no hang."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -440,7 +441,7 @@ class Fuzz:
         }
 
     def _records(self) -> int:
-        """How many have made it into the first partitions of the fixed topics."""
+        """Return how many records are in the first partitions of the fixed topics."""
         with Broker(self._process.port) as peer:
             return sum(peer.end_offset(name) for name in TOPICS)
 

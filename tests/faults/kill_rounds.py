@@ -1,9 +1,9 @@
 """Kill rounds: producers with acks=all write without pause while the broker dies and comes back, again and again.
 
-What must hold at the end, and is checked record by record: everything that was acknowledged is there, at the offset
-that was acknowledged; nothing is there twice; the records of a producer stand in its order; offsets have no holes; the
-log ends where the broker says. Two producers write: librdkafka's idempotent one, and one of our own that keeps several
-batches in flight and repeats them as they were, sequence for sequence, until it has their acknowledgement.
+What must hold at the end, and is checked record by record: every acknowledged record is there, at the acknowledged
+offset; nothing is there twice; the records of a producer stand in its order; offsets have no holes; the log ends where
+the broker says. Two producers write: librdkafka's idempotent one, and one of our own that keeps several batches in
+flight and repeats them unchanged, sequence for sequence, until it has their acknowledgement.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def value_of(producer: str, sequence: int, rng: random.Random) -> bytes:
 
 
 class LibrdkafkaProducer(threading.Thread):
-    """librdkafka's idempotent producer; retries on its own."""
+    """A thread with librdkafka's idempotent producer, which retries on its own."""
 
     def __init__(self, address: str, ledger: Ledger, rng: random.Random) -> None:
         super().__init__(name="librdkafka", daemon=True)
@@ -220,7 +220,7 @@ class KillRounds:
         self.kills_while_starting = 0
 
     def run(self, rounds: int, *, terminate_every: int = 5) -> None:
-        """`rounds` that count; every so many is a SIGTERM, which must leave nothing to recover."""
+        """Run `rounds` that count; every so many is a SIGTERM, which must leave nothing to recover."""
         self.broker.start()
         with Broker(self.broker.port) as peer:
             for topic, count in TOPICS.items():
@@ -295,7 +295,7 @@ class KillRounds:
     # -- what must hold
 
     def verify(self) -> dict[str, int]:
-        """Read everything and compare; the facts for the report."""
+        """Read everything and compare; return the facts for the report."""
         assert not self.ledger.failures, self.ledger.failures[:5]
         log = self.broker.log()
         assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]

@@ -33,7 +33,7 @@ def kill(pid: int) -> None:
 
 
 class Killed:
-    """The work of a task, which may be another process: the job is killed there, a task with it at last."""
+    """The work of a task that kills the job at `step`. The task may be another process, which dies last."""
 
     def __init__(self, step: str, work: Callable[[Any, Any], Any]) -> None:
         self.step = step
@@ -75,7 +75,7 @@ def arm(step: str) -> None:
 
 
 def without_spark() -> None:
-    """Tasks run in this process, so that a round takes a second."""
+    """Run tasks in this process, so that a round takes a second."""
 
     class Session:
         def stop(self) -> None:

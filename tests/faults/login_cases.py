@@ -2,7 +2,7 @@
 
 A case is a function of a `Login`, one new connection to a listener with SASL, that gives what a client sees, answer by
 answer: an error code, CLOSED, or RAW for a frame without an error code. The same table runs against Apache Kafka 4.4:
-`kafka` is what that shows where it is not the same.
+`kafka` has its answers where they differ.
 
 Users, by mechanism: `alice` of PLAIN with the password `alice-pw`, `bob` of both SCRAMs with `bob-pw`.
 """
@@ -36,7 +36,7 @@ class Login(Wire):
     """One connection that is to log in."""
 
     def error_of(self, request: Any, version: int) -> int | str:
-        """Send a request; the error code of its response, RAW for one without, or CLOSED."""
+        """Send a request; return the error code of its response, RAW for one without, or CLOSED."""
         response = self.response_to(request, version)
         return response if isinstance(response, str) else getattr(response, "error_code", RAW)
 
@@ -46,12 +46,12 @@ class Login(Wire):
         return payload if isinstance(payload, str) else decoded(payload, request.api_key, version)
 
     def raw(self, data: bytes) -> bytes | str:
-        """Send bytes; RAW when a frame comes back, or CLOSED."""
+        """Send bytes; return RAW when a frame comes back, or CLOSED."""
         self.send(data)
         return self.end()
 
     def end(self) -> str:
-        """What comes next: CLOSED, or RAW for a frame."""
+        """Return the next answer: CLOSED, or RAW for a frame."""
         payload = self.receive()
         return payload if isinstance(payload, str) else RAW
 
@@ -65,7 +65,7 @@ class Login(Wire):
         return self.error_of(SaslAuthenticateRequest(auth_bytes=token), version)
 
     def token(self, token: bytes) -> bytes | str:
-        """Send a token; that of the answer, or CLOSED, or FAILED."""
+        """Send a token; return that of the answer, or CLOSED, or FAILED."""
         response = self.response_to(SaslAuthenticateRequest(auth_bytes=token), 1)
         if isinstance(response, str):
             return response
@@ -76,7 +76,7 @@ class Login(Wire):
 
 
 class ScramTalk:
-    """A login with SCRAM of which each part can be bent."""
+    """A login with SCRAM; a case may change each part of it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A mirror that is killed with -9 where it hurts, and run again: what `test_mirror_kills` does, round by round.
+"""A mirror that is killed with -9 at its critical steps, and run again: the rounds of `test_mirror_kills`.
 
 The mirror runs in a child process in which one function is wrapped so that it ends with SIGKILL: with records of an
 open transaction in the log, with its offsets in it and all answered, with the request to commit on its way, and once it
@@ -112,7 +112,7 @@ class Kills:
                 create_topic(cluster, topic, partitions=count, configs=FOREVER)
 
     def write(self) -> None:
-        """A batch for each partition, one in a transaction that is committed, and one in one that is not."""
+        """Write a batch to each partition, one in a committed transaction, and one in an aborted one."""
         topics = self.source.topics([self.kept, self.keyed])
         partitions = [one for topic in topics.values() for one in topic.topic_partitions]
         with Producer(self.source) as producer:
@@ -127,7 +127,7 @@ class Kills:
                 producer.commit() if is_committed else producer.abort()
 
     def run(self, point: str | None = None) -> None:
-        """The mirror, up to the end, or to its death at a point. It may end before it comes to that."""
+        """Run the mirror to its end, or to its death at a point. It may end before that point."""
         nth = self.rng.randint(1, sum(count for count, _ in PARTITIONS.values()))
         child = os.fork()
         if child == 0:
@@ -163,7 +163,7 @@ class Kills:
                 self.killed["spark"] += 1
 
     def check(self) -> int:
-        """Every committed record is there once, and in order. Returns how many there are."""
+        """Check that every committed record is there once, and in order; return how many there are."""
         kept = all_rows(self.source, self.kept)
         assert all_rows(self.target, self.kept) == kept
         wanted, found = all_rows(self.source, self.keyed), all_rows(self.target, self.keyed)
@@ -189,7 +189,7 @@ class Kills:
 
 
 class Countdown:
-    """True once, the nth time."""
+    """A condition that is true once, at the nth call."""
 
     def __init__(self, nth: int) -> None:
         self._left = nth

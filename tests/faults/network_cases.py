@@ -2,8 +2,8 @@
 """The network rows of docs/faults.md as a table: row, fact, request, expected answer, and Apache Kafka's if it differs.
 
 A case is a function of a `Broker` (the peer with the topics that `prepare` makes) that gives what a client sees:
-CLOSED, SILENT, ANSWERED, an error code, or a tuple of such. The same table runs against Apache Kafka 4.4: `kafka` is
-what that shows where it is not the same, NOT_ASKED where it cannot be asked (Kafka 4 has removed the version).
+CLOSED, SILENT, ANSWERED, an error code, or a tuple of such. The same table runs against Apache Kafka 4.4: `kafka` has
+its answer where it differs, NOT_ASKED where it cannot be asked (Kafka 4 has removed the version).
 
 A case can be repeated any number of times; it leaves nothing but records.
 """
@@ -267,7 +267,7 @@ def invalid_utf8_topic(broker: Broker) -> object:
 
 
 def acks_0_then_metadata(broker: Broker, **options: Any) -> object:
-    """What comes back first after a Produce without an answer."""
+    """Return the first answer after a Produce without an answer."""
     records = PartitionProduceData(index=options.get("partition", 0), records=one())
     request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[TopicProduceData(name=TOPIC, partition_data=[records])])
     out = bytearray(header(0, PRODUCE_VERSION))

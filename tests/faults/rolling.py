@@ -37,7 +37,7 @@ PROTOCOLS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 STICKY: Final = ("cooperative", "consumer")
 SETTLE_S: Final = 90.0
-AGAIN: Final = {  # a commit that is refused so is done again by the next owner
+AGAIN: Final = {  # the next owner repeats a commit refused with one of these
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.REBALANCE_IN_PROGRESS,
@@ -58,7 +58,7 @@ AGAIN: Final = {  # a commit that is refused so is done again by the next owner
 
 @dataclass
 class Ledger:
-    """What the members and the producer have seen. `moves` counts the partitions that got another owner."""
+    """The observations of the members and the producer. `moves` counts the partitions that got another owner."""
 
     owner: dict[int, str] = field(default_factory=dict)
     last_owner: dict[int, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Apache Kafka's tools of 4.3 copy exactly once, whoever dies; `KLAMM_FAULTS=long` copies 100,000 records."""
+"""Apache Kafka's tools of 4.3 copy exactly once, whichever process dies; `KLAMM_FAULTS=long` copies 100,000 records."""
 
 from __future__ import annotations
 

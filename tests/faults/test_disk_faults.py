@@ -1,6 +1,6 @@
 """Storage rows of docs/faults.md in which single calls of a real process fail, or it dies before one of them.
 
-What fails is chosen by `tests/support/faulty_disk.py`. The rows that only need other bytes on the disk are in
+`tests/support/faulty_disk.py` makes the calls fail. The rows that only need other bytes on the disk are in
 `test_storage_damage.py`, those of full disks in `test_disk_full.py`; docs/faults.md lists them all.
 """
 
@@ -61,7 +61,7 @@ class Room:
         self.acked[topic] = len(found)
 
     def restart(self) -> Broker:
-        """Die, and start with a good disk."""
+        """Kill the broker, and start it with a good disk."""
         if self.process._process is not None:
             self.process.kill()
         self.disk.rules()

@@ -21,7 +21,7 @@ BAD = 10
 
 
 def served(peer: Broker, offset: int) -> list[int] | int:
-    """The base offsets that a fetch gets, or its error."""
+    """Return the base offsets that a fetch gets, or its error."""
     answer = peer.fetched(offset=offset, topic=VICTIM, max_bytes=8 << 20, partition_max_bytes=8 << 20)
     data = answer.responses[0].partitions[0]
     return [head.base_offset for _, head in batches(bytes(data.records))] if not data.error_code else data.error_code

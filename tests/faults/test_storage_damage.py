@@ -1,6 +1,6 @@
 """The storage rows of docs/faults.md against a real process: stop, damage, start, look.
 
-The finer points of each row are in tests/storage; here counts what a client and an operator see.
+The details of each row are tested in tests/storage; these tests check the view of a client and of an operator.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def started(data: Data) -> Iterator[Broker]:
 
 
 def goes_on(data: Data, peer: Broker, kept: int) -> None:
-    """`kept` records are there, the next sequence is taken, the last one is known as a duplicate."""
+    """Check that `kept` records are there, the next sequence is accepted, and the last one is a duplicate."""
     assert contents(peer) == list(range(kept))
     assert data.append(peer, VICTIM, kept - 1) == 0
     assert peer.end_offset(VICTIM) == kept
@@ -48,7 +48,7 @@ def goes_on(data: Data, peer: Broker, kept: int) -> None:
 
 
 def is_offline(data: Data, peer: Broker) -> None:
-    """Nothing is served, nothing is taken, no byte is changed."""
+    """Check that nothing is served, nothing is accepted, and no byte is changed."""
     assert data.append(peer, VICTIM, BATCHES) == STORAGE_ERROR
     assert peer.fetch(topic=VICTIM) == STORAGE_ERROR
     assert f"{VICTIM}-0: offline: " in data.process.log()
@@ -115,7 +115,7 @@ def test_row_12_a_log_without_its_directory_is_not_created_again(tmp_path: Path)
         is_offline(data, peer)
 
 
-# -- what can be made again
+# -- files that can be rebuilt
 
 REMADE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "row 7: missing .index": (".index", Path.unlink),
@@ -179,7 +179,7 @@ def test_rows_13_14_17_leftovers(tmp_path: Path) -> None:
     assert "stray-3: on disk but not in the metadata; it is kept and not served" in data.process.log()
 
 
-# -- what stops a start
+# -- errors that stop a start
 
 
 def refused(process: BrokerProcess) -> str:

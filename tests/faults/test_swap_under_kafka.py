@@ -1,6 +1,6 @@
-"""Apache Kafka takes over where a compaction, or the split of a segment, of ours was killed: after every single step.
+"""Apache Kafka takes over after Klamm was killed at any single step of a compaction, or of the split of a segment.
 
-Kafka does not know our manifest, only names. One partition for each step, one start of Kafka over all of them: each
+Kafka does not know Klamm's manifest, only names. One partition for each step, one start of Kafka over all of them: each
 must serve the records of before the swap, or those of after it, and nothing in between.
 """
 
@@ -45,7 +45,7 @@ Content = list[tuple[int, bytes | None, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a kill after some step left, and the two contents that are right."""
+    """The files after a kill at some step, and the two contents that are right."""
 
     files: dict[str, bytes]
     before: Content

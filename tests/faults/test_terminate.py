@@ -25,7 +25,7 @@ DEADLINE_S = 10.0
 
 
 class Load(threading.Thread):
-    """Pipelined one-record requests to one partition until the broker closes; counts the answers."""
+    """Send pipelined one-record requests to one partition until the broker closes; count the answers."""
 
     def __init__(self, port: int, partition: int) -> None:
         super().__init__(daemon=True)
@@ -61,7 +61,7 @@ class Load(threading.Thread):
 
 @pytest.mark.parametrize("flush", ["by the kernel", "each append"])
 def test_every_request_that_was_read_is_answered(tmp_path: Path, flush: str) -> None:
-    """Each answer is a record and each record an answer: so none was taken and left unanswered."""
+    """Check that each answer is a record and each record an answer: no request was accepted and left unanswered."""
     rng = seeded(f"sigterm, flushed {flush}")
     config = {"log.flush.interval.messages": 1} if flush == "each append" else {}
     with BrokerProcess(tmp_path / "data", config) as process:

@@ -106,7 +106,7 @@ def test_topics_are_whole_or_gone_after_a_kill(tmp_path: Path) -> None:
 
 
 def check(peer: Broker, data: Path) -> dict[str, int]:
-    """Metadata and disk agree, and every partition takes a record; the partition counts by topic."""
+    """Check that metadata and disk agree, and every partition takes a record; return partition counts by topic."""
     counts: dict[str, int] = {}
     expected: dict[str, str] = {}
     for topic in peer.ask(MetadataRequest(topics=None), 12).topics:

@@ -1,4 +1,4 @@
-"""Raw bytes to a broker and what comes back: no client in between that would know better.
+"""Raw bytes to a broker and its answers, without a client in between.
 
 `Wire` is one connection; `Peer` keeps one open and makes a new one whenever the broker closes it, which is an answer,
 too (CLOSED).
@@ -136,7 +136,7 @@ class Peer:
         self._wire: Wire | None = None
 
     def raw(self, data: bytes, *, half_close: bool = False) -> bytes | str:
-        """Send bytes as they are; the first frame that comes back, or CLOSED."""
+        """Send bytes unchanged; return the first frame that comes back, or CLOSED."""
         wire = self._wire
         if wire is None:
             wire = self._wire = Wire(self.port, self.timeout_s)
@@ -165,7 +165,7 @@ class Peer:
         return answer if isinstance(answer, str) else decoded(answer, request.api_key, version)
 
     def serves_the_next_client(self) -> bool:
-        """A new connection gets an answer."""
+        """Check that a new connection gets an answer."""
         with Wire(self.port, self.timeout_s) as wire:
             wire.send(frame_of(ApiVersionsRequest(), 0))
             answer = wire.receive()

@@ -1,7 +1,7 @@
 """A word count of Kafka Streams, exactly once, which is killed together with the broker, again and again.
 
-Nothing is cached in it, so what it writes for each word are the numbers 1, 2, 3 and so on up to its count, in this
-order: a word that is counted twice or left out shows as a number that is doubled or missing.
+Nothing is cached in it, so it writes for each word the numbers 1, 2, 3 and so on up to its count, in this order: a word
+that is counted twice or left out shows as a number that is doubled or missing.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from tests.faults.history.events import Commit, History, Outcome, Place, Poll, S
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that must not be."""
+    """One thing that must not happen."""
 
     kind: str
     text: str
@@ -57,7 +57,7 @@ def check(history: History, *, minimum: int = MIN_SENDS) -> list[Anomaly]:
 
 
 class Checker:
-    """Looks at one history from all sides."""
+    """The checks of one history."""
 
     def __init__(self, history: History) -> None:
         self.history = history

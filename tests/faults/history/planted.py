@@ -1,4 +1,4 @@
-"""Twelve bugs that a broker might have, planted on purpose: the checker must find every one.
+"""Twelve bugs that a broker might have, made on purpose: the checker must find every one.
 
 Each is a patch of the running classes, which nothing but a test can apply: `with planted("no-deduplication"): ...`.
 """
@@ -51,7 +51,7 @@ def ack_before_write(rng: random.Random) -> Iterator[Patch]:
 
 
 def flush_skipped(rng: random.Random) -> Iterator[Patch]:
-    """What waits for the disk does not wait."""
+    """Requests do not wait for the disk."""
     yield patch.object(flusher, "_sync", dict)
 
 

@@ -41,7 +41,7 @@ class RealBroker:
         await asyncio.to_thread(self.process.kill)
 
     async def fault(self) -> None:
-        """One of what may happen to a process."""
+        """Inject one of the faults of a process."""
         what = self._rng.choice(("kill", "kill", "pause", "restart"))
         self.faults[what] += 1
         if what == "pause":

@@ -41,7 +41,7 @@ SMALL = {
 
 
 class SimulatedBroker:
-    """What the processes of a workload talk to."""
+    """The broker that the processes of a workload talk to."""
 
     def __init__(self, path: Path, rng: random.Random, config: Mapping[str, object] | None = None) -> None:
         self._rng = rng
@@ -65,7 +65,7 @@ class SimulatedBroker:
         self._server.open()
         self.broker = self._server.wire()
         self._dispatcher = Dispatcher(self.broker)
-        self._connection = FakeConnection()  # what the old one remembered died with it
+        self._connection = FakeConnection()  # the state of the old one died with it
         await self.broker.controller.finish_deletions()
         self.broker.groups.start()
         self.broker.transactions.start()

@@ -87,7 +87,7 @@ class Stopped(Exception):
 
 
 class Workload:
-    """What the processes share."""
+    """The state that the processes share."""
 
     def __init__(self, node: Node, rng: random.Random, patience_s: float = 20.0) -> None:
         self.node = node
@@ -323,7 +323,7 @@ async def transactional_writer(shared: Workload, process: str) -> None:
 
 
 async def haunt(shared: Workload, zombie: Producer, place: Place, transaction: Transaction) -> None:
-    """What a producer does that does not know yet that it was fenced: write on, and commit."""
+    """Write on, and commit, as a producer does that does not know yet that it was fenced."""
     transaction.commits = False  # its successor has aborted it
     transaction.start = transaction.end = shared.now()
     transaction.outcome = Outcome.OK
@@ -426,7 +426,7 @@ class Member:
                 return
 
     async def position(self) -> int:
-        """Where the group is, once that is certain."""
+        """Return the position of the group, once that is certain."""
         return await committed(self.shared, self.process)
 
     async def commit(self, offset: int) -> Commit:
@@ -452,7 +452,7 @@ class Member:
 
 
 async def committed(shared: Workload, process: str) -> int:
-    """What the position of the group is, stable."""
+    """Return the stable position of the group."""
     rows = [OffsetFetchRequestTopics(name=SOURCE[0], partition_indexes=[0])]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=rows)], require_stable=True)
 
@@ -519,7 +519,7 @@ async def take_over(shared: Workload, process: str, member: Member) -> int:
 
 
 async def observer(shared: Workload, process: str) -> None:
-    """Asks where the group is."""
+    """Ask for the position of the group all the time."""
     while True:
         await committed(shared, process)
         await shared.pause()
@@ -562,7 +562,7 @@ async def run(
 
 
 async def commit_in_transaction(shared: Workload, producer: Producer, member: Member, offset: int, key: str) -> bool:
-    """Store a position as part of the transaction; whether the broker took it."""
+    """Store a position as part of the transaction; return whether the broker accepted it."""
     row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
     request = TxnOffsetCommitRequest(
         transactional_id=producer.name,
