@@ -1,4 +1,4 @@
-"""`klamm user` on a stopped and on a running broker; who it added logs in."""
+"""`klamm user` on a stopped and on a running broker; an added user logs in."""
 
 from __future__ import annotations
 

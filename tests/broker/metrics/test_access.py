@@ -1,4 +1,4 @@
-"""`klamm.metrics.auth`: who reads the metrics, over HTTP."""
+"""`klamm.metrics.auth`: which users may read the metrics, over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passwords in the store: sealed, opened, and what is refused."""
+"""Passwords in the store: sealed, opened, or refused."""
 
 from __future__ import annotations
 

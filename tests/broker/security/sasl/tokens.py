@@ -33,7 +33,7 @@ def b64(data: bytes) -> str:
 
 
 def token(claims: Mapping[str, Any] | bytes = CLAIMS, key: Any = RSA, header: Mapping[str, Any] | None = None) -> str:
-    """A signed token; `header` replaces what is usual."""
+    """A signed token; `header` replaces the usual one."""
     payload = claims if isinstance(claims, bytes) else json.dumps(dict(claims)).encode()
     full = {"alg": "RS256", "kid": "rsa"} if header is None else dict(header)
     return jws.serialize_compact(full, payload, key, algorithms=[full["alg"]])
