@@ -33,7 +33,7 @@ def kill(pid: int) -> None:
 
 
 class Killed:
-    """The work of a task that kills the job at `step`. The task may be another process, which dies last."""
+    """The work of a task that kills the job at `step`. The task may be in another process, which dies last."""
 
     def __init__(self, step: str, work: Callable[[Any, Any], Any]) -> None:
         self.step = step
