@@ -111,7 +111,7 @@ def _untouched(fetched: Fetched, batch_headers: BatchHeaders, way: Way) -> Itera
     ):
         data = view[position : position + size]
         if crc32c(data[ATTRIBUTES_POSITION:]) != crc:
-            raise DamagedBatch(base, position, "its CRC does not match")
+            raise DamagedBatch(base, position, "its CRC does not fit")
         yield Outgoing(way.partition, data, count, (Run(base, 0, count),), untouched=True)
 
 

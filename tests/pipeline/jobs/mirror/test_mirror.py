@@ -353,10 +353,10 @@ def test_two_sources_into_one_topic(source: Cluster, target: Cluster, topic: str
     [
         (["--topics", "nosuch"], 1, "no topic on {source} matches nosuch"),
         (["--pattern", "("], 1, "--pattern ( is not a regular expression"),
-        (["--topics", "x", "--rename", "x"], 1, "--rename x: it is pattern=replacement"),
+        (["--topics", "x", "--rename", "x"], 1, "--rename x: it has the form pattern=replacement"),
         (["--topics", "x", "--from", "soon"], 1, "--from soon: a time has the form"),
         (["--topics", "x", "--sync-group-offsets"], 1, "--sync-group-offsets needs --groups"),
-        (["--topics", "x", "--source", "a:b"], 1, "there is one called source"),
+        (["--topics", "x", "--source", "a:b"], 1, "another one is called source"),
         (["--topics", "x", "--source", "a.b=c:1"], 1, "an alias has letters"),
     ],
 )
