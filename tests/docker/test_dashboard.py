@@ -11,6 +11,7 @@ from typing import Any
 
 from klamm.broker.metrics import Metrics
 from klamm.broker.metrics.exposition import Exposition
+from klamm.broker.network.network import NetworkCounters
 
 DASHBOARD = Path(__file__).parents[2] / "docker/grafana/dashboards/klamm.json"
 FAMILY = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
@@ -19,8 +20,9 @@ SELECTED = re.compile(r"\b((?:klamm|process)_\w+)\{")
 
 def exposed() -> set[str]:
     """The names of all series of a node with a network and one partition."""
-    counters = SimpleNamespace(accepted=0, refused=0, accept_errors=0, closed={})
-    network: Any = SimpleNamespace(counters=counters, listeners=[], page_cache_misses=0, budget=None)
+    network: Any = SimpleNamespace(
+        counters=NetworkCounters(), listeners=[], page_cache_misses=0, budget=None, unauthenticated=()
+    )
     metrics = Metrics()
     metrics.set_network(network)
     metrics.set_partition_source(lambda: [("t", 0, 0, 0, 0)])
