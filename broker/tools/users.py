@@ -14,6 +14,7 @@ from klamm.broker.metadata import paths, security_nodes
 from klamm.broker.metadata.image import MetadataImage
 from klamm.broker.metadata.sqlite_store import FILE_NAME, SqliteStore
 from klamm.broker.metadata.store import MetadataStore, StoreError
+from klamm.broker.security.file_modes import make_log_dirs
 from klamm.cli.users import CannotChange, NewCredential, User
 from klamm.config import BrokerConfig
 from klamm.protocol.scram import BY_NUMBER, ScramMechanism
@@ -59,6 +60,7 @@ class StoppedUsers:
 def stopped_users(config: BrokerConfig) -> Iterator[StoppedUsers]:
     """Lock the first log directory, where the metadata are, and open its store. Raises CannotChange."""
     cluster_id = config["klamm.cluster.id"]
+    make_log_dirs(config.log_dirs[:1], config.text("klamm.data.mode"))
     try:
         log_dir = LogDir.open(
             config.log_dirs[0], node_id=config.node_id, cluster_id=None if cluster_id is None else str(cluster_id)

@@ -57,6 +57,7 @@ def logs_in(port: int, name: str, password: str, mechanism: str = "SCRAM-SHA-512
 def test_the_first_user_is_there_before_the_first_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     assert add(data, "admin", "first") == 0
+    assert data.stat().st_mode & 0o777 == 0o700
     assert add(data, "admin", "pä ss") == 0  # the new password holds
     assert add(data, "b", "pw", "--mechanism", "SCRAM-SHA-256", "--iterations", "8192") == 0
     assert user(data, "list") == 0
