@@ -134,7 +134,7 @@ KLAMM = (
     K("klamm.metrics.listener", STRING, "127.0.0.1:9404", "Where Prometheus finds /metrics, and probes /healthz and "
       "/readyz: host:port, or `none`. When the default is taken another port is used; a configured one that is taken "
       "is an error.", NotEmpty(), importance="high"),
-    K("klamm.audit.log", STRING, None, "A file for the audit log, a JSON object in each line: denied requests, logins, "
+    K("klamm.audit.log", STRING, None, "A file for the audit log, a JSON object in each line: denied requests, "
       "changes of permissions and configs. It is made with the mode 0600. The logger `klamm.audit` has the same as "
       "text.", NotEmpty()),
     K("klamm.max.inflight.per.connection", INT, 100, "How many Produce requests of one connection may wait for their "

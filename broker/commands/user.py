@@ -29,7 +29,7 @@ Exit code: 0 done, 2 a bad command line or config, 3 it cannot be done; the reas
 
 examples:
   klamm user add alice server.properties
-  klamm user add alice --mechanism SCRAM-SHA-256 --password-fd 3 server.properties 3< secret
+  klamm user add alice server.properties --mechanism SCRAM-SHA-256 --password-fd 3 3< secret
   klamm user list --bootstrap-server 127.0.0.1:9092 --login admin
   klamm user delete alice --bootstrap-server 127.0.0.1:9092 --login admin --login-password-fd 0 < secret
 """

@@ -1,4 +1,4 @@
-"""The audit log: denied requests, logins, changes of permissions and configs.
+"""The audit log: denied requests, changes of permissions and configs.
 
 The logger `klamm.audit` has decisions in Kafka's words: denials at INFO, the others at DEBUG. With
 `klamm.audit.log` each event is also a JSON object in a line of a file:
