@@ -53,10 +53,16 @@ def with_kafkas_directory(terminal: Terminal) -> None:
     write_metadata(data, [*records, ProducerIdsRecord(broker_id=1, next_producer_id=7000)])
 
 
+def with_listeners_of_its_own(terminal: Terminal) -> None:
+    """Nothing; the page names the listeners."""
+    terminal.leave_listeners_to_the_page()
+
+
 SCENES: Final[dict[str, Callable[[Terminal], None]]] = {
     "docs/damage.md": with_damage,
     "docs/durability.md": with_a_broker,
     "docs/moving.md": with_kafkas_directory,
+    "docs/security.md": with_listeners_of_its_own,
     "docs/tools.md": with_records,
 }
 

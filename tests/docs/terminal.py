@@ -29,7 +29,10 @@ PORTS: Final = ("9092", "9093", "9404")
 FOLDERS: Final = ("/backup", "/tmp", "/var/lib/kafka")
 SERVER: Final = re.compile(r"^(?:make run|klamm start)\b[^\n]*\n", re.MULTILINE)
 KAFKA_TOOLS: Final = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
 }
 
@@ -79,6 +82,10 @@ class Terminal:
     def _as_written(self, output: str) -> str:
         names = {own: name for name, own in self._names.items()}
         return re.sub("|".join(map(re.escape, names)), lambda match: names[match[0]], output)
+
+    def leave_listeners_to_the_page(self) -> None:
+        """Let the page's own config name the listeners, and not the environment."""
+        del self._environment["KAFKA_LISTENERS"]
 
     # -- blocks
 
