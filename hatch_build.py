@@ -59,7 +59,7 @@ def compile_library(source: Path, library: Path) -> str:
 
 
 def install(made: Path, library: Path) -> None:
-    """Takes the place of what was there, which brokers that run have in memory, or leaves nothing that is old."""
+    """Replace the old library, which running brokers have mapped, or remove it if there is no new one."""
     if made.exists():
         shutil.copyfile(made, library.with_suffix(".new"))
         library.with_suffix(".new").replace(library)

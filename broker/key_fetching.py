@@ -1,4 +1,4 @@
-"""Fetches the keys that sign tokens, in a thread of its own: at start, every refresh interval, and when asked.
+"""The fetching of keys that sign tokens, in a thread of its own: at start, every refresh interval, and on demand.
 
 Whatever the other side does costs this thread alone, and little of it: no redirects, 1 MiB at most, a timeout for each
 step and one for all of it. A fetch that fails is tried again, with a growing pause, and the old keys stay meanwhile.

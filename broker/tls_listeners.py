@@ -41,7 +41,7 @@ ANYWHERE: Final = frozenset(("", "0.0.0.0", "::"))
 T = TypeVar("T")
 
 Stamp = tuple[tuple[int, int, int], ...]
-"""Of the files of a listener: time of change, size and inode."""
+"""Time of change, size and inode of each file of a listener."""
 
 
 class Opened(NamedTuple):
@@ -59,7 +59,7 @@ class TlsListener:
     now: Opened
     bound: NetworkListener | None = None
     refused: Stamp | None = None
-    """Of files that could not be used; they are not tried again until they change."""
+    """The stamp of files that could not be used; they are not tried again until they change."""
     outcomes: dict[str, int] = field(default_factory=dict)
 
     def adopt(self, opened: Opened) -> None:
@@ -135,7 +135,7 @@ class TlsListeners:
             raise InvalidRequest(f"Validation of dynamic config update of SSLFactory failed: {error}") from None
 
     def adopt(self, config: BrokerConfig, opened: Mapping[str, Opened]) -> None:
-        """Use what was prepared."""
+        """Use the opened stores."""
         self._config = config
         for name, new in opened.items():
             self._replace(self._listeners[name], new)

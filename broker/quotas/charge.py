@@ -79,7 +79,7 @@ class Mutations:
         return throttle_ms > 0
 
     def throttle_ms(self) -> int:
-        """For how long the client is to be throttled by now."""
+        """Return how long the client is to be throttled from now on."""
         return max(0, round((self._throttled_until_s - self._now()) * 1000)) if self._throttled_until_s else 0
 
 

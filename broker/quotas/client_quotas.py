@@ -37,7 +37,7 @@ S = TypeVar("S", bound=AnySensor)
 
 
 class Sensors(Generic[S]):
-    """Those of one kind, by who shares them; those used longest ago are first, or nearly."""
+    """The sensors of one kind, by the clients that share them; the least recently used are first, or nearly."""
 
     def __init__(self, make: Callable[[float, Windows], S], windows: Windows, on_drop: Callable[[], None]) -> None:
         self._make = make
@@ -59,7 +59,7 @@ class Sensors(Generic[S]):
         return sensor
 
     def _drop(self, now_s: float) -> None:
-        """Drop what is idle or too much, from the front; what was used since it was put there goes to the end."""
+        """Drop idle and surplus sensors from the front; a sensor used since it was placed there moves to the end."""
         sensors = self._by_key
         while sensors:
             key, sensor = next(iter(sensors.items()))
@@ -81,7 +81,7 @@ class Sensors(Generic[S]):
 
 
 class Meter:
-    """What is measured of one user and client id. `UNLIMITED` stands for what has no quota."""
+    """The sensors of one user and client id. `UNLIMITED` stands for a kind without a quota."""
 
     __slots__ = ("fetch", "mutation", "produce", "request")
 
@@ -118,7 +118,7 @@ class ClientQuotas:
         self._meters: dict[tuple[str, str | None], Meter] = {}
 
     def change(self, quotas: Quotas) -> None:
-        """Take other quotas; they hold from the next request on, and what was measured stays."""
+        """Apply other quotas from the next request on; the measured rates stay."""
         self._quotas = quotas
         self._forget_meters()
 
@@ -126,7 +126,7 @@ class ClientQuotas:
         self._meters = {}
 
     def meter(self, principal: str, client_id: str | None) -> Meter:
-        """What is measured of this client; `NOTHING` when no quota is for it."""
+        """Return the sensors of this client; `NOTHING` when no quota applies to it."""
         meter = self._meters.get((principal, client_id))
         if meter is None:
             meter = self._make(principal.partition(":")[2], client_id or "")

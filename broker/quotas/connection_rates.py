@@ -18,7 +18,7 @@ NODE: Final = ""  # no listener has this name
 
 
 class ConnectionRates:
-    """`change_limits` and `change_quotas` hold from the next connection on; what was measured stays."""
+    """`change_limits` and `change_quotas` hold from the next connection on; the measured rates stay."""
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows

@@ -1,9 +1,8 @@
-"""Whom a quota is for: the entity as it is stored and described, and which of them holds for a client.
+"""The entities of quotas as they are stored and described, and the choice of the one that holds for a client.
 
 An entity has parts: a user, a client id, both, or an address (ip). A part with no name is the default of its type.
-For a client the first of `levels` that has a value holds, for each kind of quota by itself; it also says with whom the
-client shares what is measured: a quota of a user is shared by all of the user's clients, one of the default user is
-each user's own.
+For each kind of quota, the first of `levels` that has a value holds for a client. It also says which clients share the
+measured rate: a quota of a user is shared by all of the user's clients, one of the default user is each user's own.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def entity(parts: Iterable[Part]) -> Entity:
 
 
 def levels(user: str, client: str) -> Iterator[tuple[Entity, SensorKey]]:
-    """The entities whose quotas may hold for a client, the first that is set wins; and who shares the measure."""
+    """Yield the entities with quotas for a client, and the key of the shared sensor; the first that is set wins."""
     one, every = (USER, user), (USER, None)
     client_id, any_client = (CLIENT, client), (CLIENT, None)
     yield (client_id, one), (user, client)
@@ -52,7 +51,7 @@ def levels(user: str, client: str) -> Iterator[tuple[Entity, SensorKey]]:
 
 
 def find(quotas: Quotas, kind: str, user: str, client: str) -> tuple[SensorKey, float] | None:
-    """The bound of this kind that holds for a client, and who shares it; None without a quota."""
+    """Return the bound of this kind that holds for a client, and the key of its sensor; None without a quota."""
     for each, shared_by in levels(user, client):
         values = quotas.get(each)
         if values is not None and kind in values:

@@ -19,7 +19,7 @@ class Match(IntEnum):
 
 
 class Component(NamedTuple):
-    """What is asked of one part of an entity. `name` belongs to an exact match."""
+    """The condition on one part of an entity. `name` belongs to an exact match."""
 
     entity_type: str
     match: Match

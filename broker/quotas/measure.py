@@ -34,7 +34,7 @@ class Windows:
 
 
 class Rate:
-    """What was recorded, by sample. One sample more than `count` is kept, for the one that has just begun."""
+    """The recorded amounts, by sample. One sample more than `count` is kept, for the one that has just begun."""
 
     __slots__ = ("_current", "_samples", "_windows")
 
@@ -81,7 +81,7 @@ class Rate:
         return total / (window_ms / 1000) if window_ms else 0.0
 
     def sample_ends_ms(self, now_ms: int) -> int:
-        """Until when what is recorded from now on goes to one and the same sample."""
+        """Return the time until which new amounts go to the current sample."""
         if not self._samples:
             return now_ms
         return int(self._samples[self._current][START]) + self._windows.size_ms
@@ -106,6 +106,6 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, rate: float, burst: float, now_ms: int) -> float:
-        """Take tokens, whether there are as many or not; returns what is left."""
+        """Take tokens, also more than there are; return the rest, which may be negative."""
         self._tokens = min(burst, self.tokens(rate, burst, now_ms) - count)
         return self._tokens

@@ -3,8 +3,8 @@
 A `Sensor` measures bytes or seconds with a `Rate`. To record a value costs a few microseconds, too much for the
 shortest paths; these take from an allowance instead: until `until`, `left` may be counted down without a look at the
 samples, with the time noted in `used_s`. The allowance cannot bring the rate above the bound even if no more time
-passes, and it ends with the current sample; so what was counted down and is settled later makes the same sum in the
-same sample as if it had been recorded at once.
+passes, and it ends with the current sample; so an amount that is counted down and settled later
+adds the same to the same sample as if it had been recorded at once.
 
 A `MutationSensor` counts partitions that are made and deleted with a token bucket (KIP-599).
 
@@ -83,7 +83,7 @@ class Sensor:
         self.bound = bound
 
     def drop(self) -> None:
-        """Allow nothing more without a look; who looks finds another sensor."""
+        """Allow nothing more without a look; a look then finds another sensor."""
         self._lent = self.left = self.until = 0.0
 
     @property
@@ -96,7 +96,7 @@ class Sensor:
         self.until = self._rate.sample_ends_ms(now_ms) / 1000
 
     def _settle(self) -> None:
-        """Record what was counted down, at the time of the last of it. Nothing is left then."""
+        """Record the amount counted down, at the time of its last part. No allowance is left then."""
         taken = self._lent - self.left
         if taken:
             self._rate.record(taken, int(self.used_s * 1000))
@@ -104,7 +104,7 @@ class Sensor:
 
 
 class NoSensor(Sensor):
-    """For what has no quota: everything is allowed, and nothing is measured."""
+    """The sensor of a kind without a quota: it allows everything and measures nothing."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
-"""Who may read the files of a broker: log directories as `klamm.data.mode` says, secrets nobody but its user.
+"""The modes of a broker's files: log directories as `klamm.data.mode` says, secrets for its user alone.
 
-Only the top of a log directory is looked at: nobody gets to what is below a directory that does not let him in.
+Only the top of a log directory is looked at: a directory that cannot be entered protects all below it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def wide_log_dirs(paths: Iterable[Path], mode: str) -> list[str]:
 
 
 def guard_log_dirs(config: BrokerConfig) -> list[str]:
-    """Make the missing log directories; return what is wrong with the modes of others, or raise NotPrivate."""
+    """Make the missing log directories; return the problems with the modes of others, or raise NotPrivate."""
     mode = config.text("klamm.data.mode")
     make_log_dirs(config.log_dirs, mode)
     problems = wide_log_dirs(config.log_dirs, mode)

@@ -34,7 +34,7 @@ class Unsealable(Exception):
 
 
 class SecretBox:
-    """Seals and opens the values of PASSWORD keys in a config. Without a key file it opens what was never sealed."""
+    """Seal and open the values of PASSWORD keys in a config. Without a key file it opens only unsealed values."""
 
     def __init__(self, path: Path | None, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self._path = path

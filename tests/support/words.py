@@ -19,7 +19,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 
-# Files, and folders with all below them. A folder is added when its texts are edited.
+# The tree: files, and folders with all below them.
 CLEAN: Final = (
     ".ci",
     "CHANGELOG.md",
@@ -27,30 +27,14 @@ CLEAN: Final = (
     "Makefile",
     "README.md",
     "bench",
-    "broker/apis",
-    "broker/background",
-    "broker/broker.py",
-    "broker/commands",
-    "broker/controller",
-    "broker/coordinator",
-    "broker/fetch",
-    "broker/memory.py",
-    "broker/memos",
-    "broker/metadata",
-    "broker/metrics",
-    "broker/network",
-    "broker/partitions",
-    "broker/server.py",
-    "broker/stop_signal.py",
-    "broker/tools",
-    "broker/turns.py",
-    "broker/wiring.py",
+    "broker",
     "cli",
     "client",
     "config",
     "docker",
     "docs",
     "examples",
+    "hatch_build.py",
     "klamm",
     "pipeline",
     "protocol",

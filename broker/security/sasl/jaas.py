@@ -5,7 +5,7 @@
 
 Words are as `java.io.StreamTokenizer` has them, and wider: whatever is not a space, a quote, `=`, `;` or a brace. A
 value may stand in double or single quotes with Java's escapes: `\\"`, `\\\\`, `\\n`, up to three octal digits. Comments
-are `// ...`, `/* ... */` and, in a file, `# ...`. What is wrong is said without the text, for it holds passwords.
+are `// ...`, `/* ... */` and, in a file, `# ...`. An error never quotes the text, for it holds passwords.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ Find = Callable[[str], ScramCredential | None]
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What a delegation token stands for: who lent it, and for how long yet."""
+    """The login that a delegation token stands for: its owner, and the time it has left."""
 
     user: str
     lifetime_ms: float
@@ -170,7 +170,7 @@ def _asks_for_token(extensions: bytes, name: str) -> bool:
 
 
 def _decoded(text: bytes) -> bytes:
-    """Return what base64 `text` holds; nothing for what is no base64."""
+    """Return the bytes that base64 `text` holds; none if it is no base64."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:

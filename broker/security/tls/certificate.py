@@ -1,4 +1,4 @@
-"""What the broker reads of an X.509 certificate: whose it is, from when to when, and under which names.
+"""The fields that the broker reads of an X.509 certificate: its subject, its validity and its names.
 
     Certificate = SEQ { tbs, algorithm, signature }
     tbs = SEQ { [0] version, serial, algorithm, issuer, validity, subject, key, ..., [3] extensions }

@@ -68,7 +68,7 @@ def _read_store(data: bytes, key_password: str | None) -> Store:
 
 
 class _Reader:
-    """Reads the values of a store one after the other; struct.error and IndexError at its end."""
+    """A reader of the values of a store, one after the other. Raises struct.error and IndexError at its end."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self._data = data

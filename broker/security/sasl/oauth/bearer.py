@@ -44,7 +44,7 @@ class TokenRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who a good token is of, and for how long."""
+    """The subject of a valid token, and its expiry."""
 
     subject: str
     lifetime_ms: float

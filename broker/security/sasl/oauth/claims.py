@@ -1,6 +1,6 @@
 """The claims of a token (RFC 7519), and what must hold for each.
 
-A token is three parts in base64url with dots between: header, claims, signature. What is not exactly that is refused:
+A token is three parts in base64url with dots between: header, claims, signature. Everything else is refused:
 claims that occur twice, numbers that are none, text that is no JSON object.
 """
 
@@ -86,7 +86,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def check_claims(claims: Mapping[str, Any], expected: Expected, now_s: float) -> Bearer:
-    """Return who the token is of. Raises TokenRefused for the first claim that does not hold."""
+    """Return the bearer of the token. Raises TokenRefused for the first claim that does not hold."""
     expiry = _time(claims, "exp")
     if expiry is None:
         raise TokenRefused("exp is missing")
@@ -144,7 +144,7 @@ def _scopes(claims: Mapping[str, Any], name: str) -> frozenset[str]:
 
 
 def check_unsecured(token: str, expected: Expected, now_s: float) -> Bearer:
-    """Return who an unsigned token says that it is of: for tests on the loopback. Raises TokenRefused."""
+    """Return the bearer that an unsigned token names: for tests on the loopback. Raises TokenRefused."""
     parts = parse(token)
     if parts.header.get("alg") != "none" or parts.signature:
         raise TokenRefused("only unsigned tokens are taken here")

@@ -1,6 +1,6 @@
 """The public keys that sign tokens: a JWKS (RFC 7517) taken in, and signatures checked against it.
 
-Keys come from a URL that others control, so what is too weak, too large or of no use here is left out, and a set
+Keys come from a URL that others control, so a key that is too weak, too large or of no use here is left out, and a set
 without a usable key changes nothing: the old keys stay. The key of a token is the one with its `kid`, and the algorithm
 must be one of that key's kind: a public key never serves as the secret of an HMAC. `jku`, `x5u`, `jwk` and `x5c` in a
 header are not looked at.
@@ -21,7 +21,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from klamm.broker.security.sasl.oauth.bearer import TokenRefused
 from klamm.broker.security.sasl.oauth.claims import Parts
 
-warnings.filterwarnings("ignore", category=SecurityWarning)  # what is weak is refused here, "EdDSA" is an old name
+warnings.filterwarnings("ignore", category=SecurityWarning)  # weak keys are refused here; "EdDSA" is an old name
 
 log = logging.getLogger(__name__)
 

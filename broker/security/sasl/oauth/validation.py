@@ -28,7 +28,7 @@ class SignedTokens:
         self._monotonic_s = monotonic_s
 
     def check(self, token: str) -> Bearer:
-        """Return who the token is of. Raises TokenRefused."""
+        """Return the bearer of the token. Raises TokenRefused."""
         parts = parse(token)
         if self._keys.lacks(parts.header.get("kid")) and self._keys.wants_refresh(self._monotonic_s()):
             self._refresh()
