@@ -224,7 +224,9 @@ class TlsListeners:
         metrics.gauges(
             "klamm_tls_certificate_expiry_seconds", "Time until the certificate of a listener expires.", self._expiries
         )
-        metrics.gauges("klamm_tls_store_changes", "Changed keystores and truststores, taken or refused.", self._changes)
+        metrics.counters(
+            "klamm_tls_store_changes_total", "Changed keystores and truststores, taken or refused.", self._changes
+        )
 
     def _expiries(self) -> Iterable[Sample]:
         now = self._clock.wall_ms() / 1000

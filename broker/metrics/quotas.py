@@ -32,8 +32,10 @@ def expose(metrics: Metrics, quotas: Callable[[], ClientQuotas | None]) -> None:
 
         return now
 
-    metrics.gauges("klamm_quota_throttled_requests", "Requests that throttled their client.", shown(_counts))
-    metrics.gauges("klamm_quota_throttle_seconds", "Sum of the times that clients were throttled.", shown(_seconds))
+    metrics.counters("klamm_quota_throttled_requests_total", "Requests that throttled their client.", shown(_counts))
+    metrics.counters(
+        "klamm_quota_throttle_seconds_total", "Sum of the times that clients were throttled.", shown(_seconds)
+    )
     metrics.gauges("klamm_quota_rate", "Bytes, or percent of one thread, per second, as quotas measure.", shown(_rates))
 
 

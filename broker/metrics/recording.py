@@ -37,13 +37,15 @@ LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 LAG_SAMPLE_S = 0.25
 MAX_VERSIONS = 64  # counted per API; peers choose the number
 
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """One metric with all its series. `samples` may be consumed once."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     help: str
     samples: Iterable[Sample]
 
@@ -149,7 +151,7 @@ class Metrics:
         self._apis: dict[int, ApiMetrics] = {}
         self._topics: dict[str, TopicMetrics] = {}
         self._gauges: list[tuple[str, Literal["counter", "gauge"], str, Callable[[], Number]]] = []
-        self._labelled: list[tuple[str, str, Callable[[], Iterable[Sample]]]] = []
+        self._labelled: list[tuple[str, Kind, str, Callable[[], Iterable[Sample]]]] = []
         self._network: Network | None = None
         self._lag = Histogram(LAG_BOUNDS)
         self._lag_timer: asyncio.TimerHandle | None = None
@@ -192,12 +194,17 @@ class Metrics:
 
     def gauges(self, name: str, help_text: str, samples: Callable[[], Iterable[Sample]]) -> None:
         """Register a gauge with labels: one sample per series."""
-        self._labelled.append((name, help_text, samples))
+        self._labelled.append((name, "gauge", help_text, samples))
 
     def counter(self, name: str, help_text: str, value: Callable[[], Number]) -> None:
         """Register a number that only grows; `name` ends in `_total`."""
         assert name.endswith("_total")
         self._gauges.append((name, "counter", help_text, value))
+
+    def counters(self, name: str, help_text: str, samples: Callable[[], Iterable[Sample]]) -> None:
+        """Register a counter with labels: one sample per series; `name` ends in `_total`."""
+        assert name.endswith("_total")
+        self._labelled.append((name, "counter", help_text, samples))
 
     # -- loop lag
 
@@ -237,8 +244,8 @@ class Metrics:
         )
         for name, kind, help_text, value in self._gauges:
             yield Family(name, kind, help_text, [("", value())])
-        for name, help_text, samples in self._labelled:
-            yield Family(name, "gauge", help_text, samples())
+        for name, series_kind, help_text, samples in self._labelled:
+            yield Family(name, series_kind, help_text, samples())
 
     def _api_families(self) -> Iterator[Family]:
         apis = sorted(self._apis.values(), key=lambda api: api.name)

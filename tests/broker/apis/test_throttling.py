@@ -361,8 +361,8 @@ def test_metrics_show_the_throttled_clients_and_cut_names(limited: Limited) -> N
     limited.limit({"client-id": None}, producer_byte_rate=1000)
     produce(limited.broker, 20_000, client_id='c"' * 300)
     shown = {family.name: dict(family.samples) for family in metrics.families() if "quota" in family.name}
-    assert shown["klamm_quota_throttled_requests"]['{quota="producer_byte_rate"}'] == 1
-    assert shown["klamm_quota_throttle_seconds"]['{quota="producer_byte_rate"}'] == 10
+    assert shown["klamm_quota_throttled_requests_total"]['{quota="producer_byte_rate"}'] == 1
+    assert shown["klamm_quota_throttle_seconds_total"]['{quota="producer_byte_rate"}'] == 10
     [(labels, rate)] = shown["klamm_quota_rate"].items()
     assert rate == 2000
     assert labels == '{quota="producer_byte_rate",user="",client_id="' + 'c\\"' * 50 + '"}'
