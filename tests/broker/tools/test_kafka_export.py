@@ -183,7 +183,7 @@ def test_a_missing_partition_is_reported(data: Path, tmp_path: Path) -> None:
     for file in (data / "t-1").iterdir():
         file.unlink()
     (data / "t-1").rmdir()
-    with pytest.raises(CannotExport, match=r"1 partition\(s\) are not there: t-1"):
+    with pytest.raises(CannotExport, match=r"1 partition\(s\) are missing: t-1"):
         export(data, tmp_path / "out")
 
 

@@ -148,7 +148,7 @@ def test_a_recreated_topic_is_data_loss(cluster: Cluster) -> None:
     delete(cluster, "recreated")
     with pytest.raises(DataLoss, match=r"^recreated-0: offset 0 is gone, the topic was deleted$"):
         ours(cluster, wanted)
-    written(cluster, "anew", b"new", b"new")
+    written(cluster, "recreated", b"new", b"new")
     with pytest.raises(DataLoss, match=r"^recreated-0: offset 0 is gone, the topic was deleted and created again$"):
         ours(cluster, wanted)
     assert ours(cluster, wanted, fail_on_data_loss=False) == []
